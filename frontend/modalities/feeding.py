@@ -169,8 +169,8 @@ def all_feeds(model: nn.Module, workload: Workload, images: int = 0, batch: int 
     """Yield what a model runs on: with open sizes; with a number of sequences and values; with numbers for all sizes.
 
     What the code asks of each picture, or each token, is known in the latter two. Where the model runs on none of
-    them, the error is that of the layout with which it ran furthest: NotBuiltError where forward asks for what no config
-    describes, and of decode; TraceError where no layout fits.
+    them, the error is that of the layout with which it ran furthest: NotBuiltError where forward asks for what no
+    config describes, and of decode; TraceError where no layout fits.
     """
     if workload is Workload.DECODE:
         raise NotBuiltError(

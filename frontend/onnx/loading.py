@@ -23,12 +23,11 @@ from ..huggingface.decoding import require_past
 from ..recognise import recognise
 from .builder import Builder
 from .control import controlled
-from .files.lifting import lifted, opset
-from .files.reading import printable, read_model
-from .hoist import hoisted
+from .reading import printable, read_model
 from .shapes.items import Item, checked_dims, dtype_of, stored_item
 from .shapes.symbols import MEANINGS, Sizes, flag, is_cache, is_name
-from .straighten import straightened
+from .standard import lifted, opset
+from .straighten import hoisted, straightened
 from .translate import Names, Translation
 
 _KINDS = "|".join((*MEANINGS, "NUMBER"))

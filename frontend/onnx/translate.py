@@ -17,14 +17,13 @@ from ...ir.types import DType, TensorType
 from ..aten.flat import Origin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
-from .files.lifting import modern
-from .files.reading import MAX_DEPTH, ordered, place
-from .files.standard import body_of, has_body, with_defaults
+from .reading import MAX_DEPTH, ordered, place
 from .rules.table import CONTRIB, STANDARD, takes_sequences
 from .scopes import scopes
 from .shapes.items import Item, constant, stored_item
 from .shapes.known import computed
 from .shapes.positions import chosen, followed
+from .standard import body_of, has_body, modern, with_defaults
 
 _STANDARD = ("", "ai.onnx")
 # Numbers in nodes are constants, not weights: more of them are looked at.

@@ -7,8 +7,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import broadcast
 from ...ir.sizes.expr import Dim, as_dim, as_expr
-from .look import UNCHANGED, Look, fn_of
-from .rewrite import Draft
+from .rewrite import UNCHANGED, Draft, Look, fn_of
 
 _JOINS = (Trait.JOINS, Trait.LOOKS_UP)
 

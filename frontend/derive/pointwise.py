@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from ....ir.errors import UnsupportedOpError
-from ....ir.graph import Node
-from ....ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
-from ....ir.types import DType, TensorType
-from ..rule import Grads, Rule
-from ..tape import Tape
+from ...ir.errors import UnsupportedOpError
+from ...ir.graph import Node
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.types import DType, TensorType
+from .tape import Grads, Rule, Tape
 
 Step: TypeAlias = Callable[[Tape, Node, int], None]
 

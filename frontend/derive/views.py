@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....ir.errors import UnsupportedOpError
-from ....ir.graph import Node
-from ....ir.ops import Trait, has
-from ....ir.ops.tensors.images import WindowAttrs
-from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ....ir.ops.tensors.lookup import LookupAttrs, lookup_of, spec_of
-from ....ir.ops.tensors.normalize import DimAttrs
-from ....ir.sizes.expr import Dim, as_dim, as_expr, divide_exactly, product
-from ....ir.types import TensorType
-from ..rule import Grads, Rule
-from ..tape import Tape
+from ...ir.errors import UnsupportedOpError
+from ...ir.graph import Node
+from ...ir.ops import Trait, has
+from ...ir.ops.tensors.images import WindowAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.lookup import LookupAttrs, lookup_of, spec_of
+from ...ir.ops.tensors.normalize import DimAttrs
+from ...ir.sizes.expr import Dim, as_dim, as_expr, divide_exactly, product
+from ...ir.types import TensorType
+from .tape import Grads, Rule, Tape
 
 
 def passed_on(tape: Tape, node: Node, grads: Grads) -> None:

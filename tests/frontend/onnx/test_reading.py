@@ -12,11 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from slipstick.frontend import load
 from slipstick.frontend.onnx import load_onnx
-from slipstick.frontend.onnx.files.lean import KEPT_BYTES, lean
-from slipstick.frontend.onnx.files.reading import MAX_DEPTH
+from slipstick.frontend.onnx.reading import KEPT_BYTES, MAX_DEPTH, lean
 from slipstick.ir.errors import NotBuiltError, NotUnderstoodError, UnsupportedOpError, UsageError
 
-from ..conftest import Writer
+from .conftest import Writer
 
 Save = Callable[[onnx.ModelProto], Path]
 
