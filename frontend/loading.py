@@ -248,8 +248,7 @@ def _load_factory(request: LoadRequest) -> Graph:
     if request.report is not None:
         request.report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
     from .module import Asking, trace_run
-    from .runs.overlay import overlaid
-    from .user_module import run_from_factory
+    from .runs.factories import overlaid, run_from_factory
 
     run = overlaid(run_from_factory(model, dtype), request.asked, dtype, workload)
     name, sizes = model.rpartition(":")[2], request.asked.sizes

@@ -41,8 +41,8 @@ from .record.adapter import FakeWorld, eager
 from .record.dtypes import dtype_of
 from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
+from .runs.guards import open_ints
 from .runs.model_run import Loss, ModelRun
-from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .runs.routed import put_routed
 from .workloads import Run

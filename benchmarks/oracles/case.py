@@ -12,7 +12,7 @@ from typing import TypeVar
 from torch import nn
 
 from slipstick.frontend import GraphCache, config_of, load_config
-from slipstick.frontend.fold.unused import count_parameters
+from slipstick.frontend.fold.balance import count_parameters
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.graph import Graph, Role
 from slipstick.passes.manager import parse_pipeline

@@ -13,8 +13,7 @@ from ...ir.ops.tensors.lookup import Labels, LookupAttrs, copied_dims, lookup_of
 from ...ir.ops.tensors.pointwise import FillAttrs
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from ...ir.types import DType, TensorType
-from ..record.writes import write_back
-from .fx_import import Handler, Importer, is_inplace, op_name
+from .fx_import import Handler, Importer, is_inplace, op_name, write_back
 
 _COPY = Meaning((Step("aten.clone", (("self", In(0)),)),), (Out(0),))
 _ADDING = ("aten.scatter_add", "aten.index_add")

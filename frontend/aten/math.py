@@ -12,8 +12,7 @@ from ...ir.ops.fused.experts import GroupedAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from ..record.writes import write_back
-from .fx_import import POINTWISE, STEPS, Handler, Importer, is_inplace, op_name
+from .fx_import import POINTWISE, STEPS, Handler, Importer, is_inplace, op_name, write_back
 
 # `mul` and `div` of one operand are scalings by a number, of which a sharded sum is the sum: what is not linear has a
 # name of its own.

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..modes import FunctionMode
 from ..record.adapter import swapped
+from ..record.preserve import FunctionMode
 
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
 _CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(

@@ -22,9 +22,9 @@ from ...ir.graph import Workload
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
 from ..huggingface.source_length import SOURCE
-from ..modes import FunctionMode
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.failures import explained
+from ..record.preserve import FunctionMode
 from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..huggingface.configs.architectures import ModelConfig
-from ..modes import FunctionMode
 from ..record.adapter import swapped
+from ..record.preserve import FunctionMode
 from .sizes import Sizes
 
 # Pixels of a side, where a config names no size: what packed encoders are fed by default is near it.

@@ -17,8 +17,7 @@ from ...ir.verify import verify
 from ..aten.flat import Flat, Origin
 from ..derive import training
 from ..fold.blocks import Identity
-from ..fold.layered import in_layers
-from ..fold.scoped import fold_by_scope
+from ..fold.layered import fold_by_scope, in_layers
 from ..huggingface.decoding import require_past
 from ..recognise import recognise
 from .builder import Builder

@@ -12,7 +12,7 @@ from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.sizes.expr import Dim, as_dim, divide_exactly, product
 from ...ir.types import DType, TensorType
-from ..aten.matmul_fold import through
+from ..aten.tidy import through
 from .rewrite import UNCHANGED, Draft, Look, fn_of
 from .scores import Scores, joined_bias, scores_behind
 

@@ -37,8 +37,7 @@ from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
 from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
 from .dtypes import seen_as
-from .quotients import SizeExpr, converted
-from .shapes import ran
+from .shapes import SizeExpr, converted, ran
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]

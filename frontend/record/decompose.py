@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
 
-from ..aten.fft import DECOMPOSITIONS
+from ..aten.data import DECOMPOSITIONS
 from ..aten.fx_import import plain_name
 from .adapter import DispatchMode, is_noise
 

@@ -1,4 +1,4 @@
-"""A module that someone else holds: whatever a recording or the module's own forward changes is put back."""
+"""A module that someone else holds: what a recording or its own forward changes is put back; modes that see calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,29 @@ import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.errors import TraceError
-from ..modes import FunctionMode
 from .adapter import FakeWorld
+
+
+class FunctionMode(TorchFunctionMode):
+    """Sees each call of a function of torch, above autograd; a subclass says in `call` what becomes of it."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Return what a call gives."""
+        return func(*args, **kwargs)
+
 
 # In the place of a GPU that this machine need not have.
 _GPU = "cuda"
@@ -118,6 +136,3 @@ def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
             if isinstance(held, Tensor):
                 with world.mode:
                     vars(part)[name] = torch.empty(held.shape, dtype=held.dtype, device="cpu")
-
-
-__all__ = ["OneDevice", "desugared", "fake_loose_tensors", "preserved", "refuse_unreadable"]

@@ -14,8 +14,8 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...ir.graph import Role
 from ...ir.sizes.expr import Dim
-from ..modes import FunctionMode
 from ..record.adapter import FakeWorld
+from ..record.preserve import FunctionMode
 from ..record.record import Recorder
 from ..semantic import semantic
 from .kernels import Kernels

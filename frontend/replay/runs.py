@@ -17,14 +17,12 @@ from ...ir.ops import Trait, has
 from ...ir.verify import verify
 from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx
-from ..aten.lenient import Lenient, noted
-from ..aten.table import HANDLERS
+from ..aten.table import HANDLERS, Lenient, noted
 from ..aten.tidy import tidy
 from ..derive import forward_of, training
 from ..fold.balance import check_folding, check_products
 from ..fold.blocks import Identity
-from ..fold.layered import in_layers
-from ..fold.scoped import fold_by_scope
+from ..fold.layered import fold_by_scope, in_layers
 from ..huggingface.decoding import require_past
 from ..recognise import recognise
 from ..record.adapter import FakeWorld, faked

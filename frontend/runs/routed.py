@@ -23,9 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...ir.errors import TraceError
 from ..example_inputs import needed_arguments
-from ..leaves import Experts
-from ..modes import FunctionMode
-from .expert_sizes import bank_like
+from ..leaves import Experts, bank_like
+from ..record.preserve import FunctionMode
 
 _MOST_NUMBERS = 1 << 26  # of parameters beside the experts: a routing with more is not run
 _TRIALS = (((2, 9), False), ((2, 8), True), ((3, 5), False))  # batch and length, and whether all rows are alike

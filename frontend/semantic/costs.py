@@ -10,8 +10,7 @@ from torch import fx
 from ...ir.errors import ParseError, TraceError, UsageError
 from ...ir.ops.base import OpCall
 from ...ir.ops.custom import NAME, CustomAttrs, evaluated, types_of
-from ..aten.fx_import import Handler, Importer, is_inplace, op_name, tensor_names
-from ..record.writes import write_back
+from ..aten.fx_import import Handler, Importer, is_inplace, op_name, tensor_names, write_back
 
 
 @dataclass(frozen=True, slots=True)

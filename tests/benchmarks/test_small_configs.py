@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.benchmarks.small_configs import small_config
-from slipstick.frontend.fold.layers import signature
+from slipstick.frontend.fold.trace import signature
 from slipstick.ir.errors import NotUnderstoodError
 
 transformers = pytest.importorskip("transformers", reason="reads its configs; install slipstick[hf]")

@@ -15,7 +15,7 @@ from slipstick.frontend.fold.trace import trace
 from slipstick.frontend.reference.models.compare import compare
 from slipstick.frontend.reference.models.double import in_double
 from slipstick.frontend.reference.models.subject import Answer, Subject
-from slipstick.frontend.user_module import run_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.plan.layout.stages import BOUNDARY

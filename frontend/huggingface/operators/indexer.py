@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ...modes import FunctionMode
 from ...record.adapter import swapped
+from ...record.preserve import FunctionMode
 from ...semantic import semantic
 
 # Queries [b, h, s, d], keys [b, 1, t, d] and weights of heads [b, s, h] that keys are chosen by.

@@ -16,8 +16,7 @@ from types import MappingProxyType, ModuleType
 from torch import Tensor, nn
 
 from ...record.adapter import swapped
-from ...semantic.norm import l2_norm
-from ...semantic.scan import scan
+from ...semantic.scan import l2_norm, scan
 from . import (
     gated as hf_gated,
 )

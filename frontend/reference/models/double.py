@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ...modes import FunctionMode
+from ...record.preserve import FunctionMode
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)

@@ -16,10 +16,10 @@ from torch.nn import functional as F  # noqa: N812
 from slipstick.frontend import derive
 from slipstick.frontend.aten.flat import Flat
 from slipstick.frontend.fold.blocks import Identity
-from slipstick.frontend.fold.scoped import whole
+from slipstick.frontend.fold.layered import whole
 from slipstick.frontend.huggingface.configs.building import build
 from slipstick.frontend.recognise import recognise
-from slipstick.frontend.user_module import run_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import TraceError, UnsupportedOpError
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of

@@ -11,7 +11,7 @@ from torch import nn
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
 from slipstick.frontend.huggingface.configs.models import read_config
-from slipstick.frontend.user_module import run_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import TraceError
 from slipstick.ir.graph import Workload
 from slipstick.ir.types import DType

@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from slipstick.frontend.fold import trace as tracing
 from slipstick.frontend.fold.blocks import Identity
-from slipstick.frontend.fold.scoped import fold_by_scope, whole
+from slipstick.frontend.fold.layered import fold_by_scope, whole
 from slipstick.frontend.record import memo
-from slipstick.frontend.user_module import run_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import InternalError
 from slipstick.ir.graph import Graph, Phase, Role, Run, Workload
 from slipstick.ir.text.printer import print_graph
