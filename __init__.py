@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported
-    from slipstick.frontend.graph_module import trace_graph
     from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
+
+    from .frontend.exported import trace_graph
 
 __version__ = "0.1.0"
 
@@ -124,7 +125,7 @@ _MODULE_OF = {
     "search": "slipstick.explore.searching",
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.frontend.module",
-    "trace_graph": "slipstick.frontend.graph_module",
+    "trace_graph": "slipstick.frontend.exported",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

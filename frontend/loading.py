@@ -17,7 +17,7 @@ from .cache import GraphCache, graph_key
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
 from .huggingface.configs.models import Config, read_config
-from .huggingface.source_length import with_source
+from .huggingface.lengths import with_source
 from .runs.asked import Asked
 
 Report = Callable[[str], None]

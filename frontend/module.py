@@ -28,15 +28,12 @@ from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold
 from .huggingface.configs.architectures import speaks
-from .huggingface.decoding import require_past
-from .huggingface.live_model import is_of_transformers, recordable, uncached, what_runs
-from .huggingface.recording import hints_on
-from .huggingface.seq2seq import plan_run, reads_known
-from .huggingface.source_length import SOURCE, with_source
+from .huggingface.lengths import SOURCE, require_past, with_source
+from .huggingface.recording import hints_on, is_of_transformers, recordable, uncached, what_runs
+from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees, unlogged
-from .modalities.seeing import plan_fed
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import dtype_of
 from .record.failures import asks_data

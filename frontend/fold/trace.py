@@ -16,7 +16,7 @@ from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx
 from ..aten.table import HANDLERS, Lenient, noted
 from ..aten.tidy import tidy
-from ..huggingface.seq2seq import plan_run
+from ..huggingface.runs import plan_run
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.preserve import OneDevice
 from ..record.record import kept_mode, record

@@ -21,7 +21,7 @@ from ...ir.errors import NotBuiltError, TraceError, UsageError
 from ...ir.graph import Workload
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
-from ..huggingface.source_length import SOURCE
+from ..huggingface.lengths import SOURCE
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.failures import explained
 from ..record.preserve import FunctionMode
@@ -29,9 +29,8 @@ from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS
 from .kinds import ASIDE, COLUMNS, IMAGES, KINDS, Dims, Kind, columns
-from .known import Known
 from .pictures import Grid, Packing
-from .sizes import Sizes
+from .sizes import Known, Sizes
 
 # What a model reads wherever it can; all others only where forward asks for them.
 _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_values", "audio_mel")

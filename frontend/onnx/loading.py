@@ -18,7 +18,7 @@ from ..aten.flat import Flat, Origin
 from ..derive import training
 from ..fold.blocks import Identity
 from ..fold.layered import fold_by_scope, in_layers
-from ..huggingface.decoding import require_past
+from ..huggingface.lengths import require_past
 from ..recognise import recognise
 from .builder import Builder
 from .control import controlled

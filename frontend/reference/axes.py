@@ -14,8 +14,8 @@ from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.sizes.expr import Expr
+from .call import Axis, LayoutMismatchError, Local, axis_of
 from .layout import Layout, channel_dim, groups_of
-from .tensors import Axis, LayoutMismatchError, Local, axis_of
 
 Axes = tuple[Axis, ...]
 

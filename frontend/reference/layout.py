@@ -20,8 +20,7 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Shard
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.sizes.rounding import evened
-from .call import zigzag
-from .tensors import Axis, Mesh, axis_of, block
+from .call import Axis, Mesh, axis_of, block, zigzag
 
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.
 _CUTS = ("tp", "ep", "up", "cp", "fsdp", "dp")

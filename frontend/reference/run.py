@@ -21,14 +21,11 @@ from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
-from .call import Call, NotComputedError
-from .collectives import Exchange, converted, joined
+from .call import Axis, Call, LayoutMismatchError, Local, NotComputedError
 from .layout import Layout, is_source, put_back, scattered
-from .ops.held import HELD, Here
-from .ops.loss import loss_of
-from .stages import Ports
-from .table import REFERENCES
-from .tensors import Axis, LayoutMismatchError, Local
+from .ops.attention import loss_of
+from .ops.table import HELD, REFERENCES, Here
+from .stages import Exchange, Ports, converted, joined
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)

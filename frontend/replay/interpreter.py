@@ -16,8 +16,8 @@ from ..record.failures import first_line
 from ..record.record import Recorder
 from ..semantic import semantic
 from ..semantic.flex import reach_of
-from .files.read_graph import ReadGraph, is_graph
 from .joint import JointRecorder
+from .program import ReadGraph, is_graph
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")

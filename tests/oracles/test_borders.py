@@ -12,9 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
-from slipstick.frontend.reference.models.compare import compare
-from slipstick.frontend.reference.models.double import in_double
-from slipstick.frontend.reference.models.subject import Answer, Subject
+from slipstick.frontend.reference.compare import Answer, Subject, compare, in_double
 from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family

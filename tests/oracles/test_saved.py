@@ -55,7 +55,7 @@ def shortened_config(name: str) -> str:
 
 def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
     """Bytes of all storages that autograd saves in one training step of every layer, parameters left out."""
-    from slipstick.frontend.huggingface.seq2seq import plan_run
+    from slipstick.frontend.huggingface.runs import plan_run
     from slipstick.frontend.record.adapter import FakeWorld, make_fake, storage_id
     from slipstick.frontend.record.record import kept_mode, record
     from slipstick.frontend.semantic.lift import lifted

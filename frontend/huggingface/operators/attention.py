@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from ...record.adapter import swapped
 from ...semantic import semantic
 from ...semantic.constants import rotary_style
-from .compressed import Beside, merged
+from .sparse import Beside, merged
 
 _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")

@@ -1,9 +1,10 @@
-"""References that must know which entries a rank holds: lookups in a part of a table, fills, rows of experts."""
+"""The reference of each op, and of those that must know which entries a rank holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -13,11 +14,11 @@ from ....ir.ops.fused.experts import ExpertsAttrs
 from ....ir.ops.fused.routing import RoutedAttrs
 from ....ir.ops.tensors.pointwise import FillAttrs
 from ..axes import Where
-from ..call import Call, NotComputedError
+from ..call import Axis, Call, Local, NotComputedError, Reference, Rows
 from ..layout import scattered
-from ..models.programs import real_dtype, run_program
-from ..tensors import Axis, Local, Rows
+from . import attention, experts, plain, scan
 from .experts import bank_grads, through
+from .plain import real_dtype, run_program
 
 _CONSTANTS: Mapping[str, float] = {"zeros": 0.0, "empty": 0.0, "ones": 1.0}
 
@@ -206,4 +207,12 @@ HELD: Mapping[str, Callable[[Here, Sequence[Local]], list[Local]]] = {
     "expert_bank_bwd": _bank_bwd,
 }  # fmt: skip
 
-__all__ = ["HELD", "Here"]
+
+REFERENCES: Mapping[str, Reference] = MappingProxyType(
+    {
+        **plain.REFERENCES,
+        **attention.REFERENCES,
+        **experts.REFERENCES,
+        **scan.REFERENCES,
+    }
+)

@@ -13,7 +13,7 @@ from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.loss import Labelled
-from slipstick.frontend.modalities.known import Known
+from slipstick.frontend.modalities.sizes import Known
 from slipstick.ir.graph import Bound, Graph, Phase, Workload
 from tests.frontend.sums import flops
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from slipstick.frontend.huggingface.live_model import recordable, uncached
-from slipstick.frontend.huggingface.recording import IMPLEMENTATION
+from slipstick.frontend.huggingface.recording import IMPLEMENTATION, recordable, uncached
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 

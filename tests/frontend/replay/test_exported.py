@@ -17,11 +17,11 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
 from slipstick.frontend.exported import load_pt2
-from slipstick.frontend.replay.files import archive
+from slipstick.frontend.replay import archive
 from slipstick.ir.errors import NotUnderstoodError, UnknownNameError, UnsupportedOpError
 from slipstick.ir.graph import Role, Workload
 
-from ...sums import flops, num_ops
+from ..sums import flops, num_ops
 
 BATCH, SEQ, KV = torch.export.Dim("b"), torch.export.Dim("s", max=4096), torch.export.Dim("past", max=8192)
 

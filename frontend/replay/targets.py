@@ -1,24 +1,159 @@
-"""What names in an exported file may mean: operators by their schema, a list of functions, element types.
-
-An operator is one of the dispatcher (not of TorchScript, whose built-ins read and write files), takes and returns
-tensors and plain numbers, and takes no text but the named options of tensor operators. A call names its arguments as
-the operator's schema does.
-"""
+"""What may stand in an exported file: JSON of the kind that is wanted, sizes as text, names of operators and types."""
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import Argument
 
-from ....ir.errors import NotUnderstoodError, UnsupportedOpError
-from .json_parts import Part
+from ...ir.errors import NotUnderstoodError, UnsupportedOpError
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+_LONGEST_KEY = 200  # letters of a key that an error shows as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A value in a JSON document and where it stands."""
+
+    value: Json
+    place: str
+
+    def __getitem__(self, key: str) -> Part:
+        """Return a field; NotUnderstoodError when there is none."""
+        if not isinstance(self.value, dict) or key not in self.value:
+            raise NotUnderstoodError(f"{self.place} has no '{key}'")
+        return Part(self.value[key], f"{self.place}.{key}")
+
+    def get(self, key: str) -> Part | None:
+        """Return a field, None where there is none or it is null."""
+        found = self.value.get(key) if isinstance(self.value, dict) else None
+        return None if found is None else Part(found, f"{self.place}.{key}")
+
+    def items(self) -> Iterator[tuple[str, Part]]:
+        """Yield the fields of an object."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object")
+        for key, value in self.value.items():
+            plain = key if key.isprintable() and len(key) <= _LONGEST_KEY else ascii(key[:40])
+            yield key, Part(value, f"{self.place}.{plain}")
+
+    def each(self) -> Iterator[Part]:
+        """Yield the elements of a list."""
+        if not isinstance(self.value, list):
+            raise self.wrong("a list")
+        for index, value in enumerate(self.value):
+            yield Part(value, f"{self.place}[{index}]")
+
+    def only(self) -> tuple[str, Part]:
+        """Return the one field of a union: its kind and its value."""
+        fields = list(self.items())
+        if len(fields) != 1:
+            raise self.wrong("an object with one field")
+        return fields[0]
+
+    @property
+    def text(self) -> str:
+        """The value as a text."""
+        if not isinstance(self.value, str):
+            raise self.wrong("a text")
+        return self.value
+
+    @property
+    def number(self) -> int:
+        """The value as a whole number."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            raise self.wrong("a whole number")
+        return self.value
+
+    def wrong(self, wanted: str) -> NotUnderstoodError:
+        """Return the error of a value of another kind."""
+        shown = str(self.value)
+        return NotUnderstoodError(f"{self.place} is {shown[:40]!r}, not {wanted}")
+
+
+_MOST_LETTERS = 2000
+_MOST_POWER = 8
+
+
+def read_size(part: Part) -> Dim:
+    """Return the size that a text says; NotUnderstoodError for anything but a polynomial.
+
+    >>> str(read_size(Part("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))", "here")))
+    '2*s0 + 1'
+    >>> str(read_size(Part("4*s0 + s1**2", "here")))
+    's1^2 + 4*s0'
+    """
+    text = part.text
+    if len(text) > _MOST_LETTERS:
+        raise part.wrong("a size")
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise part.wrong("a size") from error
+    return as_dim(_read(tree, part))
+
+
+def _read(tree: ast.expr, part: Part) -> Expr:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return as_expr(tree.value)
+    if isinstance(tree, ast.Name):
+        return symbol(tree.id)
+    if isinstance(tree, ast.BinOp):
+        return _binary(tree, part)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -_read(tree.operand, part)
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        return _call(tree.func.id, tree.args, part)
+    raise part.wrong("a sum of products of sizes")
+
+
+def _binary(tree: ast.BinOp, part: Part) -> Expr:
+    left, right = _read(tree.left, part), tree.right
+    if isinstance(tree.op, ast.Pow):
+        return _power(left, right, part)
+    if isinstance(tree.op, ast.Add):
+        return left + _read(right, part)
+    if isinstance(tree.op, ast.Sub):
+        return left - _read(right, part)
+    if isinstance(tree.op, ast.Mult):
+        return left * _read(right, part)
+    raise part.wrong("a sum of products of sizes")
+
+
+def _call(name: str, args: Sequence[ast.expr], part: Part) -> Expr:
+    if name == "Symbol" and args and isinstance(args[0], ast.Constant) and isinstance(args[0].value, str):
+        if not args[0].value.isidentifier():
+            raise part.wrong("a size")
+        return symbol(args[0].value)
+    if name == "Integer" and len(args) == 1:
+        return _read(args[0], part)
+    if name == "Pow" and len(args) == 2:
+        return _power(_read(args[0], part), args[1], part)
+    if name in ("Add", "Mul") and args:
+        parts = [_read(a, part) for a in args]
+        return product(parts) if name == "Mul" else sum(parts[1:], parts[0])
+    raise NotUnderstoodError(f"{part.place}: the size '{part.text[:80]}' is not a polynomial of open sizes")
+
+
+def _power(base: Expr, exponent: ast.expr, part: Part) -> Expr:
+    power = _read(exponent, part)
+    fixed = next((n for n in range(1, _MOST_POWER + 1) if power == n), None)
+    if fixed is None:
+        raise part.wrong("a polynomial of open sizes")
+    return product([base] * fixed)
+
 
 # Namespaces whose operators only compute; others may talk to files, processes or devices.
 _NAMESPACES = ("aten", "prims", "slipstick", "transformers", "torchvision", "torchao", "quantized_decomposed")
@@ -144,6 +279,3 @@ ENUMS: Mapping[str, Callable[[Part], Argument]] = MappingProxyType({
     "as_layout": lambda part: torch.strided,
     "as_device": lambda part: torch.device("cpu"),
 })  # fmt: skip
-
-
-__all__ = ["ENUMS", "check_call", "dtype_named", "identifier", "is_checked", "target_named"]

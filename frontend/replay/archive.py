@@ -7,19 +7,22 @@ schema; the graph is interpreted (`read_graph.py`). The schema is `torch/_export
 
 from __future__ import annotations
 
+import json
+import re
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import fx
 from torch.fx.node import Argument
 
-from ....ir.errors import NotUnderstoodError
-from ....ir.sizes.expr import Dim
-from ..program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
-from .json_parts import Part
-from .read_graph import ReadGraph
-from .size_text import read_size
-from .targets import ENUMS, check_call, dtype_named, identifier, target_named
+from ...ir.errors import NotUnderstoodError, SlipstickError
+from ...ir.sizes.expr import Dim
+from ..record.failures import first_line
+from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, ReadGraph, SizeInput, Source, TensorInput, hollow
+from .targets import ENUMS, Json, Part, check_call, dtype_named, identifier, read_size, target_named
 
 _MAJOR = 8
 _HELD = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
@@ -272,4 +275,67 @@ def _plain(value: Part) -> Argument:
     raise value.wrong("a plain value")
 
 
-__all__ = ["read"]
+# Weights lie beside the JSON; a graph of the deepest models takes tens of MB, with the lines of the user's code.
+_MOST_BYTES = 256 << 20
+_MOST_MEMBERS = 1_000_000
+_MODEL = re.compile(r"^(?:[^/]+/)?models/([^/]+)\.json$")
+_OLD_MODEL = re.compile(r"^(?:[^/]+/)?serialized_exported_program\.json$")
+_WHAT = "write it with torch.export.save(torch.export.export(model, inputs, dynamic_shapes=..), 'model.pt2')"
+
+
+def read_program(path: Path) -> Program:
+    """Return the program of a file that `torch.export.save` wrote; NotUnderstoodError says what is wrong with it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(path, archive)
+    except FileNotFoundError as error:
+        raise NotUnderstoodError(f"no file '{path}'") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise NotUnderstoodError(f"'{path}' is cut short or no .pt2 archive ({error}); {_WHAT}") from error
+
+
+def _read(path: Path, archive: zipfile.ZipFile) -> Program:
+    members = archive.namelist()
+    if len(members) > _MOST_MEMBERS:
+        raise NotUnderstoodError(f"'{path}' has {len(members)} members, more than any exported model")
+    model = _model_in(path, members)
+    root = model[: model.index("models/")] if _MODEL.match(model) else ""
+    name = path.stem
+    held = []
+    if root or _MODEL.match(model):
+        stem = Path(model).stem
+        for config in (f"data/weights/{stem}_weights_config.json", f"data/constants/{stem}_constants_config.json"):
+            if root + config in members:
+                held.append(_json(path, archive, root + config))
+    try:
+        return read(_json(path, archive, model), held, name)
+    except SlipstickError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, RecursionError) as error:  # what torch says of odd names
+        raise NotUnderstoodError(f"'{path}': the graph of the model is not whole ({first_line(error)})") from error
+
+
+def _model_in(path: Path, members: list[str]) -> str:
+    models = [m for m in members if _MODEL.match(m)] or [m for m in members if _OLD_MODEL.match(m)]
+    if len(models) == 1:
+        return models[0]
+    if models:
+        raise NotUnderstoodError(f"'{path}' holds {len(models)} models ({', '.join(models[:4])}); save one a file")
+    if any(m.endswith("data.pkl") for m in members):
+        raise NotUnderstoodError(f"'{path}' is pickled or TorchScript, and unpickling runs code; {_WHAT}")
+    if any("aotinductor" in m for m in members):
+        raise NotUnderstoodError(f"'{path}' holds compiled code and no graph; {_WHAT}")
+    raise NotUnderstoodError(f"'{path}' is a zip archive without an exported model; {_WHAT}")
+
+
+def _json(path: Path, archive: zipfile.ZipFile, member: str) -> Part:
+    """Read a member that says its size honestly or not: no more than the limit is ever unpacked."""
+    with archive.open(member) as stream:
+        text = stream.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise NotUnderstoodError(f"'{path}': {member} is larger than {_MOST_BYTES >> 20} MiB")
+    try:
+        value: Json = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise NotUnderstoodError(f"'{path}': {member} is no JSON ({error})") from error
+    return Part(value, f"'{path}': {member.rpartition('/')[2]}")

@@ -1,14 +1,8 @@
-"""What is run of a model that has an encoder and a decoder: both in a training step, one token in a decode step.
-
-The encoder reads `src` tokens, or as many frames of sound as the config fixes. A training step decodes `seq` tokens. A
-prefill encodes a prompt and decodes the token that starts an answer; with sound, it decodes the `seq` tokens that
-prompt the decoder. A decode step adds one token behind `kv` decoded ones and reads the cached keys and values of the
-encoder's output, which were made once.
-"""
+"""What is run of a model that has an encoder and a decoder, or reads pictures among tokens and inputs of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -17,13 +11,14 @@ from torch import Tensor, nn
 
 from ...ir.errors import NotBuiltError
 from ...ir.graph import Workload
-from ..loss import loss_of
+from ..loss import Labelled, loss_of, returned
+from ..modalities.feeding import Feeds
 from ..record.adapter import FakeWorld
 from ..record.failures import explained
 from ..semantic.lift import lifted
-from ..workloads import HINTS, Held, Output, Run, ids_of, plan_one, symbolic_past
+from ..workloads import HINTS, Held, Output, Run, ids_of, plan_one, prefilled, symbolic_past
+from .lengths import SOURCE
 from .operators.cache import Past, cache_class
-from .source_length import SOURCE
 
 _CACHE_OF_ENCODER = "cross_"
 
@@ -167,4 +162,39 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["fixed_frames", "plan_run", "prefilled_pair", "reads_known"]
+TOKENS = "input_ids"
+
+
+def plan_fed(
+    model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feeds, speaks: bool, say: Callable[[str], None]
+) -> Run:
+    """Return inputs and call: a training step, a prefill that leaves a cache where the model speaks, or a forward pass.
+
+    Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs,
+    which is said.
+    """
+    made = feeds.made(world)
+    with world.mode:
+        labelled = Labelled.of(model, made)
+    batch = feeds.lengths["batch"] if feeds.fixed else _batch(made, world, feeds)
+    given: Mapping[str, object] = {**made, **feeds.beside(batch)}
+    labels = {"labels": labelled.labels} if workload is Workload.TRAIN and labelled.labels is not None else {}
+
+    def call() -> tuple[Tensor, ...]:
+        with feeds.working_out():
+            if workload is Workload.PREFILL and speaks:
+                is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
+                return ((prefilled_pair if is_pair else prefilled)(model, given),)
+            with torch.set_grad_enabled(workload is Workload.TRAIN):
+                out = model(**given)
+        if workload is not Workload.TRAIN:
+            return tuple(returned(out))
+        loss, note = labelled.loss(out)
+        say(note)
+        return (loss,)
+
+    return Run({**made, **labels}, call)
+
+
+def _batch(made: Mapping[str, Tensor], world: FakeWorld, feeds: Feeds) -> int | torch.SymInt:
+    return made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.exported import load_pt2
-from slipstick.frontend.replay.files.json_parts import Json, Part
-from slipstick.frontend.replay.files.read_graph import ReadGraph
-from slipstick.frontend.replay.files.serialised import read
-from slipstick.frontend.replay.files.targets import target_named
+from slipstick.frontend.replay.archive import read
+from slipstick.frontend.replay.program import ReadGraph
+from slipstick.frontend.replay.targets import Json, Part, target_named
 from slipstick.ir.errors import NotUnderstoodError, UnsupportedOpError
 
 Document: TypeAlias = "dict[str, Json]"
