@@ -15,7 +15,7 @@ from ...ir.ops.tensors.layout import ConcatAttrs
 from ...ir.ops.tensors.lookup import Labels, spec_of
 from ...ir.ops.tensors.pointwise import FillAttrs
 from ..semantic.semantic import NAMESPACE, custom_op
-from .fx_import import Handler, Importer, is_inplace, op_name, write_back
+from .fx_import import Handler, Importer, dim_of, is_inplace, op_name, plain, write_back
 
 _FILLS = {
     "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "zero": "zeros", "ones": "ones",
@@ -41,25 +41,18 @@ def _embedding(im: Importer, node: fx.Node) -> None:
     im.emit(node, "embedding", (ids, table))
 
 
-def _embedding_bwd(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "embedding_bwd", im.inputs(node)[:2])
-
-
 def _concat(im: Importer, node: fx.Node) -> None:
-    rank = node.meta["val"].dim()
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     inputs = [i for i in im.inputs(node) if im.flat.values[i].type.dims != (0,)]
     if len(inputs) == 1:
         im.alias(node, inputs[0])
         return
-    im.emit(node, "concat", inputs, ConcatAttrs(int(str(given)) % rank))
+    im.emit(node, "concat", inputs, ConcatAttrs(dim_of(node, node.meta["val"].dim())))
 
 
 def _stack(im: Importer, node: fx.Node) -> None:
     """Stacking is a concat along a new dim, of size one in each piece."""
     out = im.type_of(node.meta["val"])
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    dim, inputs = int(str(given)) % node.meta["val"].dim(), im.inputs(node)
+    dim, inputs = dim_of(node, node.meta["val"].dim()), im.inputs(node)
     piece = out.with_dims((*out.dims[:dim], 1, *out.dims[dim + 1 :]))
     views = [im.flat.emit("reshape", (i,), [(piece, im.flat.values[i].storage)], im.origin(node))[0] for i in inputs]
     if len(views) == 1:
@@ -72,10 +65,6 @@ def _cast(im: Importer, node: fx.Node) -> None:
     source = im.inputs(node)[0]
     same = im.flat.values[source].type.dtype is im.type_of(node.meta["val"]).dtype
     im.emit(node, "copy" if same else "cast", (source,))
-
-
-def _copy(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "copy", im.inputs(node)[:1])
 
 
 def _copy_into(im: Importer, node: fx.Node) -> None:
@@ -167,11 +156,11 @@ HANDLERS: Mapping[str, Handler] = {
     **{f"aten.{name}": _fill for name in _FILLS},
     f"{NAMESPACE}.fft": _fft,
     "aten.embedding": _embedding,
-    "aten.embedding_dense_backward": _embedding_bwd,
+    "aten.embedding_dense_backward": plain("embedding_bwd", most=2),
     "aten.cat": _concat,
     "aten.stack": _stack,
     "aten._to_copy": _cast,
-    "aten.clone": _copy,
+    "aten.clone": plain("copy", most=1),
     "aten.copy": _copy_into,
     **dict.fromkeys(("aten.nonzero", "aten.masked_select", "aten.unique", "aten._unique2"), _data_dependent),
 }  # fmt: skip

@@ -21,6 +21,32 @@ from ..record.dtypes import dtype_of, meaning_of
 from .flat import Flat, Origin, Said, clean_scope
 
 
+def argument(node: fx.Node, name: str) -> object:
+    """Return an argument of a call by its name in the schema; its default where it is left out, None without one."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        raise TraceError("a call of what is no operator of torch")
+    for position, said in enumerate(schema.arguments):
+        if said.name == name:
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name, said.default_value)
+    return None
+
+
+def dim_of(node: fx.Node, rank: int) -> int:
+    """Return the `dim` of a call counted from the front; the last one where the operator takes none."""
+    given = argument(node, "dim")
+    return (-1 if given is None else int(str(given))) % max(rank, 1)
+
+
+def plain(op: str, attrs: Attrs = NO_ATTRS, most: int | None = None) -> Handler:
+    """Return the handler that writes one op of the tensors of a call, or of the first ones."""
+
+    def handler(im: Importer, node: fx.Node) -> None:
+        im.emit(node, op, im.inputs(node)[:most], attrs)
+
+    return handler
+
+
 def write_back(im: Importer, node: fx.Node, written: int) -> None:
     """After `node` wrote into its first argument: later readers of that memory see `written`.
 

@@ -17,7 +17,7 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import NormAttrs
 from ..record.dtypes import meaning_of
 from ..semantic.semantic import NAMESPACE
-from .fx_import import Handler, Importer
+from .fx_import import Handler, Importer, plain
 
 
 def _attention(im: Importer, node: fx.Node) -> None:
@@ -47,18 +47,6 @@ def _experts_bwd(im: Importer, node: fx.Node) -> None:
     im.emit(node, "experts_bwd", im.inputs(node), ExpertsAttrs(bool(gated), bool(transposed), bool(bias)))
 
 
-def _rms_norm(im: Importer, node: fx.Node) -> None:
-    backward = "bwd" in str(node.target)
-    im.emit(node, "norm_bwd" if backward else "norm", im.inputs(node), NormAttrs("rms"))
-
-
-def _same(op: str) -> Handler:
-    def handler(im: Importer, node: fx.Node) -> None:
-        im.emit(node, op, im.inputs(node))
-
-    return handler
-
-
 def _kv_append(im: Importer, node: fx.Node) -> None:
     inputs = im.inputs(node)
     storage = im.flat.values[inputs[0]].storage
@@ -66,11 +54,6 @@ def _kv_append(im: Importer, node: fx.Node) -> None:
         "kv_append", inputs, [(im.type_of(node.meta["val"]), storage)], im.origin(node), KvAppendAttrs(2)
     )
     im.bind(node, outs, (node.meta["val"],))
-
-
-def _l2_norm(im: Importer, node: fx.Node) -> None:
-    """An RMS norm without a weight: the same work up to one factor a row."""
-    im.emit(node, "norm_bwd" if "bwd" in str(node.target) else "norm", im.inputs(node), NormAttrs("rms"))
 
 
 def _scan(im: Importer, node: fx.Node) -> None:
@@ -85,18 +68,12 @@ def _scan_bwd(im: Importer, node: fx.Node) -> None:
     im.emit(node, "scan_bwd", im.inputs(node), attrs)
 
 
-def _causal(im: Importer, node: fx.Node, op: str, activation: object, has_state: bool) -> None:
-    inputs = im.inputs(node)
-    attrs = ConvAttrs((1,), (0,), (1,), causal=True, activation=str(activation), has_state=has_state)
-    im.emit(node, op, inputs, attrs, keep=1 if op == "conv" and not has_state else None)
-
-
 def _causal_conv(im: Importer, node: fx.Node) -> None:
-    _causal(im, node, "conv", node.args[4], node.args[3] is not None)
-
-
-def _causal_conv_bwd(im: Importer, node: fx.Node) -> None:
-    _causal(im, node, "conv_bwd", node.args[4], False)
+    backward = "bwd" in str(node.target)
+    has_state = not backward and node.args[3] is not None
+    attrs = ConvAttrs((1,), (0,), (1,), causal=True, activation=str(node.args[4]), has_state=has_state)
+    keep = None if backward or has_state else 1
+    im.emit(node, "conv_bwd" if backward else "conv", im.inputs(node), attrs, keep)
 
 
 def _keep_state(im: Importer, node: fx.Node) -> None:
@@ -154,26 +131,17 @@ def _convolution_bwd(im: Importer, node: fx.Node) -> None:
     im.parts[node] = tuple(next(found) if isinstance(v, Tensor) else None for v in val)
 
 
+# Rows over their length are an RMS norm without a weight: the same work up to one factor a row.
 HANDLERS: Mapping[str, Handler] = {
-    f"{NAMESPACE}.attention": _attention,
-    f"{NAMESPACE}.attention_bwd": _attention,
-    f"{NAMESPACE}.index_keys": _index_keys,
-    f"{NAMESPACE}.experts": _experts,
-    f"{NAMESPACE}.experts_bwd": _experts_bwd,
-    f"{NAMESPACE}.rms_norm": _rms_norm,
-    f"{NAMESPACE}.rms_norm_bwd": _rms_norm,
-    f"{NAMESPACE}.rope": _same("rope"),
-    f"{NAMESPACE}.rope_bwd": _same("rope_bwd"),
-    f"{NAMESPACE}.cross_entropy": _same("cross_entropy"),
-    f"{NAMESPACE}.cross_entropy_bwd": _same("cross_entropy_bwd"),
-    f"{NAMESPACE}.kv_append": _kv_append,
-    **dict.fromkeys((f"{NAMESPACE}.l2_norm", f"{NAMESPACE}.l2_norm_bwd"), _l2_norm),
-    f"{NAMESPACE}.scan": _scan,
-    f"{NAMESPACE}.scan_bwd": _scan_bwd,
-    f"{NAMESPACE}.causal_conv": _causal_conv,
-    f"{NAMESPACE}.causal_conv_bwd": _causal_conv_bwd,
-    f"{NAMESPACE}.keep_state": _keep_state,
-    f"{NAMESPACE}.step_product": _step_product,
     "aten.convolution": _convolution,
     "aten.convolution_backward": _convolution_bwd,
-}
+    **{f"{NAMESPACE}.{name}": handler for name, handler in {
+        "attention": _attention, "attention_bwd": _attention, "index_keys": _index_keys, "experts": _experts,
+        "experts_bwd": _experts_bwd, "kv_append": _kv_append, "scan": _scan, "scan_bwd": _scan_bwd,
+        "causal_conv": _causal_conv, "causal_conv_bwd": _causal_conv, "keep_state": _keep_state,
+        "step_product": _step_product,
+        **dict.fromkeys(("rms_norm", "l2_norm"), plain("norm", NormAttrs("rms"))),
+        **dict.fromkeys(("rms_norm_bwd", "l2_norm_bwd"), plain("norm_bwd", NormAttrs("rms"))),
+        **{op: plain(op) for op in ("rope", "rope_bwd", "cross_entropy", "cross_entropy_bwd")},
+    }.items()},
+}  # fmt: skip
