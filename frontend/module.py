@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
@@ -23,7 +21,6 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
-from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold
@@ -35,7 +32,7 @@ from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees, unlogged
 from .record.adapter import FakeWorld, eager
-from .record.dtypes import dtype_of
+from .record.dtypes import main_dtype
 from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.guards import open_ints
@@ -293,7 +290,13 @@ def _assumed(module: nn.Module) -> str:
 def _identity(run: ModelRun, asking: Asking) -> Identity:
     module = run.module
     name = asking.name or type(module).__name__
-    return Identity(name, asking.kind, _dtype(module), hints=hints_on(module), spelled_out=asking.spelled_out)
+    return Identity(
+        name,
+        asking.kind,
+        main_dtype((p.dtype, p.numel()) for p in module.parameters()),
+        hints=hints_on(module),
+        spelled_out=asking.spelled_out,
+    )
 
 
 def _check_names(run: ModelRun, given: Arguments) -> None:
@@ -345,15 +348,6 @@ def _scalar(made: object) -> Tensor:
         return made
     what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
     raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
-
-
-def _dtype(module: nn.Module) -> DType:
-    """The real type that most parameters are in; fp32, torch's own default, where there are none."""
-    sizes: Counter[torch.dtype] = Counter()
-    for p in (p for p in module.parameters() if p.is_floating_point()):
-        sizes[p.dtype] += p.numel()
-    most = sizes.most_common(1)
-    return dtype_of(torch.empty(0, dtype=most[0][0])) if most else DType.FP32
 
 
 def _workload(phase: Workload | str) -> Workload:

@@ -15,7 +15,7 @@ from ...ir.graph import Hint
 from ..modalities.pictures import placed
 from ..record.adapter import swapped
 from .odd_models import decided
-from .operators.attention import attend, attention_patched, no_mask
+from .operators.attention import attend, attention_patched, no_mask, registered
 from .operators.experts import banked, experts
 from .operators.linear import scanned
 from .operators.old_attention import fused_attention, is_fused
@@ -70,7 +70,8 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
         stack.enter_context(decided(model))
         stack.enter_context(placed(model))
         if is_fused(model):
-            stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
+            own = str(getattr(model.config, "_attn_implementation", ""))
+            stack.enter_context(registered(masking.ALL_MASK_ATTENTION_FUNCTIONS, own, no_mask))
         yield
 
 
@@ -84,19 +85,6 @@ def _ordered(model: nn.Module) -> Iterator[None]:
             for name in [n for n, held in vars(part).items() if type(held) is set and not n.startswith("_")]:
                 stack.enter_context(swapped(part, name, _InOrder(vars(part)[name])))
         yield
-
-
-@contextmanager
-def _unmasked(implementation: str) -> Iterator[None]:
-    """Let transformers make no mask for one of its own kinds of attention."""
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    before = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    ALL_MASK_ATTENTION_FUNCTIONS[implementation] = no_mask
-    try:
-        yield
-    finally:
-        ALL_MASK_ATTENTION_FUNCTIONS[implementation] = before
 
 
 def hints_on(model: nn.Module) -> tuple[Hint, ...]:

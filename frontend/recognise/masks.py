@@ -15,10 +15,19 @@ from ...ir.types import DType
 from .rewrite import UNCHANGED, Look, fn_of
 
 _THROUGH = (*UNCHANGED, Trait.VIEW)
-_LESS = frozenset({"lt", "less"})
-_LESS_EQUAL = frozenset({"le", "lessorequal", "less_equal"})
-_GREATER = frozenset({"gt", "greater"})
-_GREATER_EQUAL = frozenset({"ge", "greaterorequal", "greater_equal"})
+# Comparisons by the names that torch has for them; the reader of ONNX says them so, too.
+_RELATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "lt": "<",
+        "less": "<",
+        "le": "<=",
+        "less_equal": "<=",
+        "gt": ">",
+        "greater": ">",
+        "ge": ">=",
+        "greater_equal": ">=",
+    }
+)
 # What a comparison is when its sides change places.
 _TURNED: Mapping[str, str] = MappingProxyType({"<": ">", "<=": ">=", ">": "<", ">=": "<="})
 
@@ -36,7 +45,7 @@ def threshold(look: Look, node: Node) -> float | None:
 
     None for equality, and for all that is not one position, or distance, with another.
     """
-    relation = _relation(look.said(node).name)
+    relation = _RELATIONS.get(look.said(node).name.rpartition(".")[2].lower())
     given = look.operands(node)
     if not relation:
         return None
@@ -54,12 +63,6 @@ def turns(node: Node) -> bool:
     """Whether a view swaps the last two dims, so that queries and keys change places."""
     dims = node.attrs.dims if isinstance(node.attrs, PermuteAttrs) else ()
     return len(dims) > 1 and dims[-1] < dims[-2]
-
-
-def _relation(name: str) -> str:
-    last = name.rpartition(".")[2].lower()
-    names = (("<", _LESS), ("<=", _LESS_EQUAL), (">", _GREATER), (">=", _GREATER_EQUAL))
-    return next((sign for sign, words in names if last in words), "")
 
 
 def _solved(found: _Distance, relation: str, number: float) -> float:

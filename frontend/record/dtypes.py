@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import torch
@@ -26,6 +27,15 @@ def dtype_of(tensor: Tensor) -> DType:
     if tensor.dtype not in _DTYPES:
         raise TraceError(f"tensors of type {tensor.dtype} are not understood; known: {sorted(map(str, _DTYPES))}")
     return _DTYPES[tensor.dtype]
+
+
+def main_dtype(sizes: Iterable[tuple[torch.dtype, int]]) -> DType:
+    """Return the floating type that most is in; fp32, torch's own default, where nothing is."""
+    totals: Counter[torch.dtype] = Counter()
+    for dtype, size in sizes:
+        totals[dtype] += size if dtype.is_floating_point else 0
+    found, size = max(totals.items(), key=lambda pair: pair[1], default=(torch.float32, 0))
+    return dtype_of(torch.empty(0, dtype=found if size else torch.float32, device="meta"))
 
 
 def known_dtype(dtype: torch.dtype) -> DType | None:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import cast
 
@@ -196,36 +196,42 @@ def compare(
 
     Stages take turns: `pp` says on how many the layers stand, and what is read across a cut must have been sent.
     """
+    inputs = subject.inputs(batch, seq)
+    theirs = answer or subject.answer(inputs)
+
+    def run(layout: Layout) -> Verdict:
+        found = Runner(layout, subject.state, inputs, degrees.get("pp", 1)).run()
+        floor = _NOISE * max((float(g.abs().max()) for g in theirs.grads.values()), default=0.0)
+        rows = [Difference("loss", relative(found.results["result0"], theirs.loss))]
+        if "logits" in found.results:
+            rows.append(Difference("logits", relative(found.results["logits"], theirs.logits)))
+        rows += [Difference(n, relative(found.grads[n], g, floor)) for n, g in theirs.grads.items() if n in found.grads]
+        missing = tuple(n for n, g in theirs.grads.items() if n not in found.grads and bool((g != 0).any()))
+        return Verdict(tuple(rows), missing, num_nodes=found.num_nodes)
+
+    return judged(lowered, degrees, {"batch": batch, "seq": seq}, run)
+
+
+def judged(
+    lowered: Graph, degrees: Mapping[str, int], lengths: Mapping[str, int], run: Callable[[Layout], Verdict]
+) -> Verdict:
+    """Return what a run on simulated ranks finds, or why there is none, with the ranks and the time that it took."""
     start = perf_counter()
     mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
-    inputs = subject.inputs(batch, seq)
-    answer = answer or subject.answer(inputs)
-    sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // batch_ranks(mesh), "seq": seq}
-    refused = next(uneven(lowered, sizes), None)
-    if refused is not None:
-        return Verdict(num_ranks=len(mesh.ranks), reason=refused, time_s=perf_counter() - start)
+    batch_ranks = math.prod(mesh.degrees.get(axis, 1) for axis in _BATCH_AXES)
+    sizes = {**mesh.degrees, "pp": 1, "imb": 1, **lengths, "mbs": lengths["batch"] // batch_ranks}
     try:
         with in_double():
-            found = Runner(Layout(lowered, mesh, sizes), subject.state, inputs, degrees.get("pp", 1)).run()
+            refused = next(_uneven(lowered, sizes), "")
+            found = Verdict(reason=refused) if refused else run(Layout(lowered, mesh, sizes))
     except NotComputedError as error:
-        return Verdict(num_ranks=len(mesh.ranks), reason=str(error), time_s=perf_counter() - start)
+        found = Verdict(reason=str(error))
     except LayoutMismatchError as error:
-        return Verdict(num_ranks=len(mesh.ranks), broken=str(error), time_s=perf_counter() - start)
-    floor = _NOISE * max((float(g.abs().max()) for g in answer.grads.values()), default=0.0)
-    rows = [Difference("loss", relative(found.results["result0"], answer.loss))]
-    if "logits" in found.results:
-        rows.append(Difference("logits", relative(found.results["logits"], answer.logits)))
-    rows += [Difference(n, relative(found.grads[n], g, floor)) for n, g in answer.grads.items() if n in found.grads]
-    missing = tuple(n for n, g in answer.grads.items() if n not in found.grads and bool((g != 0).any()))
-    return Verdict(tuple(rows), missing, len(mesh.ranks), found.num_nodes, perf_counter() - start)
+        found = Verdict(broken=str(error))
+    return replace(found, num_ranks=len(mesh.ranks), time_s=perf_counter() - start)
 
 
-def batch_ranks(mesh: Mesh) -> int:
-    """Return among how many ranks the batch is dealt out."""
-    return math.prod(mesh.degrees.get(axis, 1) for axis in _BATCH_AXES)
-
-
-def uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
+def _uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield what these degrees do not divide and must: no plan with them is legal."""
     numbers = {name: float(n) for name, n in sizes.items()}
     for c in graph.constraints:

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from types import MappingProxyType
 from typing import cast
 
@@ -22,8 +21,8 @@ from ..huggingface.operators.cache import Past
 from ..huggingface.operators.linear import remembers
 from ..loss import returned_tensor
 from ..workloads import Cache, Held
-from .call import LayoutMismatchError, Mesh, NotComputedError
-from .compare import Difference, Subject, Verdict, batch_ranks, in_double, relative, uneven
+from .call import Mesh, NotComputedError
+from .compare import Difference, Subject, Verdict, in_double, judged, relative
 from .layout import Layout
 from .run import Instance, Runner
 
@@ -133,28 +132,19 @@ _NAMES = {"kv_append": ("keys", "values", "index_keys"), "keep_state": ("conv_st
 
 def compare_step(subject: Subject, lowered: Graph, degrees: Mapping[str, int], step: Step) -> Verdict:
     """Run a lowered serving step with these degrees (those not named are 1) and compare it with the module's."""
-    start = perf_counter()
-    mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
-    batch = step.inputs["input_ids"].shape[0]
-    length = {"kv": step.length} if step.workload is Workload.DECODE else {"seq": step.length}
-    sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // batch_ranks(mesh), **length}
-    refused = next(uneven(lowered, sizes), None)
-    if refused is not None:
-        return Verdict(num_ranks=len(mesh.ranks), reason=refused, time_s=perf_counter() - start)
-    try:
-        with in_double():
-            tables = _tables(subject, step, {**sizes, **dict.fromkeys(mesh.degrees, 1)}) if _has_tables(lowered) else {}
-            runner = StepRunner(Layout(lowered, mesh, sizes), subject, {**step.inputs, **tables}, degrees.get("pp", 1))
-            found = runner.run()
-    except NotComputedError as error:
-        return Verdict(num_ranks=len(mesh.ranks), reason=str(error), time_s=perf_counter() - start)
-    except LayoutMismatchError as error:
-        return Verdict(num_ranks=len(mesh.ranks), broken=str(error), time_s=perf_counter() - start)
-    theirs = {name.rpartition(".")[0] for name in step.kept}
-    if alone := sorted(name for name in runner.kept if name.rpartition(".")[0] not in theirs):
-        return Verdict(num_ranks=len(mesh.ranks), reason=f"the module keeps '{alone[0]}' in no cache of transformers")
-    rows = (*_made(step, found.results), *_kept(step, runner.kept))
-    return Verdict(rows, (), len(mesh.ranks), found.num_nodes, perf_counter() - start)
+
+    def run(layout: Layout) -> Verdict:
+        alone = {**layout.sizes, **dict.fromkeys(layout.mesh.degrees, 1)}
+        tables = _tables(subject, step, alone) if _has_tables(lowered) else {}
+        runner = StepRunner(layout, subject, {**step.inputs, **tables}, degrees.get("pp", 1))
+        found = runner.run()
+        theirs = {name.rpartition(".")[0] for name in step.kept}
+        if unknown := sorted(name for name in runner.kept if name.rpartition(".")[0] not in theirs):
+            return Verdict(reason=f"the module keeps '{unknown[0]}' in no cache of transformers")
+        return Verdict((*_made(step, found.results), *_kept(step, runner.kept)), num_nodes=found.num_nodes)
+
+    length = "kv" if step.workload is Workload.DECODE else "seq"
+    return judged(lowered, degrees, {"batch": step.inputs["input_ids"].shape[0], length: step.length}, run)
 
 
 def _made(step: Step, results: Mapping[str, Tensor]) -> Iterator[Difference]:

@@ -12,7 +12,7 @@ from torch import fx, nn
 from ...ir.errors import NotUnderstoodError
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType
-from ..record.dtypes import dtype_of
+from ..record.dtypes import main_dtype
 from ..runs.guards import Condition
 from .targets import is_checked
 
@@ -112,13 +112,7 @@ class Program:
     def dtype(self) -> DType:
         """The floating type that holds most bytes of the parameters; of the inputs where there are none."""
         held = [(t.dtype, t.numel() * t.element_size()) for t in self.root.parameters()]
-        given = [(t.dtype, 1) for t in self.tensors]
-        totals: dict[torch.dtype, int] = {}
-        for dtype, num_bytes in held or given:
-            if dtype.is_floating_point:
-                totals[dtype] = totals.get(dtype, 0) + num_bytes
-        found = max(totals, key=lambda d: totals[d], default=torch.float32)
-        return dtype_of(torch.empty(0, dtype=found, device="meta"))
+        return main_dtype(held or [(t.dtype, 1) for t in self.tensors])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import MappingProxyType
@@ -108,12 +108,28 @@ def _stand_in(*args: object, **options: object) -> Tensor:
 
 
 @contextmanager
+def registered(
+    functions: MutableMapping[str, Callable[..., object]], name: str, ours: Callable[..., object]
+) -> Iterator[None]:
+    """Let a name in one of transformers' registries stand for a function of ours."""
+    before = functions[name]
+    functions[name] = ours
+    try:
+        yield
+    finally:
+        functions[name] = before
+
+
+@contextmanager
 def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Iterator[None]:
     """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
     with ExitStack() as stack:
         stack.enter_context(swapped(torch, "polar", _polar))
         if spelled_out:
-            stack.enter_context(_attending(implementation, _attend_as_laid))
+            stack.enter_context(registered(ALL_ATTENTION_FUNCTIONS, implementation, _attend_as_laid))
         for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
             for name in _ROPE_NAMES:
                 if (ours := _rotation(getattr(file, name, None))) is not None:
@@ -123,32 +139,8 @@ def attention_patched(model: nn.Module, implementation: str, spelled_out: bool =
             for name, ours in _replacements(part).items():
                 stack.enter_context(swapped(part, name, ours))
         if any(_handles_its_mask(part) for part in parts):
-            stack.enter_context(_masked_by(implementation))
+            stack.enter_context(registered(ALL_MASK_ATTENTION_FUNCTIONS, implementation, _stand_in))
         yield
-
-
-@contextmanager
-def _attending(implementation: str, ours: Callable[..., tuple[Tensor, None]]) -> Iterator[None]:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    before = ALL_ATTENTION_FUNCTIONS[implementation]
-    ALL_ATTENTION_FUNCTIONS[implementation] = ours
-    try:
-        yield
-    finally:
-        ALL_ATTENTION_FUNCTIONS[implementation] = before
-
-
-@contextmanager
-def _masked_by(implementation: str) -> Iterator[None]:
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    before = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    ALL_MASK_ATTENTION_FUNCTIONS[implementation] = _stand_in
-    try:
-        yield
-    finally:
-        ALL_MASK_ATTENTION_FUNCTIONS[implementation] = before
 
 
 def _handles_its_mask(part: nn.Module) -> bool:

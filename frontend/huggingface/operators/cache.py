@@ -123,83 +123,78 @@ class Past:
 NOTHING = Past()
 
 
-def _layer_class() -> type:
-    from transformers.cache_utils import LinearAttentionAndFullAttentionLayer
+class _GivenLayer:
+    """A layer whose past is given (or absent, in prefill): what stands in front of transformers' own methods."""
 
-    class Layer(LinearAttentionAndFullAttentionLayer):
-        """A layer whose past is given (or absent, in prefill)."""
+    def __init__(self, past: Past = NOTHING) -> None:
+        super().__init__()
+        self.past = past
+        self.keys: Tensor | None = past.keys
+        self.values: Tensor | None = past.values
+        self.index_keys: Tensor | None = None
+        self.indexer_position_ids = None if past.keys is None else _places(past.keys)
+        self.compress_rate = 1
+        self.entries: dict[str, Tensor] = {}
+        self.buffers: dict[str, Tensor] = {}
+        self.overlaps: dict[str, Tensor] = {}
+        self.is_initialized = past.keys is not None
+        self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
+        self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
+        held = {*self.conv_states, *self.recurrent_states}
+        self.has_previous_state = defaultdict(bool, dict.fromkeys(held, True))
 
-        def __init__(self, past: Past = NOTHING) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.past = past
-            self.keys: Tensor | None = past.keys
-            self.values: Tensor | None = past.values
-            self.index_keys: Tensor | None = None
-            self.indexer_position_ids = None if past.keys is None else _places(past.keys)
-            self.compress_rate = 1
-            self.entries: dict[str, Tensor] = {}
-            self.buffers: dict[str, Tensor] = {}
-            self.overlaps: dict[str, Tensor] = {}
-            self.is_initialized = past.keys is not None
-            self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
-            self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
-            held = {*self.conv_states, *self.recurrent_states}
-            self.has_previous_state = defaultdict(bool, dict.fromkeys(held, True))
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
+    ) -> tuple[Tensor, Tensor]:
+        self.keys = semantic.kv_append(self.past.keys, key_states)
+        self.values = semantic.kv_append(self.past.values, value_states)
+        return self.keys, self.values
 
-        def update(
-            self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
-        ) -> tuple[Tensor, Tensor]:
-            self.keys = semantic.kv_append(self.past.keys, key_states)
-            self.values = semantic.kv_append(self.past.values, value_states)
-            return self.keys, self.values
+    def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
+        self.index_keys = semantic.kv_append(self.past.index_keys, indexer_key_states.unsqueeze(1))
+        return self.index_keys.squeeze(1)
 
-        def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
-            self.index_keys = semantic.kv_append(self.past.index_keys, indexer_key_states.unsqueeze(1))
-            return self.index_keys.squeeze(1)
+    def update_conv_state(
+        self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **options: object
+    ) -> Tensor:
+        past = self.past.conv_states.get(state_idx)
+        seen = conv_states if past is None else torch.cat((past, conv_states), dim=-1)
+        last = _last(seen, seen.shape[-1] if conv_kernel_size is None else conv_kernel_size)
+        self.conv_states[state_idx] = keep_state(last.clone(), past)
+        return seen
 
-        def update_conv_state(
-            self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **options: object
-        ) -> Tensor:
-            past = self.past.conv_states.get(state_idx)
-            seen = conv_states if past is None else torch.cat((past, conv_states), dim=-1)
-            last = _last(seen, seen.shape[-1] if conv_kernel_size is None else conv_kernel_size)
-            self.conv_states[state_idx] = keep_state(last.clone(), past)
-            return seen
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **options: object) -> Tensor:
+        kept = keep_state(recurrent_states, self.past.states.get(state_idx))
+        self.recurrent_states[state_idx] = kept
+        return kept
 
-        def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **options: object) -> Tensor:
-            kept = keep_state(recurrent_states, self.past.states.get(state_idx))
-            self.recurrent_states[state_idx] = kept
-            return kept
+    def store_compression_weights(self, name: str, kv: Tensor, gate: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Return the tokens of whole windows, and the position of the first; in decode a token closes a window."""
+        whole: list[Tensor] = []
+        for kind, new in (("kv", kv), ("gate", gate)):
+            past = self.past.buffers.get(f"{name}.{kind}")
+            seen = new if past is None else torch.cat((past, new), dim=1)
+            whole.append(seen[:, : seen.shape[1] // self.compress_rate * self.compress_rate])
+            self.buffers[f"{name}.{kind}"] = new
+        return whole[0], whole[1], self.past.length // self.compress_rate * self.compress_rate
 
-        def store_compression_weights(self, name: str, kv: Tensor, gate: Tensor) -> tuple[Tensor, Tensor, int]:
-            """Return the tokens of whole windows, and the position of the first; in decode a token closes a window."""
-            whole: list[Tensor] = []
-            for kind, new in (("kv", kv), ("gate", gate)):
-                past = self.past.buffers.get(f"{name}.{kind}")
-                seen = new if past is None else torch.cat((past, new), dim=1)
-                whole.append(seen[:, : seen.shape[1] // self.compress_rate * self.compress_rate])
-                self.buffers[f"{name}.{kind}"] = new
-            return whole[0], whole[1], self.past.length // self.compress_rate * self.compress_rate
+    def update_compressor_states(self, name: str, compressed: Tensor) -> Tensor:
+        self.entries[name] = semantic.kv_append(self.past.entries.get(name), compressed.unsqueeze(1))
+        return self.entries[name].squeeze(1)
 
-        def update_compressor_states(self, name: str, compressed: Tensor) -> Tensor:
-            self.entries[name] = semantic.kv_append(self.past.entries.get(name), compressed.unsqueeze(1))
-            return self.entries[name].squeeze(1)
+    def update_overlap_state(
+        self, name: str, chunk_kv: Tensor, chunk_gate: Tensor, head_dim: int
+    ) -> tuple[Tensor | None, Tensor | None]:
+        for kind, chunk in (("kv", chunk_kv), ("gate", chunk_gate)):
+            last, past = chunk[:, -1, :, :head_dim].clone(), self.past.overlaps.get(f"{name}.{kind}")
+            self.overlaps[f"{name}.{kind}"] = keep_state(last, past)
+        return self.past.overlaps.get(f"{name}.kv"), self.past.overlaps.get(f"{name}.gate")
 
-        def update_overlap_state(
-            self, name: str, chunk_kv: Tensor, chunk_gate: Tensor, head_dim: int
-        ) -> tuple[Tensor | None, Tensor | None]:
-            for kind, chunk in (("kv", chunk_kv), ("gate", chunk_gate)):
-                last, past = chunk[:, -1, :, :head_dim].clone(), self.past.overlaps.get(f"{name}.{kind}")
-                self.overlaps[f"{name}.{kind}"] = keep_state(last, past)
-            return self.past.overlaps.get(f"{name}.kv"), self.past.overlaps.get(f"{name}.gate")
+    def get_seq_length(self) -> int:
+        return self.past.length
 
-        def get_seq_length(self) -> int:
-            return self.past.length
-
-        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-            return self.get_seq_length() + query_length, 0
-
-    return Layer
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_seq_length() + query_length, 0
 
 
 def cache_class() -> type:
@@ -207,9 +202,9 @@ def cache_class() -> type:
 
     It takes one `Past` a layer. Every layer can hold all kinds of states, as which it holds is seen when it is asked.
     """
-    from transformers.cache_utils import Cache
+    from transformers.cache_utils import Cache, LinearAttentionAndFullAttentionLayer
 
-    layer = _layer_class()
+    layer: type = type("Layer", (_GivenLayer, LinearAttentionAndFullAttentionLayer), {})
 
     class GivenCache(Cache):
         """A cache made of such layers, by layer index; layers without keys are as long as the others.

@@ -78,19 +78,13 @@ _L2_EPS = 1e-6
 
 def scan(call: Call) -> tuple[Tensor, ...]:
     """Result [b, L, h, p] and state [b, h, n, p] of values, operands and the state before."""
-    return _run(call, _attrs(call), call.inputs)[: len(call.dims)]
+    return _run(call, attrs_of(call, ScanAttrs), call.inputs)[: len(call.dims)]
 
 
 def scan_bwd(call: Call) -> tuple[Tensor, ...]:
     """Gradients of values and operands, in order; not of the state before."""
     grad, *given = call.inputs
-    return gradients(lambda t: _run(call, _attrs(call), t)[0], given, grad)[: len(call.dims)]
-
-
-def _attrs(call: Call) -> ScanAttrs:
-    """The attributes; those of the backward op are a kind of them."""
-    assert isinstance(call.node.attrs, ScanAttrs)
-    return call.node.attrs
+    return gradients(lambda t: _run(call, attrs_of(call, ScanAttrs), t)[0], given, grad)[: len(call.dims)]
 
 
 @dataclass(frozen=True, slots=True)
