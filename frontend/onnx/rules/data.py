@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ....ir.errors import NotUnderstoodError
 from ....ir.ops.tensors.lookup import Labels, LookupAttrs, lookup_of
 from ....ir.ops.tensors.normalize import DimAttrs
@@ -209,9 +211,7 @@ def _erased(call: Call) -> Sequence[Item]:
 
 
 def _length(call: Call) -> Sequence[Item]:
-    number = constant([len(_parts(call))])
-    assert number.content is not None
-    return (Item(TensorType((), DType.INT64), content=number.content.reshape(())),)
+    return (constant(np.array(len(_parts(call)), dtype=object)),)
 
 
 def _concatenated(call: Call) -> Sequence[Item]:
@@ -260,9 +260,7 @@ def _element(call: Call) -> Sequence[Item]:
 
 
 def _has_element(call: Call) -> Sequence[Item]:
-    flag = constant([call.has(0)], DType.BOOL)
-    assert flag.content is not None
-    return (Item(TensorType((), DType.BOOL), content=flag.content.reshape(())),)
+    return (constant(np.array(call.has(0), dtype=object), DType.BOOL),)
 
 
 _SEQUENCES: Mapping[str, Rule] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from string import ascii_letters
+from typing import TypeAlias
 
 from ....ir.errors import NotUnderstoodError
 from ....ir.ops.quantise import QuantiseAttrs
@@ -21,6 +22,7 @@ from .images import convolved
 from .pointwise import joined_dims
 from .rows import reduced
 
+_Product: TypeAlias = Callable[[Call, Item, Item, DType, Item | None], Item]
 _EINSUM = re.compile(r"[A-Za-z.]*(,[A-Za-z.]*)*(->[A-Za-z.]*)?")
 
 
@@ -262,17 +264,14 @@ def _stored(call: Call, index: int) -> Item:
     return Item(b.type, call.build.weight(b, call.origin, b.dims, b.type.dtype)) if b.stored else b
 
 
-def _linear_integer(call: Call) -> Sequence[Item]:
-    """QLinearMatMul(a, scale, zero, b, scale, zero, y scale, y zero)."""
-    return (product(call, call.item(0), _stored(call, 3), call.dtype(7)),)
+def _of_whole(write: _Product, weight: int, dtype: int | DType, bias: int | None = None) -> Rule:
+    """A product of whole numbers: which inputs are its weight, its bias, and (where it is no type) of its type."""
 
+    def rule(call: Call) -> Sequence[Item]:
+        made = call.dtype(dtype) if isinstance(dtype, int) else dtype
+        return (write(call, call.item(0), _stored(call, weight), made, None if bias is None else call.optional(bias)),)
 
-def _integer(call: Call) -> Sequence[Item]:
-    """MatMulInteger(a, b, zero, zero) and MatMulIntegerToFloat(a, b, scale, scale, zero, zero, bias)."""
-    to_float = call.op == "MatMulIntegerToFloat"
-    dtype = call.dtype(2) if to_float else DType.INT32
-    bias = call.optional(6) if to_float else None
-    return (product(call, call.item(0), _stored(call, 1), dtype, bias),)
+    return rule
 
 
 def _dynamic_matmul(call: Call) -> Sequence[Item]:
@@ -280,16 +279,6 @@ def _dynamic_matmul(call: Call) -> Sequence[Item]:
     a = call.item(0)
     (low,) = call.emit("quantise", [a], [TensorType(a.dims, DType.UINT8)], QuantiseAttrs(2))
     return (product(call, low, _stored(call, 1), a.type.dtype, call.optional(4)),)
-
-
-def _integer_conv(call: Call) -> Sequence[Item]:
-    """ConvInteger(x, w, zero, zero): the sums are of 32 bits."""
-    return (convolved(call, call.item(0), _stored(call, 1), DType.INT32),)
-
-
-def _linear_conv(call: Call) -> Sequence[Item]:
-    """QLinearConv(x, scale, zero, w, scale, zero, y scale, y zero, bias)."""
-    return (convolved(call, call.item(0), _stored(call, 3), call.dtype(7), call.optional(8)),)
 
 
 def _linear_gemm(call: Call) -> Sequence[Item]:
@@ -338,8 +327,8 @@ def packed_bits(call: Call, index: int, dims: tuple[int, ...], bits: int, extra:
 
 
 CONTRIB: Mapping[str, Rule] = {
-    "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "MatMulIntegerToFloat": _integer,
-    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearConv": _linear_conv, "QGemm": _linear_gemm,
+    "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "MatMulIntegerToFloat": _of_whole(product, 1, 2, 6),
+    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearConv": _of_whole(convolved, 3, 7, 8), "QGemm": _linear_gemm,
     "QLinearGlobalAveragePool": _linear_mean, "QLinearConcat": _linear_concat, "QLinearSoftmax": _linear_softmax,
     **dict.fromkeys(_LINEAR, _linear_pointwise),
 }  # fmt: skip
@@ -348,6 +337,7 @@ CONTRIB: Mapping[str, Rule] = {
 RULES: Mapping[str, Rule] = {
     "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum,
     "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "DynamicQuantizeLinear": _dynamic,
-    "QLinearMatMul": _linear_integer, "MatMulInteger": _integer, "QLinearConv": _linear_conv,
-    "ConvInteger": _integer_conv,
+    "QLinearMatMul": _of_whole(product, 3, 7), "MatMulInteger": _of_whole(product, 1, DType.INT32),
+    "QLinearConv": _of_whole(convolved, 3, 7, 8),
+    "ConvInteger": _of_whole(convolved, 1, DType.INT32),
 }  # fmt: skip

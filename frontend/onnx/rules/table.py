@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 
 from ..call import Call, Rule, numel
@@ -13,11 +14,12 @@ from . import attention, contrib, data, images, pointwise, products, rows, sampl
 
 
 def _shape(call: Call) -> tuple[Item]:
-    return (constant(list(call.dims(0))),)
+    dims = call.dims(0)
+    return (constant(list(dims[call.int_("start", 0) : call.int_("end", len(dims))])),)
 
 
 def _size(call: Call) -> tuple[Item]:
-    return (constant([numel(call.dims(0))]),)
+    return (constant(np.array(numel(call.dims(0)), dtype=object)),)
 
 
 STANDARD: Mapping[str, Rule] = MappingProxyType(
