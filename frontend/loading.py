@@ -118,7 +118,10 @@ def load_config(
     With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
     """
     if images and kind is Workload.DECODE:
-        _check_sees(config, element, images)
+        from .huggingface.configs.building import build_noted
+        from .modalities.feeding import check_sees
+
+        check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
         images = 0
     notes = _of_quantised(config, kind, element)
     config = _unquantised(config)
@@ -133,13 +136,6 @@ def load_config(
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
-
-
-def _check_sees(config: Config, element: DType, images: int) -> None:
-    from .huggingface.configs.building import build_noted
-    from .modalities.feeding import check_sees
-
-    check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
 
 
 def check(model: str, dtype: DType | str) -> None:

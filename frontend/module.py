@@ -336,18 +336,15 @@ class _Once:
 
     def _loss(self, out: object, labelled: Labelled) -> Tensor:
         if self.run.loss is not None:
-            return _scalar(self.run.loss(out))
+            made = self.run.loss(out)
+            if isinstance(made, Tensor) and made.dim() == 0:
+                return made
+            what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
+            raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
         found, note = labelled.loss(out)
         if note:
             self.notes.append(self.asking.summed)
         return found
-
-
-def _scalar(made: object) -> Tensor:
-    if isinstance(made, Tensor) and made.dim() == 0:
-        return made
-    what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
-    raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
 
 
 def _workload(phase: Workload | str) -> Workload:

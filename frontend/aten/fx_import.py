@@ -163,7 +163,12 @@ class Importer:
         outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs, meaning)
         self.bind(node, outs, made)
         if op in _SAID:
-            self.flat.said[outs[0]] = _said(node, made)
+            # The name of a call, marked where it computes with complex numbers, and its plain numbers.
+            given = (*node.args, *node.kwargs.values())
+            numbers = tuple(float(a) for a in given if isinstance(a, int | float) and not isinstance(a, bool))
+            self.flat.said[outs[0]] = Said(
+                f"{op_name(node)}{' complex' if any(t.is_complex() for t in made) else ''}", numbers
+            )
         return outs
 
     def bind(self, node: fx.Node, outs: Sequence[int], tensors: Sequence[Tensor]) -> None:
@@ -197,13 +202,6 @@ class Importer:
 _SAID = ("elementwise", "fill")
 
 
-def _said(node: fx.Node, made: Sequence[Tensor]) -> Said:
-    """Return the name of a call, marked where it computes with complex numbers, and its plain numbers."""
-    given = (*node.args, *node.kwargs.values())
-    numbers = tuple(float(a) for a in given if isinstance(a, int | float) and not isinstance(a, bool))
-    return Said(f"{op_name(node)}{' complex' if any(t.is_complex() for t in made) else ''}", numbers)
-
-
 Handler = Callable[[Importer, fx.Node], None]
 # The rule of what has none of its own and is pointwise; where a recorded node keeps the names of its pointwise steps.
 POINTWISE, STEPS = "pointwise", "steps"
@@ -226,7 +224,10 @@ def import_fx(
         elif node.target is operator.getitem:
             _getitem(im, node)
         elif (handler := handlers.get(_rule_name(node, handlers))) is not None:
-            _handle(handler, im, node)
+            try:
+                handler(im, node)
+            except TraceError as error:
+                raise TraceError(f"{error}: '{op_name(node)}' in {_place(node)}") from error
         elif _makes_no_tensor(node):
             continue
         else:
@@ -234,7 +235,15 @@ def import_fx(
             hints[op_name(node)] = _how_to_price(node)
             _stand_in(im, node)
     if unknown:
-        raise UnsupportedOpError(_describe(unknown, handlers, hints))
+        known = list(handlers)
+        lines = [
+            f"'{name}' in {', '.join(sorted(scopes)[:3])}{hints[name] or did_you_mean(name, known).rstrip(';')}"
+            for name, scopes in sorted(unknown.items())
+        ]
+        listed = "; ".join(lines)
+        raise UnsupportedOpError(
+            f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"
+        )
     im.flat.results = [im.ids[n] for n in results]
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
@@ -259,13 +268,6 @@ def _makes_no_tensor(node: fx.Node) -> bool:
 def _is_empty(tensor: Tensor) -> bool:
     """Whether an operator left an output out."""
     return tensor.dim() == 1 and tensor.shape[0] == 0
-
-
-def _handle(handler: Handler, im: Importer, node: fx.Node) -> None:
-    try:
-        handler(im, node)
-    except TraceError as error:
-        raise TraceError(f"{error}: '{op_name(node)}' in {_place(node)}") from error
 
 
 def _place(node: fx.Node) -> str:
@@ -341,13 +343,3 @@ def _how_to_price(node: fx.Node) -> str:
         f", which has a cost once the file of the model says slipstick.register_cost('{space}::{name}', flops='..') in "
         f"sizes of {', '.join((first, *others))}, as 2 * {first}.numel * {others[0] if others else first}[0]"
     )
-
-
-def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler], hints: Mapping[str, str]) -> str:
-    known = list(handlers)
-    lines = [
-        f"'{name}' in {', '.join(sorted(scopes)[:3])}{hints[name] or did_you_mean(name, known).rstrip(';')}"
-        for name, scopes in sorted(unknown.items())
-    ]
-    listed = "; ".join(lines)
-    return f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"

@@ -174,15 +174,11 @@ def _folded_nodes(out: Flat, node: Node, left: int, right: int, spec: str, dims:
     new = out.value(old.type.with_dims(dims), None)
     out.values[old.id] = replace(old, storage=new)
     out.renamed[old.id] = new
-    _move_storage(out, old.id, new)
+    for ident, v in out.values.items():
+        if v.storage == old.id:
+            out.values[ident] = replace(v, storage=new)
     view = Node("reshape", (new,), (old.id,), scope=node.scope, phase=node.phase, forward=node.forward)
     return [replace(matmul, outputs=(new,)), view]
-
-
-def _move_storage(out: Flat, old: int, new: int) -> None:
-    for ident, v in out.values.items():
-        if v.storage == old:
-            out.values[ident] = replace(v, storage=new)
 
 
 def _shorten_views(flat: Flat) -> Flat:

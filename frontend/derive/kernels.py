@@ -95,7 +95,11 @@ def reduce(tape: Tape, node: Node, grads: Grads) -> None:
     if fn not in ("sum", "mean", "amax", "amin", "max", "min", "var", "norm", "logsumexp"):
         raise UnsupportedOpError(f"no backward rule for '{fn}' over dims {node.attrs.dims} (in '{node.scope}')")
     kind = tape.type(source)
-    grad, result = (_kept(tape, v, node.attrs, kind) for v in (grads.first, node.key))
+    # The reduced dims as dims of size one.
+    grad, result = (
+        tape.reshape(v, tuple(1 if i in node.attrs.dims else d for i, d in enumerate(kind.dims)))
+        for v in (grads.first, node.key)
+    )
     if fn == "sum":
         tape.give(source, _spread(tape, grad, kind))
     elif fn == "mean":
@@ -103,17 +107,15 @@ def reduce(tape: Tape, node: Node, grads: Grads) -> None:
     elif fn == "var":
         _variance(tape, source, grad, node.attrs)
     elif fn == "norm":
-        _length(tape, source, grad, result)
+        # Of the Euclidean length: x / |x|, nothing where that is zero; other lengths differ in one step.
+        empty = tape.apply("compare", result, kind=TensorType(tape.type(result).dims, DType.BOOL))
+        slope = tape.apply("where", tape.apply("div", source, result), empty)
+        tape.give(source, tape.apply("mul", slope, grad))
     elif fn == "logsumexp":
         weights = tape.apply("exp", tape.apply("sub", source, result))
         tape.give(source, tape.apply("mul", grad, weights, kind=kind))
     else:
         _extreme(tape, source, grad, result, node.attrs)
-
-
-def _kept(tape: Tape, value: int, attrs: ReduceAttrs, kind: TensorType) -> int:
-    """The reduced dims as dims of size one."""
-    return tape.reshape(value, tuple(1 if i in attrs.dims else d for i, d in enumerate(kind.dims)))
 
 
 def _spread(tape: Tape, grad: int, kind: TensorType) -> int:
@@ -127,13 +129,6 @@ def _variance(tape: Tape, source: int, grad: int, attrs: ReduceAttrs) -> None:
     (mean,) = tape.emit("reduce", (source,), [kind.with_dims(tape.type(grad).dims)], over)
     slope = tape.apply("sub", source, mean)
     tape.give(source, tape.apply("mul", tape.apply("mul", grad), slope, kind=kind))
-
-
-def _length(tape: Tape, source: int, grad: int, result: int) -> None:
-    """Of the Euclidean length: x / |x|, nothing where that is zero; other lengths differ in one step."""
-    empty = tape.apply("compare", result, kind=TensorType(tape.type(result).dims, DType.BOOL))
-    slope = tape.apply("where", tape.apply("div", source, result), empty)
-    tape.give(source, tape.apply("mul", slope, grad))
 
 
 def _extreme(tape: Tape, source: int, grad: int, result: int, attrs: ReduceAttrs) -> None:

@@ -327,14 +327,11 @@ def _places(region: Region, owners: Sequence[str | None], is_first: bool, is_las
             turn += 1
             found = place
         else:
-            found = _backward_place(region, node, place_of)
+            # Where its forward node is, but not behind what it reads of the backward phase; a sum where the last part
+            # is.
+            made = [place_of[i] for i in node.inputs if i in place_of and region.phase_of(i) is not Phase.FORWARD]
+            own = [] if node.forward is None else [place_of[node.forward]]
+            found = min([*made, *own], default=max(place_of.values(), default=_BEHIND))
         place_of.update(dict.fromkeys(node.outputs, found))
         places.append(found)
     return places
-
-
-def _backward_place(region: Region, node: Node, place_of: Mapping[int, int]) -> int:
-    """Where its forward node is, but not behind what it reads of the backward phase; a sum where the last part is."""
-    made = [place_of[i] for i in node.inputs if i in place_of and region.phase_of(i) is not Phase.FORWARD]
-    own = [] if node.forward is None else [place_of[node.forward]]
-    return min([*made, *own], default=max(place_of.values(), default=_BEHIND))

@@ -173,7 +173,13 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
             for part in layer.modules():
                 if isinstance(vars(part).get("layer_idx"), int):
                     undo.enter_context(swapped(part, "layer_idx", position))
-                _renumber(part, stack, undo)
+                # Let what a module looks up by layer be found under the layers' new numbers.
+                for key, value in list(vars(part).items()):
+                    by_layer = isinstance(value, dict) and key.startswith("layer") and value and stack.covers(value)
+                    if by_layer:
+                        undo.enter_context(
+                            swapped(part, key, {k: value[i] for k, i in enumerate(stack.kept) if i in value})
+                        )
         _shorten_config(module, stack, undo)
         yield
 
@@ -182,14 +188,6 @@ def _like(full: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
     if isinstance(full, nn.ModuleDict):
         return nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
     return nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
-
-
-def _renumber(part: nn.Module, stack: LayerStack, undo: ExitStack) -> None:
-    """Let what a module looks up by layer be found under the layers' new numbers."""
-    for key, value in list(vars(part).items()):
-        by_layer = isinstance(value, dict) and key.startswith("layer") and value and stack.covers(value)
-        if by_layer:
-            undo.enter_context(swapped(part, key, {k: value[i] for k, i in enumerate(stack.kept) if i in value}))
 
 
 def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> None:

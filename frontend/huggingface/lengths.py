@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
 from ...ir.errors import NotUnderstoodError, UsageError
-from ...ir.graph import Attrs, Graph, Node, Region, Role, Workload
+from ...ir.graph import Graph, Node, Region, Role, Workload
 from ...ir.ops import Trait, has
 from ...ir.sizes.expr import Dim, Expr, as_dim, symbol
 
@@ -50,14 +50,10 @@ def _substituted(region: Region, env: Mapping[str, Dim]) -> Region:
 
 
 def _in_node(node: Node, env: Mapping[str, Dim]) -> Node:
-    changed = _in_attrs(node.attrs, env)
-    return node if changed is node.attrs else replace(node, attrs=changed)
-
-
-def _in_attrs(attrs: Attrs, env: Mapping[str, Dim]) -> Attrs:
-    given = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+    given = {f.name: getattr(node.attrs, f.name) for f in fields(node.attrs)}
     new = {n: as_dim(v.substitute(env)) for n, v in given.items() if isinstance(v, Expr) and SOURCE in v.symbols}
-    return replace(attrs, **new) if new else attrs
+    changed = replace(node.attrs, **new) if new else node.attrs
+    return node if changed is node.attrs else replace(node, attrs=changed)
 
 
 def require_past(graph: Graph) -> None:

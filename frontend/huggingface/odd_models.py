@@ -40,7 +40,8 @@ def decided(model: nn.Module) -> Iterator[None]:
         for part in model.modules():
             if callable(getattr(part, _EXTRA_PADDING, None)):
                 stack.enter_context(_paddings_counted(part))
-            for name, replacement in _replacements(part).items():
+            make = _BY_CLASS.get(type(part).__name__)
+            for name, replacement in ({} if make is None else make(part)).items():
                 stack.enter_context(swapped(part, name, replacement))
         stack.enter_context(_AllFinite())
         yield
@@ -109,11 +110,6 @@ def ids_a_row(model: nn.Module) -> int:
     config = getattr(model, "config", None)
     is_musicgen = str(getattr(config, "model_type", "")).startswith("musicgen")
     return int(config.num_codebooks) if config is not None and is_musicgen else 1
-
-
-def _replacements(part: nn.Module) -> Mapping[str, object]:
-    make = _BY_CLASS.get(type(part).__name__)
-    return {} if make is None else make(part)
 
 
 _OF_ADAPTERS = ("dropout", "LayerNorm", "adapter_layer_norm")

@@ -102,7 +102,10 @@ class Known(DispatchMode):
         open_ = any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves)
         if not open_ and (all(map(self._is_known, tensors)) if tensors else _makes_whole(func, args, kwargs)):
             with undisturbed():
-                return _made(func, args, kwargs)
+                out = func(*args, **kwargs)
+                if func._schema.name == "aten::empty" and isinstance(out, Tensor):
+                    out.zero_()
+                return out
         if func._schema.is_mutable and tensors and self._is_known(tensors[0]):
             self._overwritten.add(tensors[0].untyped_storage()._cdata)
         return func(*self._places(func, args), **kwargs)
@@ -145,10 +148,3 @@ def _makes_whole(func: torch._ops.OpOverload, args: Sequence[object], given: Map
     dtype = given.get("dtype")
     counted = dtype is None and (name in ("arange", "full") and all(isinstance(n, int) for n in numbers))
     return size <= _MOST and (dtype in _WHOLE or counted or name.endswith("_indices"))
-
-
-def _made(func: torch._ops.OpOverload, args: Sequence[object], given: Mapping[str, object]) -> object:
-    out = func(*args, **given)
-    if func._schema.name == "aten::empty" and isinstance(out, Tensor):
-        out.zero_()
-    return out

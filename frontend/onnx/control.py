@@ -95,7 +95,9 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
     scanned: list[list[Item]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     flag: Item | None = call.optional(1) or constant([1])
     for trip in range(trips):
-        if not _is_true(call, flag):
+        if flag is None or flag.content is None or flag.content.size != 1:
+            raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
+        if not bool(flag.content.reshape(-1)[0]):
             break
         origin = Origin(".".join(filter(None, (call.origin.scope, f"loop.{trip}"))))
         flag, *made = _run(translation, body, (constant([trip]), flag, *carried), names, origin)
@@ -123,12 +125,6 @@ def _checked(number: Dim, what: str) -> int:
 def _asked(call: Call, index: int) -> str:
     """Say which number to give, where it is one that is given."""
     return f": --dim {flag_of(f'{call.node.input[index]}[0]')}=NUMBER" if call.has(index) else ""
-
-
-def _is_true(call: Call, flag: Item | None) -> bool:
-    if flag is None or flag.content is None or flag.content.size != 1:
-        raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
-    return bool(flag.content.reshape(-1)[0])
 
 
 def _collect(scanned: list[list[Item]], made: Sequence[Item | None]) -> None:

@@ -119,16 +119,12 @@ def translated(
         build, functions, opset(model), controlled, declared, cached=_cached(model.graph, workload)
     )
     translation.run(model.graph.node, names, stored, "")
-    _refuse_idle(dims, sizes, [*given, *results])
-    return names, build
-
-
-def _refuse_idle(dims: Mapping[str, str], sizes: Sizes, infos: Sequence[onnx.ValueInfoProto]) -> None:
-    """UnknownNameError for a size of a dim that nothing in the file has or asks for."""
-    written = {d for info in infos for d in _written(info) if isinstance(d, str) and is_name(d)}
+    # A size of a dim that nothing in the file has or asks for is a slip.
+    written = {d for info in [*given, *results] for d in _written(info) if isinstance(d, str) and is_name(d)}
     for name in dims:
         if name not in written | sizes.sought:
             raise UnknownNameError.of("dim of the file", name, sorted(written) or sorted(sizes.sought))
+    return names, build
 
 
 def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:

@@ -45,7 +45,7 @@ def lifted(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     version = opset(model)
     if version >= LIFTED_TO:
         return model, ()
-    if model.functions or _has_bodies(model.graph):
+    if model.functions or any(a.HasField("g") or a.graphs for node in model.graph.node for a in node.attribute):
         return model, (f"opset {version} is read as it is",)
     try:
         made = version_converter.convert_version(model, LIFTED_TO)
@@ -55,10 +55,6 @@ def lifted(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
     _keep_stored(model.graph, made.graph)
     return made, (f"opset {version} is read as {LIFTED_TO}, lifted by onnx's converter",)
-
-
-def _has_bodies(graph: onnx.GraphProto) -> bool:
-    return any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
 
 
 def _keep_stored(old: onnx.GraphProto, new: onnx.GraphProto) -> None:

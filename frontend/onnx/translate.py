@@ -89,7 +89,9 @@ class Translation:
             else:
                 names.items.update(dict.fromkeys(filter(None, node.output)))
         if unknown:
-            raise UnsupportedOpError(_listed(unknown))
+            lines = [f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
+                     for name, where in sorted(unknown.items())]  # fmt: skip
+            raise UnsupportedOpError(f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8]))
 
     def _kept(self, node: onnx.NodeProto, names: Names, scope: str, declared: Mapping[str, TensorType]) -> None:
         """Keep an operator without a rule, of which only the bytes count; the file must say what comes out."""
@@ -210,12 +212,6 @@ def _joined(prefix: str, scope: str) -> str:
 
 def _full(node: onnx.NodeProto) -> str:
     return node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
-
-
-def _listed(unknown: Mapping[str, str]) -> str:
-    lines = [f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
-             for name, where in sorted(unknown.items())]  # fmt: skip
-    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8])
 
 
 def _constant(node: onnx.NodeProto) -> Item:

@@ -183,7 +183,10 @@ def read_mask(look: Look, ident: int) -> Mask:
     if fn == "compare":
         return _compared(look, node)
     if fn == "where" and len(node.inputs) == 1 and (triangle := re.search("tri[lu]", look.said(node).name)):
-        return read_mask(look, node.inputs[0]) | _triangle(look, node, triangle[0])
+        # `tril(k)` marks query - key >= -k, `triu(k)` marks query - key < 1 - k.
+        name = triangle[0]
+        diagonal = int(look.number(node) or 0)
+        return read_mask(look, node.inputs[0]) | _beyond(-diagonal if name == "tril" else 1 - diagonal)
     if fn in _JOINING:
         return _all_of(look, look.operands(node))
     return _UNKNOWN
@@ -219,12 +222,6 @@ def _stored(look: Look, ident: int, is_test: bool = False) -> Mask:
     is_square = len(dims) > 1 and dims[-1] == dims[-2] and all(d == 1 for d in dims[:-2])
     is_mask = is_test or value.type.dtype is DType.BOOL or _MASK_NAME.search(value.name) is not None
     return Mask(causal=True) if is_square and is_mask else _UNKNOWN
-
-
-def _triangle(look: Look, node: Node, name: str) -> Mask:
-    """`tril(k)` marks query - key >= -k, `triu(k)` marks query - key < 1 - k."""
-    diagonal = int(look.number(node) or 0)
-    return _beyond(-diagonal if name == "tril" else 1 - diagonal)
 
 
 def _beyond(first: float) -> Mask:

@@ -98,7 +98,8 @@ def meaning_of(node: fx.Node, ids: Mapping[fx.Node, int], inputs: Sequence[int],
     named = (*zip(_names(target), node.args, strict=False), *node.kwargs.items())
     arguments = tuple((name, found) for name, given in named if (found := taken(given)) is not None)
     step = Step(str(target).removesuffix(".default"), arguments)
-    return Meaning((step,), _outputs(node.meta["val"], num_outputs), _is_complex(node.meta["val"]))
+    val = node.meta["val"]
+    return Meaning((step,), _outputs(node.meta["val"], num_outputs), isinstance(val, Tensor) and val.is_complex())
 
 
 def _tensor(given: fx.Node, ids: Mapping[fx.Node, int], place: Mapping[int, int]) -> Argument:
@@ -114,7 +115,3 @@ def _outputs(val: object, count: int) -> tuple[In | Out, ...]:
         return (Out(0),)
     made = [k for k, v in enumerate(val) if isinstance(v, Tensor) and not (v.dim() == 1 and v.shape[0] == 0)]
     return tuple(Out(0, k) for k in made[:count])
-
-
-def _is_complex(val: object) -> bool:
-    return isinstance(val, Tensor) and val.is_complex()

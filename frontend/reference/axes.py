@@ -206,18 +206,14 @@ def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> li
         for s in sizes[k + 1 :]:
             inner *= s
         seen = torch.unique_consecutive(rest // inner % sizes[k]) if sizes[k] > 1 else torch.zeros(1, dtype=torch.int64)
-        made.append(axis_of(sizes[k], _one_round(seen)))
+        # The entries of one dim in the order in which they come first, where they come again and again.
+        again = (seen == seen[0]).nonzero().flatten()
+        made.append(axis_of(sizes[k], seen[: int(again[1])] if again.numel() > 1 else seen))
     if not torch.equal(_flattened(made), places):
         held = [a.held.tolist()[:8] for a in source]
         raise where.refused(f"a part of [{', '.join(str(a.size) for a in source)}] that holds {held} is no block of "
                             f"[{', '.join(map(str, sizes))}]")  # fmt: skip
     return made
-
-
-def _one_round(seen: Tensor) -> Tensor:
-    """The entries of one dim in the order in which they come first, where they come again and again."""
-    again = (seen == seen[0]).nonzero().flatten()
-    return seen[: int(again[1])] if again.numel() > 1 else seen
 
 
 def _flattened(axes: Sequence[Axis]) -> Tensor:

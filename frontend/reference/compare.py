@@ -115,14 +115,10 @@ def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> Subject:
     identity = Identity(config.name, workload, DType.BF16, hints=hints_on(built.module))
     graph = trace(built.module, identity, is_transformers=True)
     module = _real(config, workload)
-    return Subject(config.name, module, graph, _vocabulary(module))
-
-
-def _vocabulary(module: nn.Module) -> int:
-    """The number of tokens that a model knows; one that also sees or hears says it of its text part."""
+    # The number of tokens that a model knows; one that also sees or hears says it of its text part.
     said: object = module.config
     found = getattr(said, "vocab_size", 0) or getattr(getattr(said, "text_config", None), "vocab_size", 0)
-    return int(found)
+    return Subject(config.name, module, graph, int(found))
 
 
 def _real(config: Config, workload: Workload) -> nn.Module:

@@ -20,7 +20,7 @@ from ...ir.ops.tensors.normalize import ReduceAttrs
 from ..huggingface.operators.cache import Past
 from ..huggingface.operators.linear import remembers
 from ..loss import returned_tensor
-from ..workloads import Cache, Held
+from ..workloads import Cache
 from .call import Mesh, NotComputedError
 from .compare import Difference, Subject, Verdict, in_double, judged, relative
 from .layout import Layout
@@ -105,19 +105,15 @@ def _named(cache: Cache) -> Iterator[tuple[str, Tensor]]:
     What one layer has of keys and values stands under `latents` side by side as well: latent attention caches that.
     """
     for k, layer in enumerate(cache.layers):
-        past = _past(layer)
+        conv, states = (
+            {i: t for i, t in getattr(layer, name, {}).items() if t is not None}
+            for name in ("conv_states", "recurrent_states")
+        )
+        keys, values, index = (_filled(getattr(layer, name, None)) for name in ("keys", "values", "index_keys"))
+        past = Past(keys, values, conv, states, index)
         yield from ((name, t.detach().clone()) for name, t in past.named(k))
         if past.keys is not None and past.values is not None and past.keys.shape[:3] == past.values.shape[:3]:
             yield f"cache.{k}.latents", torch.cat((past.keys, past.values), dim=3)
-
-
-def _past(layer: Held) -> Past:
-    conv, states = (
-        {i: t for i, t in getattr(layer, name, {}).items() if t is not None}
-        for name in ("conv_states", "recurrent_states")
-    )
-    keys, values, index = (_filled(getattr(layer, name, None)) for name in ("keys", "values", "index_keys"))
-    return Past(keys, values, conv, states, index)
 
 
 def _filled(given: Tensor | None) -> Tensor | None:

@@ -153,7 +153,10 @@ def traced_program(graph: fx.GraphModule, inputs: Sequence[object], dynamic: Dyn
             raise UnknownNameError.of("input of the graph", wanted, [n.name for n in placeholders])
     pairs = list(zip(placeholders, given, strict=False))
     held = {n: h for n, (key, value) in pairs if (h := _held(n, key, value)) is not None}
-    is_open = not _has_values(graph)
+    # In a graph that was traced with values, sizes stand as numbers.
+    is_open = not any(
+        "val" in n.meta or "example_value" in n.meta for n in graph.graph.nodes if n.op == "call_function"
+    )
     sources = [HeldInput(held[n][0]) if n in held else _traced_source(n, v, dynamic, is_open) for n, (_, v) in pairs]
     sources += [FixedInput(_default(n)) for n in placeholders[len(given) :]]
     root = _joined(graph, hollow(dict(held.values()))) if held else graph
@@ -168,11 +171,6 @@ def _flat(inputs: Sequence[object]) -> list[tuple[str, object]]:
         keys = [k.key for k in path if isinstance(k, pytree.MappingKey) and isinstance(k.key, str)]
         found.append((".".join(keys) or f"parameter_{len(found)}", leaf))
     return found
-
-
-def _has_values(graph: fx.GraphModule) -> bool:
-    """Whether the graph was traced with values, so that sizes stand in it as numbers."""
-    return any("val" in n.meta or "example_value" in n.meta for n in graph.graph.nodes if n.op == "call_function")
 
 
 def _held(node: fx.Node, key: str, value: object) -> tuple[str, Held] | None:

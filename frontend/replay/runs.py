@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
-from ...ir.graph import Bound, Graph, Workload
+from ...ir.graph import Graph, Workload
 from ...ir.ops import Trait, has
 from ...ir.verify import verify
 from ..aten.flat import Flat
@@ -127,33 +127,28 @@ def graph_of(
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
     naming = name_sizes(program, workload, dims)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
-    run = _Run(program, naming, hints_for(program), _world(program), backward, _scopes(program, backward), handlers)
+    # Fake tensors; an operator of a file that has no rule for them is refused, not tried on real ones.
+    world = FakeWorld()
+    world.mode.allow_fallback_kernels = not isinstance(program.graph, ReadGraph)
+    run = _Run(program, naming, hints_for(program), world, backward, _scopes(program, backward), handlers)
     flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
     notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
     identity = Identity(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
-    held = (*_bounds_of_making(program, naming), *run.world.bounds())
+    # The lengths that the program holds for by what was asked of its sizes when it was made.
+    names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
+    asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
+    held = (
+        *Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked),
+        *run.world.bounds(),
+    )
     folded = fold_by_scope(flat, identity)
     check_folding(folded, flat)
     graph = replace(noted(in_layers(folded)), bounds=held)
     verify(graph)
     require_past(graph)
     return graph
-
-
-def _bounds_of_making(program: Program, naming: Naming) -> tuple[Bound, ...]:
-    """The lengths that the program holds for by what was asked of its sizes when it was made."""
-    names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
-    asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
-    return Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked)
-
-
-def _world(program: Program) -> FakeWorld:
-    """Fake tensors; an operator of a file that has no rule for them is refused, not tried on real ones."""
-    world = FakeWorld()
-    world.mode.allow_fallback_kernels = not isinstance(program.graph, ReadGraph)
-    return world
 
 
 def _fixed_note(program: Program, naming: Naming) -> str:
@@ -208,7 +203,10 @@ class _Run:
         with ExitStack() as scope:
             scope.enter_context(_ready(program, world, backward is not None))
             args, inputs = arguments(program, world, self.naming, self.hints)
-            self.carried = _carried(inputs) if is_part else ()
+            # Let gradients reach the inputs that may carry them.
+            self.carried = (
+                tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point) if is_part else ()
+            )
             recorder = self._recorder({**inputs, **more})
             calls = Calls(recorder, world, self.hints)
 
@@ -258,11 +256,6 @@ def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, 
         return {}
     found = guessed_scopes(program, backward)
     return found if any(found.values()) else {}
-
-
-def _carried(inputs: Mapping[str, Tensor]) -> Tensors:
-    """Let gradients reach the inputs that may carry them."""
-    return tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point)
 
 
 @contextmanager

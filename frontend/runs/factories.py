@@ -21,7 +21,7 @@ from ...ir.errors import TraceError, UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
 from ...ir.types import DType
 from ..example_inputs import Dynamic, needed_arguments
-from ..leaves import Attention, Leaf, Leaves, experts_like
+from ..leaves import Attention, Leaf, experts_like
 from ..record.dtypes import torch_dtype, torch_type
 from ..record.failures import first_line, user_line
 from ..record.preserve import OneDevice
@@ -134,7 +134,7 @@ def overlaid(run: ModelRun, asked: Asked, dtype: DType, kind: Workload) -> Model
     if asked.leaves:
         said = [read_leaf(text) for text in asked.leaves]
         check_once("--leaf", [one.kind for one in said])
-        run = replace(run, leaves={**run.leaves, **_leaves(run.module, said)})
+        run = replace(run, leaves={**run.leaves, **{_class_of(run.module, one): _leaf(one) for one in said}})
     if asked.caches:
         run = replace(run, caches=tuple(asked.caches))
     return replace(run, fixed={**run.fixed, **read_fixed(asked.fixed)})
@@ -175,10 +175,6 @@ def _loss(spec: str) -> Loss:
         return cast(Tensor, found(out))  # what else it may be is refused where it is used
 
     return loss
-
-
-def _leaves(module: nn.Module, said: Sequence[LeafText]) -> Leaves:
-    return {_class_of(module, one): _leaf(one) for one in said}
 
 
 def _class_of(module: nn.Module, one: LeafText) -> type[nn.Module]:

@@ -90,7 +90,9 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             return _finished(first, wanted)
         second = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if second.graph is not None:
-            return _finished(second, wanted, _decided(broken, wanted))
+            at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
+            place = f" at {broken.place}" if broken.place else ""
+            return _finished(second, wanted, f"recorded for {at}: what the code does{place} depends on that length")
         return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
     if asks_data(first.error):
@@ -137,12 +139,6 @@ def _finished(attempt: Attempt, wanted: Wanted, note: str = "") -> Graph:
 
 def _bounds_of_fixed(fixed: Mapping[str, int], where: str = "") -> tuple[Bound, ...]:
     return tuple(Bound(name, size, size, where=where) for name, size in fixed.items())
-
-
-def _decided(broken: Condition, wanted: Wanted) -> str:
-    at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
-    place = f" at {broken.place}" if broken.place else ""
-    return f"recorded for {at}: what the code does{place} depends on that length"
 
 
 def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Graph | None:

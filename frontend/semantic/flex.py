@@ -135,20 +135,16 @@ def flex_lifted(module: nn.Module, tell: Tell) -> Iterator[None]:
     attention = functools.partial(_attention, tell)
     ours: dict[int, Callable[..., object]] = {id(flex.flex_attention): attention, id(flex.create_block_mask): _masked}
     with ExitStack() as stack:
-        for owner in _owners(module):
+        # Whatever may hold a function that the module calls: its parts, their classes, files of no library.
+        parts = list(module.modules())
+        classes = {base for part in parts for base in type(part).__mro__ if not _is_library(base.__module__)}
+        files = [m for n, m in list(sys.modules.items()) if isinstance(m, ModuleType) and not _is_library(n)]
+        for owner in [*parts, *classes, *files]:
             for name, held in list(vars(owner).items()):
                 found = _replacement(held, ours)
                 if found is not None:
                     stack.enter_context(swapped(owner, name, found))
         yield
-
-
-def _owners(module: nn.Module) -> list[object]:
-    """Whatever may hold a function that the module calls: its parts, their classes, files of no library."""
-    parts = list(module.modules())
-    classes = {base for part in parts for base in type(part).__mro__ if not _is_library(base.__module__)}
-    files = [m for n, m in list(sys.modules.items()) if isinstance(m, ModuleType) and not _is_library(n)]
-    return [*parts, *classes, *files]
 
 
 def _is_library(name: str) -> bool:

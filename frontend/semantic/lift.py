@@ -248,7 +248,9 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     So features of pictures take the places of their tokens. Where there are as many a sample,
     each takes its own: [batch, s, width] from [batch, n, width]. A mask that does not mark whole rows is left to torch.
     """
-    rows = _row_mask(mask, input, source)
+    # The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide.
+    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    rows = mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
     if rows is None or input.dim() != 3 or not _is_shared(source.numel(), input.shape[0], input.shape[2]):
         return torch.masked_scatter(input, mask, source)
     number = (rows.long().cumsum(1) - 1).clamp(min=0)
@@ -272,12 +274,6 @@ def _is_shared(size: int | torch.SymInt, batch: int | torch.SymInt, width: int |
     if isinstance(size, torch.SymInt):
         return True
     return isinstance(batch, int) and isinstance(width, int) and size % (batch * width) == 0
-
-
-def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
-    """The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide."""
-    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
-    return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
 
 
 _SIZES = (int, torch.SymInt)

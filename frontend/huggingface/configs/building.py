@@ -220,13 +220,24 @@ def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built
     except (Exception, RecursionError) as error:
         if config is None:
             check_heads(SimpleNamespace(**fields))  # says which numbers would fit
-        raise NotUnderstoodError(_told(model_type, error, config)) from error
+        # What went wrong as one line; an arithmetic slip on a size that is not given says which ones are not.
+        words = " ".join(str(error).split())[:300]
+        said = f"transformers cannot build model type '{model_type}': {type(error).__name__}: {words}"
+        missing = missing_sizes(config) if config is not None and "NoneType" in words else ()
+        raise NotUnderstoodError(
+            f"{said}; sizes that are not given: {', '.join(missing)}" if missing else said
+        ) from error
 
 
 def _built(chosen: Architecture, dtype: DType) -> Built:
     """The model with the first way of recording attention that its classes know."""
     for implementation in _IMPLEMENTATIONS:
-        options = {"dtype": torch_dtype(dtype), "attn_implementation": implementation, **_experts_option(chosen)}
+        settable = getattr(chosen.model_class, "_can_set_experts_implementation", None)
+        options = {
+            "dtype": torch_dtype(dtype),
+            "attn_implementation": implementation,
+            **({"experts_implementation": IMPLEMENTATION} if settable is not None and settable() else {}),
+        }
         try:
             module = chosen.model_class._from_config(copy.deepcopy(chosen.config), **options)
         except (KeyError, ValueError) as error:
@@ -260,19 +271,6 @@ def _attention_note(module: nn.Module, implementation: str) -> tuple[str, ...]:
     if implementation == IMPLEMENTATION or is_fused(module):
         return ()
     return (f"attention is recorded from the '{implementation}' classes of transformers, the model has no others",)
-
-
-def _experts_option(chosen: Architecture) -> dict[str, str]:
-    settable = getattr(chosen.model_class, "_can_set_experts_implementation", None)
-    return {"experts_implementation": IMPLEMENTATION} if settable is not None and settable() else {}
-
-
-def _told(model_type: str, error: Exception, config: object) -> str:
-    """What went wrong as one line; an arithmetic slip on a size that is not given says which ones are not."""
-    words = " ".join(str(error).split())[:300]
-    said = f"transformers cannot build model type '{model_type}': {type(error).__name__}: {words}"
-    missing = missing_sizes(config) if config is not None and "NoneType" in words else ()
-    return f"{said}; sizes that are not given: {', '.join(missing)}" if missing else said
 
 
 @contextmanager

@@ -155,7 +155,8 @@ def reduced(config: ConfigFields, given: Fields, without: Sequence[str] = NOT_BU
         inside = reduced(part, cast(Fields, given.get(name) or {}), without)
         if inside:
             fields[name] = {"model_type": part.model_type, **inside} if part.model_type else inside
-    depth = _depth(config)
+    found = (getattr(config, name, None) for name in DEPTHS)
+    depth = next((n for n in found if isinstance(n, int)), 0)
     if depth > _MIN_LAYERS and not _hands_over_many(config):
         fields |= _shallow(config, depth)
     return fields
@@ -173,11 +174,6 @@ def parts_of(config: ConfigFields, without: Sequence[str]) -> Iterator[tuple[str
         part = getattr(config, name, None)
         if hasattr(part, "model_type") and not any(word in name for word in without):
             yield name, cast(ConfigFields, part)
-
-
-def _depth(config: ConfigFields) -> int:
-    found = (getattr(config, name, None) for name in DEPTHS)
-    return next((n for n in found if isinstance(n, int)), 0)
 
 
 def _shallow(config: ConfigFields, depth: int) -> Fields:

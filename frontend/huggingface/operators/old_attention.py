@@ -23,7 +23,8 @@ def fused_attention(model: nn.Module) -> Iterator[None]:
     """Let the attention of old classes be one operator, with as many key-value heads as the model has."""
     with ExitStack() as stack:
         for part in model.modules():
-            for name, replacement in _replacements(part).items():
+            make = _BY_CLASS.get(_kind(part))
+            for name, replacement in ({} if make is None else make(part)).items():
                 stack.enter_context(swapped(part, name, replacement))
         stack.enter_context(swapped(F, "scaled_dot_product_attention", _sdpa))
         yield
@@ -45,11 +46,6 @@ def is_fused(model: nn.Module) -> bool:
 
 def _kind(part: nn.Module) -> str:
     return f"{type(part).__module__.rpartition('.')[2]}.{type(part).__name__}"
-
-
-def _replacements(part: nn.Module) -> Mapping[str, object]:
-    make = _BY_CLASS.get(_kind(part))
-    return {} if make is None else make(part)
 
 
 def _dropout(part: nn.Module) -> float:

@@ -145,14 +145,12 @@ def _suppressed(call: Call) -> Sequence[Item]:
         raise NotUnderstoodError(f"NonMaxSuppression of {boxes.type} and {scores.type}, which must have three dims")
     ordered, _ = call.emit("sort", [scores], [scores.type, TensorType(scores.dims, DType.INT64)], DimAttrs(2))
     batch, number = boxes.dims[0], boxes.dims[1]
-    rows, columns = (call.reshape(_corner(call, boxes), (batch, *d)) for d in ((number, 1), (1, number)))
+    rows, columns = (
+        call.reshape(call.slice(boxes, 2, 0, 1, drop=True), (batch, *d)) for d in ((number, 1), (1, number))
+    )
     overlaps = call.pointwise("max", [rows, columns], (batch, number, number), DType.BOOL)
     kind = TensorType((call.bound(0), 3), DType.INT64)
     return call.emit("gather", [ordered, overlaps], [kind], LookupAttrs())
-
-
-def _corner(call: Call, boxes: Item) -> Item:
-    return call.slice(boxes, 2, 0, 1, drop=True)
 
 
 MAX_PARTS = 4096

@@ -52,18 +52,14 @@ def product(call: Call, a: Item, b: Item, dtype: DType | None = None, bias: Item
 
 def _with_packed(call: Call, a: Item, packed: Packed, dtype: DType, bias: Item | None) -> Item:
     """A product with a matrix as it rests: the kernel reads its numbers and scales and widens them itself."""
-    weight, *scales = _resting(call, packed)
+    # The weight as its bytes lie, and its scales with as many dims.
+    ids = call.build.resting(packed, call.origin)
+    weight, *scales = [Item(call.build.flat.values[i].type, i) for i in ids]
     left = _letters(a.type.rank - 1) + "k"
     right, n = ("nk", weight.dims[0]) if packed.turned else ("kn", weight.dims[1])
     kind = TensorType((*a.dims[:-1], n), dtype)
     attrs = MatmulAttrs(f"{left},{right}->{left[:-1]}n", len(scales))
     return call.emit("matmul", [a, weight, *([bias] if bias is not None else []), *scales], [kind], attrs)[0]
-
-
-def _resting(call: Call, packed: Packed) -> list[Item]:
-    """The weight as its bytes lie, and its scales with as many dims."""
-    ids = call.build.resting(packed, call.origin)
-    return [Item(call.build.flat.values[i].type, i) for i in ids]
 
 
 def joined_batch(a: Item, b: Item) -> tuple[Dim, ...]:

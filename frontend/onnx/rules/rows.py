@@ -149,7 +149,7 @@ def _recurrent(call: Call) -> Sequence[Item | None]:
     layer, batchwise = _layer(call), bool(call.int_("layout", 0))
     made = [_direction(call, layer, k) for k in range(layer.directions)]
     ys = call.concat([call.reshape(y, (*layer.lead, 1, layer.hidden)) for y, _ in made], 2)
-    lasts = call.concat([_last(call, y) for y, _ in made], 0)
+    lasts = call.concat([call.slice(y, 0, 0, 1) for y, _ in made], 0)
     states = call.concat([s for _, s in made if s is not None], 0) if call.op == "LSTM" else None
     if batchwise:
         ends = [None if s is None else call.permute(s, (1, 0, 2)) for s in (lasts, states)]
@@ -219,10 +219,6 @@ def _scan(call: Call, layer: _Layer, new: Item, decay: Item) -> tuple[Item, Item
     y, last = call.emit("scan", given, [new.type.with_dims(rows), state], ScanAttrs(GATED))
     y = call.permute(call.reshape(y, (batch, steps, layer.hidden)), (1, 0, 2))
     return y, call.reshape(last, (1, batch, layer.hidden))
-
-
-def _last(call: Call, y: Item) -> Item:
-    return call.slice(y, 0, 0, 1)
 
 
 RULES: Mapping[str, Rule] = {

@@ -172,10 +172,7 @@ def _mod(a: Number, b: Number) -> Number:
 def _pow(a: Number, b: Number) -> Number:
     if isinstance(a, Expr) or isinstance(b, Expr) or abs(b) > 64 or abs(a) > 2**32 or (a <= 0 and b < 0):
         raise _UnknownError
-    return _real(a**b)
-
-
-def _real(n: object) -> Number:
+    n = a**b
     if not isinstance(n, int | float):
         raise _UnknownError
     return n

@@ -168,9 +168,14 @@ def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     q, k, v, *rest = inputs
     attrs = attrs_of(call, AttentionAttrs)
     extras = dict(zip(attrs.extras, rest, strict=True))
-    scores = _scores(call, attrs, q, k)
+    # Scaled products of queries and keys, softly capped where the call says so.
+    scale = number(call, "scale", 0.0) or float(q.shape[3]) ** -0.5
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(2, 3) * scale
+    scores = attrs.softcap * torch.tanh(scores / attrs.softcap) if attrs.softcap else scores
     if "bias" in extras:
-        scores = _biased(scores, extras["bias"])
+        # A bias of numbers is added; one of truth values says what is seen.
+        bias = extras["bias"]
+        scores = scores + bias.clamp(min=HIDDEN) if bias.is_floating_point() else scores.masked_fill(bias == 0, HIDDEN)
     scores = scores.masked_fill(~_visible(call, attrs, (q.shape[2], k.shape[2]), extras.get("ids")), HIDDEN)
     sinks = extras.get("sinks")
     if sinks is not None:
@@ -178,18 +183,6 @@ def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     weights = torch.softmax(scores, dim=3)[..., : k.shape[2]]
     values = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
     return (weights @ values).transpose(1, 2), torch.logsumexp(scores, dim=3)
-
-
-def _scores(call: Call, attrs: AttentionAttrs, q: Tensor, k: Tensor) -> Tensor:
-    """Scaled products of queries and keys, softly capped where the call says so."""
-    scale = number(call, "scale", 0.0) or float(q.shape[3]) ** -0.5
-    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(2, 3) * scale
-    return attrs.softcap * torch.tanh(scores / attrs.softcap) if attrs.softcap else scores
-
-
-def _biased(scores: Tensor, bias: Tensor) -> Tensor:
-    """A bias of numbers is added; one of truth values says what is seen."""
-    return scores + bias.clamp(min=HIDDEN) if bias.is_floating_point() else scores.masked_fill(bias == 0, HIDDEN)
 
 
 def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Tensor | None) -> Tensor:

@@ -75,16 +75,12 @@ def _called(step: Step, arguments: Mapping[str, object]) -> object:
     operator = getattr(packet, chosen if chosen in packet.overloads() else packet.overloads()[0])
     names = {a.name for a in operator._schema.arguments}
     given = {k: v for k, v in arguments.items() if k in names and k not in ("pin_memory", "non_blocking")}
-    result = operator(**_filled(operator, given))
-    return _widened(result)
-
-
-def _filled(operator: torch._ops.OpOverload, given: dict[str, object]) -> dict[str, object]:
-    """Arguments that are required and were not recorded, because they were None."""
+    # Arguments that are required and were not recorded, because they were None.
     for a in operator._schema.arguments:
         if a.name not in given and not a.has_default_value():
             given[a.name] = None
-    return given
+    result = operator(**given)
+    return _widened(result)
 
 
 def _widened(result: object) -> object:

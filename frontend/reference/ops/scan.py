@@ -44,7 +44,11 @@ def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: T
     if attrs.causal:
         if share(call, 1 if has(call.node, Trait.BACKWARD) else 0, 2)[1] > 1:
             raise NotComputedError("a causal convolution over a split sequence, which reads positions of a neighbour")
-        x, padding = _with_past(x, weight.shape[2], state), (0,)
+        # The positions that the first results read beside their own: those of a state, else zeros.
+        past = x.new_zeros(*x.shape[:2], weight.shape[2] - 1)
+        if state is not None:
+            past = torch.cat((past, state), dim=2)[..., state.shape[2] :]
+        x, padding = torch.cat((past, x), dim=2), (0,)
     groups = int(number(call, "groups", 1)) if attrs.transposed else x.shape[1] // weight.shape[1]
     y = torch.convolution(
         x, weight, bias[0] if bias else None, attrs.stride, padding, attrs.dilation, attrs.transposed,
@@ -53,14 +57,6 @@ def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: T
     if attrs.activation not in ("", "silu"):
         raise NotComputedError(f"a convolution with the activation '{attrs.activation}'")
     return F.silu(y) if attrs.activation else y
-
-
-def _with_past(x: Tensor, taps: int, state: Tensor | None) -> Tensor:
-    """The positions that the first results read beside their own: those of a state, else zeros."""
-    past = x.new_zeros(*x.shape[:2], taps - 1)
-    if state is not None:
-        past = torch.cat((past, state), dim=2)[..., state.shape[2] :]
-    return torch.cat((past, x), dim=2)
 
 
 def same(call: Call) -> tuple[Tensor, ...]:
@@ -138,11 +134,6 @@ def _by_head(t: Tensor, v: Tensor) -> Tensor:
     return t.repeat_interleave(v.shape[2] // t.shape[2], dim=2)
 
 
-def _limited(step: Tensor, least: float, most: float) -> Tensor:
-    """Time steps of at least so much, and at most so much where that is not negative."""
-    return step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
-
-
 def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mamba and Mamba-2: v, C, B, dt, z where given, A, then D and the bias of dt where given.
 
@@ -155,7 +146,10 @@ def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> 
     skip, bias = (own[0] if own else None), (own[1] if len(own) > 1 else None)
     step = dt if bias is None else dt + bias
     step = F.softplus(step) if number(call, "softplus", 1) else step
-    step = _limited(step, number(call, "least", 0.0), number(call, "most", -1.0))
+    # Time steps of at least so much, and at most so much where that is not negative.
+    least = number(call, "least", 0.0)
+    most = number(call, "most", -1.0)
+    step = step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
     decay = torch.exp(step.unsqueeze(-1) * (a if a.dim() == 2 else a.unsqueeze(-1)))
     y, held = _stepped(_Steps(v * step.unsqueeze(-1), _by_head(c, v), _by_head(b, v), decay), state)
     y = y if skip is None else y + skip.reshape(1, 1, -1, 1) * v
