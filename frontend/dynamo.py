@@ -137,6 +137,3 @@ def _write(folder: Path, seen: Seen) -> None:
             _log.warning("graph %d is not written for %s: %s", number, workload, error)
             continue
         save_graph(graph, folder / f"{seen.program.name}-{number}.{workload}.graph")
-
-
-__all__ = ["FOLDER_VARIABLE", "Captured", "Seen", "backend", "capture"]

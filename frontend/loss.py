@@ -140,6 +140,3 @@ def _parts(out: object) -> Sequence[object]:
 def _named(out: object, name: str) -> Tensor | None:
     found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
     return found if isinstance(found, Tensor) else None
-
-
-__all__ = ["SUMMED", "Labelled", "loss_of", "returned", "returned_tensor"]

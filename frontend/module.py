@@ -351,6 +351,3 @@ def _workload(phase: Workload | str) -> Workload:
     if phase not in list(Workload):
         raise UnknownNameError.of("phase", str(phase), list(Workload))
     return Workload(phase)
-
-
-__all__ = ["Asking", "takes_tokens", "trace", "trace_built", "trace_run"]

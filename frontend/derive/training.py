@@ -110,6 +110,3 @@ def _own_storages(flat: Flat) -> dict[int, Value]:
             storage = values[node.inputs[0]].storage if has(node, Trait.VIEW, Trait.RENAMES) else o
             values[o] = replace(values[o], storage=storage)
     return values
-
-
-__all__ = ["RULES", "forward_of", "training"]

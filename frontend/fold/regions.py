@@ -259,6 +259,3 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
     # What the last of equal layers makes may leave the graph, where the others hand it on.
     given = {*part.exports, *made.intersection(c.flat.results)}
     return (*lines, ("out", *sorted((local[i], i in c.kept) for i in given)))
-
-
-__all__ = ["EPILOGUE", "PROLOGUE", "Cut", "Part", "cut", "fingerprint", "stack_layers"]

@@ -207,6 +207,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingPr
     "XLMModel": _whole_sequences,
     "XmodOutput": _one_language,
 })  # fmt: skip
-
-
-__all__ = ["decided", "ids_a_row"]

@@ -350,16 +350,3 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         scope.enter_context(patched(model))
         scope.enter_context(kept_mode(model, train=False))
         yield
-
-
-__all__ = [
-    "DECODED",
-    "NO_TENSOR",
-    "OF_EACH",
-    "OF_TOKENS",
-    "Feed",
-    "Feeds",
-    "all_feeds",
-    "check_sees",
-    "unlogged",
-]

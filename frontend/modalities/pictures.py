@@ -233,6 +233,3 @@ def _or_theirs(ours: Callable[..., object], theirs: Callable[..., object] | None
         return run(grid, *args, **options)
 
     return choose
-
-
-__all__ = ["PACKED_SIDE", "Grid", "Packing", "placed", "unchecked"]

@@ -308,5 +308,3 @@ _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {
     "conv": _conv, "conv_bwd": _conv, "cross_entropy_bwd": _second,
     "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
 }  # fmt: skip
-
-__all__ = ["Axes", "Where", "axes_of"]

@@ -343,6 +343,3 @@ def put_back(whole: Tensor, part: Tensor, axes: tuple[Axis, ...]) -> None:
         whole.copy_(part)
         return
     whole[torch.meshgrid(*(a.held for a in axes), indexing="ij")] = part
-
-
-__all__ = ["Layout", "channel_dim", "groups_of", "is_source", "put_back", "scattered"]

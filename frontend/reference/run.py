@@ -337,6 +337,3 @@ def _equal(a: Local, b: Local) -> bool:
     if not a.tensor.is_floating_point():
         return torch.equal(a.tensor, b.tensor)
     return torch.allclose(a.tensor, b.tensor, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-
-
-__all__ = ["TOLERANCE", "Instance", "Results", "Runner"]

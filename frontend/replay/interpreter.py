@@ -158,6 +158,3 @@ def _place(node: fx.Node) -> str:
     lines = re.findall(r'File "([^"\n]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
     line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     return f"node '{node.name}' in {where}{line}"
-
-
-__all__ = ["Replay", "is_check", "plain_path", "scope_of"]

@@ -139,6 +139,3 @@ def _band(mask: Tensor) -> Mask | None:
         return Mask(causal=True)
     window = int(one[-1].sum())
     return Mask(True, window) if torch.equal(one, causal & (distance < window)) else None
-
-
-__all__ = ["Mask", "meaning_of"]

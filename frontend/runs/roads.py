@@ -184,6 +184,3 @@ def _told(choice: Mapping[str, int], where: str, is_codes: bool, settable: bool)
         return f"{sizes}: {place} works at that size alone"
     said = f"{sizes}: {place} makes it a plain number, so this graph is of that size alone"
     return f"{said} (--fixed sets another)" if settable else said
-
-
-__all__ = ["Attempt", "Wanted", "along_roads"]

@@ -366,6 +366,3 @@ def _forward(part: nn.Module, name: str, routing: Routing) -> Callable[[Tensor],
         return (out, *others) if others else out
 
     return forward
-
-
-__all__ = ["ListedExperts", "Routing", "Spot", "put_routed"]

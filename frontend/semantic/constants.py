@@ -144,6 +144,3 @@ def _gate(made: Tensor, x: Tensor, alpha: float, limit: float) -> tuple[str, boo
             if made.shape[-1] * 2 == x.shape[-1] and torch.allclose(made, gated(x, name, interleaved, alpha, limit)):
                 return name, interleaved, alpha, limit
     return UNKNOWN, False, alpha, limit
-
-
-__all__ = ["ACTIVATIONS", "STYLES", "UNKNOWN", "expert_function", "gated", "norm_constants", "rotary_style", "turned"]

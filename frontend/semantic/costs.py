@@ -86,6 +86,3 @@ def _emit(im: Importer, node: fx.Node) -> None:
             raise TraceError(f"the cost of '{op_name(node)}': {error}") from error
     if is_inplace(node):
         write_back(im, node, outs[0])
-
-
-__all__ = ["Priced", "register_cost"]

@@ -165,6 +165,3 @@ def _original(held: object) -> object:
     """The function that was compiled; looked up without asking objects that answer to any name."""
     kept = vars(held).get("_torchdynamo_orig_callable", held) if callable(held) and hasattr(held, "__dict__") else held
     return kept
-
-
-__all__ = ["LENGTH", "Masked", "Reach", "flex_lifted", "reach_of"]

@@ -177,6 +177,3 @@ def _of_part(model_class: ModelClass, config: ModelConfig, part: ModelConfig) ->
 
 def _note(config: ModelConfig, part: ModelConfig) -> str:
     return f"only the language model of '{config.model_type}' is in this graph ('{part.model_type}'), no other part"
-
-
-__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose", "has_towers", "speaks"]

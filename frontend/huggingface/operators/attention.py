@@ -305,5 +305,3 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
 _BY_CLASS: Mapping[str, Callable[[nn.Module], Callable[..., object]]] = MappingProxyType(
     {"BloomAttention": _bloom, "MptAttention": _mpt}
 )
-
-__all__ = ["attend", "attention_patched", "no_mask"]

@@ -180,5 +180,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, Forward]]] = MappingP
     }
 )  # fmt: skip
 _REFORMED = MappingProxyType({"DbrxExpertGLU": _joined})
-
-__all__ = ["banked", "experts"]

@@ -105,6 +105,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingPr
     "modeling_openai.Attention": _transposed_keys,
     "modeling_falcon.FalconAttention": _grouped,
 })  # fmt: skip
-
-
-__all__ = ["fused_attention", "is_fused"]

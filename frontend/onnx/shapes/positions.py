@@ -312,5 +312,3 @@ _RULES: Mapping[str, Callable[[_Given], Pattern | None]] = {
 # What stays as the file has it where it is no single number: a kernel that runs, or a look at a range.
 _KEPT = ("Range", "Identity", "Cast", "CastLike", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice",
          "Add", "Sub", "Mul")  # fmt: skip
-
-__all__ = ["chosen", "followed", "pattern_of"]
