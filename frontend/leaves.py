@@ -41,7 +41,7 @@ class Experts(nn.Module):
         rows, chosen, shares = (t.reshape(-1, t.shape[-1]) for t in (x, idx, weights))
         out = semantic.experts(
             rows, chosen, shares, self.up, self.down, self.up_bias, self.down_bias, self.gated, False
-        )  # fmt: skip
+        )
         return out[0].reshape(x.shape)
 
 

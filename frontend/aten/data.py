@@ -163,4 +163,4 @@ HANDLERS: Mapping[str, Handler] = {
     "aten.clone": plain("copy", most=1),
     "aten.copy": _copy_into,
     **dict.fromkeys(("aten.nonzero", "aten.masked_select", "aten.unique", "aten._unique2"), _data_dependent),
-}  # fmt: skip
+}

@@ -246,8 +246,10 @@ def _back(fn: str) -> Callable[[Importer, fx.Node, int], int]:
 
 def _resampling() -> dict[str, Handler]:
     kinds = [("nearest", f"{exact}nearest", n) for exact in ("", "_") for n in (1, 2, 3)]
-    names = [(fn, f"upsample_nearest{n}d" if name == "nearest" else f"_upsample_nearest_exact{n}d", n)
-             for fn, name, n in kinds]  # fmt: skip
+    names = [
+        (fn, f"upsample_nearest{n}d" if name == "nearest" else f"_upsample_nearest_exact{n}d", n)
+        for fn, name, n in kinds
+    ]
     for n, fn in ((1, "linear"), (2, "bilinear"), (3, "trilinear"), (2, "bicubic")):
         names.append((fn, f"upsample_{fn}{n}d", n))
     names += [("bilinear", "_upsample_bilinear2d_aa", 2), ("bicubic", "_upsample_bicubic2d_aa", 2)]

@@ -162,9 +162,7 @@ def _whole_sequences(part: nn.Module) -> Mapping[str, object]:
     return {"forward": forward}
 
 
-def _whole_masks(
-    length: int, whole: _Whole, causal: bool, padding_mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _whole_masks(length: int, whole: _Whole, causal: bool, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The masks [batch, length] of tokens and [batch, length] or [batch, length, length] of attention, as XLM's own."""
     places = torch.arange(length)
     mask = (places < length).expand(whole.batch, length) if padding_mask is None else padding_mask

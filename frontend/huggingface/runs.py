@@ -100,8 +100,10 @@ def _cache(own: list[Past], crossed: list[Past]) -> _Caches:
 def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Past], list[Past]]:
     """The shapes that the model caches, by one tiny prefill of its own; then with symbolic lengths."""
     cache = _cache([], [])
-    source = {name: t.new_zeros(2, *(4 if isinstance(s, torch.SymInt) else s for s in t.shape[1:]))
-              for name, t in _source(model, world).items()}  # fmt: skip
+    source = {
+        name: t.new_zeros(2, *(4 if isinstance(s, torch.SymInt) else s for s in t.shape[1:]))
+        for name, t in _source(model, world).items()
+    }
     with explained(model), world.mode, torch.no_grad(), lifted(model):
         start = torch.zeros(2, 3, dtype=torch.int64)
         model(**source, decoder_input_ids=start, past_key_values=cache, use_cache=True)

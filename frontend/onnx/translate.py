@@ -89,8 +89,10 @@ class Translation:
             else:
                 names.items.update(dict.fromkeys(filter(None, node.output)))
         if unknown:
-            lines = [f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
-                     for name, where in sorted(unknown.items())]  # fmt: skip
+            lines = [
+                f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
+                for name, where in sorted(unknown.items())
+            ]
             raise UnsupportedOpError(f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8]))
 
     def _kept(self, node: onnx.NodeProto, names: Names, scope: str, declared: Mapping[str, TensorType]) -> None:

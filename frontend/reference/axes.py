@@ -78,8 +78,9 @@ def _aligned(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
             raise where.refused(f"operands hold other entries of dim -{from_right}: {_told(met)}")
         out.append(met[0] if met else Axis(1))
     made = where.made
-    return tuple(tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given)
-                 for v in made)  # fmt: skip
+    return tuple(
+        tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given) for v in made
+    )
 
 
 def _is_one(axis: Axis) -> bool:
@@ -211,8 +212,10 @@ def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> li
         made.append(axis_of(sizes[k], seen[: int(again[1])] if again.numel() > 1 else seen))
     if not torch.equal(_flattened(made), places):
         held = [a.held.tolist()[:8] for a in source]
-        raise where.refused(f"a part of [{', '.join(str(a.size) for a in source)}] that holds {held} is no block of "
-                            f"[{', '.join(map(str, sizes))}]")  # fmt: skip
+        raise where.refused(
+            f"a part of [{', '.join(str(a.size) for a in source)}] that holds {held} is no block of "
+            f"[{', '.join(map(str, sizes))}]"
+        )
     return made
 
 

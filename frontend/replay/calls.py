@@ -21,10 +21,12 @@ from .masks import Mask, meaning_of
 Handler = Callable[..., object]
 _MEAN = 1
 _ATTENTION = (
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_fused_attention_overrideable",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

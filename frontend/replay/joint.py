@@ -133,8 +133,10 @@ def arguments(
     program: Program, world: FakeWorld, naming: Naming, hints: Mapping[str, int]
 ) -> tuple[list[object], dict[str, Tensor]]:
     """Return what the graph is called with, in order, and the tensors among it that are inputs, by name."""
-    held = {**dict(program.root.named_parameters(remove_duplicate=False)),
-            **dict(program.root.named_buffers(remove_duplicate=False))}  # fmt: skip
+    held = {
+        **dict(program.root.named_parameters(remove_duplicate=False)),
+        **dict(program.root.named_buffers(remove_duplicate=False)),
+    }
     caches = _cache_names(program, naming)
     args: list[object] = []
     inputs: dict[str, Tensor] = {}

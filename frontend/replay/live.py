@@ -36,9 +36,11 @@ def exported_program(exported: ExportedProgram, name: str) -> Program:
             path = str(spec.target)
             first = seen.setdefault(_same(tensor, path), path)
             held[path] = Held(
-                tuple(map(int, tensor.shape)), tensor.dtype, spec.kind is InputKind.PARAMETER,
+                tuple(map(int, tensor.shape)),
+                tensor.dtype,
+                spec.kind is InputKind.PARAMETER,
                 "" if first == path else first,
-            )  # fmt: skip
+            )
     sources = tuple(_exported_source(spec, node) for spec, node in zip(specs, placeholders, strict=True))
     outputs = tuple(k for k, s in enumerate(exported.graph_signature.output_specs) if s.kind in _OURS)
     limits = {str(s): int(r.upper) for s, r in exported.range_constraints.items() if r.upper < MOST_SIZE}

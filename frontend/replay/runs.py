@@ -133,9 +133,7 @@ def graph_of(
     run = _Run(program, naming, hints_for(program), world, backward, _scopes(program, backward), handlers)
     flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
     notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
-    identity = Identity(
-        program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
-    )  # fmt: skip
+    identity = Identity(program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming))
     # The lengths that the program holds for by what was asked of its sizes when it was made.
     names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
     asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]

@@ -206,4 +206,4 @@ def _attention(one: LeafText) -> nn.Module:
     layout = options.get("layout", "bhsd")
     return Attention(
         bool(options.get("causal", True)), int(options.get("window", 0)), str(layout), bool(options.get("flat", False))
-    )  # fmt: skip
+    )

@@ -247,9 +247,7 @@ def _on_numbers(part: nn.Module, name: str, stand_ins: Sequence[nn.Module]) -> n
     return probe
 
 
-def _run(
-    probe: nn.Module, holder: list[_Run], number: int, hidden: int, size: tuple[int, int], alike: bool
-) -> _Run:  # fmt: skip
+def _run(probe: nn.Module, holder: list[_Run], number: int, hidden: int, size: tuple[int, int], alike: bool) -> _Run:
     x = torch.randn(1, 1, hidden).expand(*size, -1).clone() if alike else torch.randn(*size, hidden)
     seed = int(torch.randint(1 << 30, ()))
     run, without = _Run(x, torch.randn(number, hidden)), _Run(x, torch.zeros(number, hidden))

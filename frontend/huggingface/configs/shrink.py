@@ -124,8 +124,10 @@ def _field(name: str, value: object, all_fields: Mapping[str, object]) -> object
 
 def _kv_heads(value: int, fields: Mapping[str, object]) -> int:
     """One head stays one, as many as queries stay as many; fewer become a quarter of them, which high degrees copy."""
-    heads = next((h for n in ("num_attention_heads", "n_head", "n_heads", "num_heads")
-                  if isinstance(h := fields.get(n), int)), value)  # fmt: skip
+    heads = next(
+        (h for n in ("num_attention_heads", "n_head", "n_heads", "num_heads") if isinstance(h := fields.get(n), int)),
+        value,
+    )
     return _HEADS if value == heads else 1 if value == 1 else _HEADS // 4
 
 

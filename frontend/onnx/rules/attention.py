@@ -267,8 +267,10 @@ def _paged(call: Call) -> Sequence[Item | None]:
         raise NotUnderstoodError(f"{tokens} tokens of {batch} sequences: name the dim of tokens, --dim NAME=tokens")
     x = call.item(0)
     parts = [call.item(k) for k in range(3)] if call.has(1) else parted(call, x, (heads, kv_heads, kv_heads), 1)
-    q, k, v = (by_head(call, call.reshape(p, (batch, length, p.dims[1])), n)
-               for p, n in zip(parts, (heads, kv_heads, kv_heads), strict=True))  # fmt: skip
+    q, k, v = (
+        by_head(call, call.reshape(p, (batch, length, p.dims[1])), n)
+        for p, n in zip(parts, (heads, kv_heads, kv_heads), strict=True)
+    )
     if call.int_("do_rotary", 0):
         q, k = (rotated(call, y, call.item(8), call.item(9)) for y in (q, k))
     past = (_pages(call, 3, "keys", k), _pages(call, 4, "values", v))
