@@ -15,10 +15,6 @@ from ...ir.ops.fused.scan import GATED
 from .semantic import NAMESPACE, custom_op
 
 
-def _refuse(name: str) -> Tensor:
-    raise NotImplementedError(f"slipstick::{name} describes a computation and runs on fake tensors only")
-
-
 @custom_op(f"{NAMESPACE}::scan")
 def _recorded_scan(
     v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
@@ -36,14 +32,6 @@ def _recorded_scan(
         least: the smallest time step of a selective scan (kinds selective and ssd).
         most: the largest; negative for no limit.
     """
-    return _refuse("scan"), v
-
-
-@_recorded_scan.register_fake
-def _(
-    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
-    least: float, most: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
     b, _length, h, p = v.shape
     dtype = torch.float32 if state is None else state.dtype
     return v.new_empty(v.shape), v.new_empty(b, h, state_dim, p, dtype=dtype)
@@ -55,14 +43,6 @@ def scan_bwd(
     least: float, most: float,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of v and of the others, in order; states are made again from the operands."""
-    return [_refuse("scan_bwd")]
-
-
-@scan_bwd.register_fake
-def _(
-    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
-    least: float, most: float,
-) -> list[Tensor]:  # fmt: skip
     return [t.new_empty(t.shape) for t in (v, *others)]
 
 
@@ -104,13 +84,6 @@ def causal_conv(
         activation: silu, or empty.
         kept: positions in the state.
     """
-    return _refuse("causal_conv"), x
-
-
-@causal_conv.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, activation: str, kept: int
-) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(*x.shape[:2], kept)
 
 
@@ -119,11 +92,6 @@ def causal_conv_bwd(
     grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, weight and bias (empty without); what went into the activation is made again."""
-    return _refuse("causal_conv_bwd"), x, x
-
-
-@causal_conv_bwd.register_fake
-def _(grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> tuple[Tensor, Tensor, Tensor]:
     dbias = x.new_empty(0) if bias is None else bias.new_empty(bias.shape)
     return x.new_empty(x.shape), weight.new_empty(weight.shape), dbias
 
@@ -146,33 +114,18 @@ causal_conv.register_autograd(_conv_backward, setup_context=_conv_setup)
 @custom_op(f"{NAMESPACE}::keep_state")
 def keep_state(state: Tensor, cache: Tensor | None) -> Tensor:
     """Say that a state stays in the cache: where `cache` lay, or in a new place."""
-    return _refuse("keep_state")
-
-
-@keep_state.register_fake
-def _(state: Tensor, cache: Tensor | None) -> Tensor:
     return state.new_empty(state.shape)
 
 
 @custom_op(f"{NAMESPACE}::l2_norm")
 def l2_norm(x: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Rows of x [.., d] over their Euclidean length, and the reciprocal length of each row (fp32)."""
-    raise NotImplementedError("slipstick::l2_norm describes a computation and runs on fake tensors only")
-
-
-@l2_norm.register_fake
-def _(x: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(*x.shape[:-1], 1, dtype=torch.float32)
 
 
 @custom_op(f"{NAMESPACE}::l2_norm_bwd")
 def l2_norm_bwd(grad: Tensor, x: Tensor, inverse: Tensor, eps: float = 1e-6) -> Tensor:
     """Gradient of x."""
-    raise NotImplementedError("slipstick::l2_norm_bwd describes a computation and runs on fake tensors only")
-
-
-@l2_norm_bwd.register_fake
-def _(grad: Tensor, x: Tensor, inverse: Tensor, eps: float = 1e-6) -> Tensor:
     return x.new_empty(x.shape)
 
 
@@ -195,11 +148,6 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 @custom_op(f"{NAMESPACE}::step_product")
 def step_product(x: Tensor, weight: Tensor) -> Tensor:
     """X [steps, batch, k] times weight [n, k], one step after another: [steps, batch, n]."""
-    raise NotImplementedError(f"{NAMESPACE}::step_product describes a computation and runs on fake tensors only")
-
-
-@step_product.register_fake
-def _(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:2], weight.shape[0])
 
 
