@@ -1,9 +1,9 @@
 """Semantic operators for torch: attention, experts, norms, rotary embedding and loss as one node each way.
 
-Each operator has a schema and a shape rule for fake tensors, which are one function, and an autograd rule whose backward
-is again one operator. They describe, they do not compute: calling one on real tensors raises. What they are told beside
-tensors (a scale, an epsilon, how entries turn) is recorded as the meaning of the node, under the names of the arguments
-here.
+Each operator has a schema and a shape rule for fake tensors, which are one function, and an autograd rule whose
+backward is again one operator. They describe, they do not compute: calling one on real tensors raises. What they are
+told beside tensors (a scale, an epsilon, how entries turn) is recorded as the meaning of the node, under the names of
+the arguments here.
 """
 
 from __future__ import annotations
