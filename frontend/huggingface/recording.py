@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import product
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from ...ir.errors import TraceError
 from ...ir.graph import Hint
 from ..modalities.pictures import placed
 from ..record.adapter import swapped
+from ..record.preserve import Contexts, one_context
 from .odd_models import decided
 from .operators.attention import attend, attention_patched, no_mask, registered
 from .operators.experts import banked, experts
@@ -44,8 +45,8 @@ def register() -> None:
     ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts)
 
 
-@contextmanager
-def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+@one_context
+def patched(model: nn.Module, spelled_out: bool = False) -> Contexts:
     """Replace, for the time of a recording, what transformers spells out in many small operators.
 
     Rotary embedding (a function of the modelling file; not with `spelled_out`), the packed-sequence check (which reads
@@ -55,36 +56,32 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
     import transformers.masking_utils as masking
     import transformers.pytorch_utils as cached
 
-    with ExitStack() as stack:
-        # Positions of a picture are kept by its sizes, and open sizes are no keys: as in a compilation nothing is kept.
-        stack.enter_context(swapped(cached, "is_torchdynamo_compiling", lambda: True))
-        stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
-        stack.enter_context(_ordered(model))
-        stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
-        stack.enter_context(indexed(model))
-        stack.enter_context(compressed(model))
-        stack.enter_context(banked(model))
-        stack.enter_context(scans(model))
-        stack.enter_context(scanned(model))
-        stack.enter_context(fused_attention(model))
-        stack.enter_context(decided(model))
-        stack.enter_context(placed(model))
-        if is_fused(model):
-            own = str(getattr(model.config, "_attn_implementation", ""))
-            stack.enter_context(registered(masking.ALL_MASK_ATTENTION_FUNCTIONS, own, no_mask))
-        yield
+    # Positions of a picture are kept by its sizes, and open sizes are no keys: as in a compilation nothing is kept.
+    yield swapped(cached, "is_torchdynamo_compiling", lambda: True)
+    yield swapped(masking, "find_packed_sequence_indices", lambda position_ids: None)
+    yield _ordered(model)
+    yield attention_patched(model, IMPLEMENTATION, spelled_out)
+    yield indexed(model)
+    yield compressed(model)
+    yield banked(model)
+    yield scans(model)
+    yield scanned(model)
+    yield fused_attention(model)
+    yield decided(model)
+    yield placed(model)
+    if is_fused(model):
+        own = str(getattr(model.config, "_attn_implementation", ""))
+        yield registered(masking.ALL_MASK_ATTENTION_FUNCTIONS, own, no_mask)
 
 
-@contextmanager
-def _ordered(model: nn.Module) -> Iterator[None]:
+@one_context
+def _ordered(model: nn.Module) -> Contexts:
     """Let loops over `set(config.layer_types)`, in which tables of positions are computed, run in one order."""
-    with ExitStack() as stack:
-        for file in {type(m).__module__ for m in model.modules() if type(m).__module__.startswith("transformers")}:
-            stack.enter_context(swapped(sys.modules[file], "set", _InOrder))
-        for part in model.modules():
-            for name in [n for n, held in vars(part).items() if type(held) is set and not n.startswith("_")]:
-                stack.enter_context(swapped(part, name, _InOrder(vars(part)[name])))
-        yield
+    for file in {type(m).__module__ for m in model.modules() if type(m).__module__.startswith("transformers")}:
+        yield swapped(sys.modules[file], "set", _InOrder)
+    for part in model.modules():
+        for name in [n for n, held in vars(part).items() if type(held) is set and not n.startswith("_")]:
+            yield swapped(part, name, _InOrder(vars(part)[name]))
 
 
 def hints_on(model: nn.Module) -> tuple[Hint, ...]:
@@ -149,12 +146,10 @@ def uncached(model: nn.Module) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _said(model: nn.Module, fields: Mapping[str, object]) -> Iterator[None]:
+@one_context
+def _said(model: nn.Module, fields: Mapping[str, object]) -> Contexts:
     """Let the configs of all parts say so, where they say anything."""
     configs = {id(c): c for part in model.modules() if hasattr(c := vars(part).get("config"), "__dict__")}
-    with ExitStack() as stack:
-        for config, (name, value) in product(configs.values(), fields.items()):
-            if name in vars(config):
-                stack.enter_context(swapped(config, name, value))
-        yield
+    for config, (name, value) in product(configs.values(), fields.items()):
+        if name in vars(config):
+            yield swapped(config, name, value)

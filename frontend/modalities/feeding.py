@@ -6,7 +6,7 @@ import inspect
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
 from operator import itemgetter
@@ -24,7 +24,7 @@ from ..huggingface.configs.architectures import ModelConfig
 from ..huggingface.lengths import SOURCE
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.failures import explained
-from ..record.preserve import FunctionMode
+from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS
@@ -340,13 +340,11 @@ def unlogged() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
+@one_context
+def _running(model: nn.Module, world: FakeWorld) -> Contexts:
     """What surrounds a run of a model of transformers on fake tensors."""
     from ..huggingface.recording import patched
 
-    with ExitStack() as scope:
-        scope.enter_context(faked(model, world))
-        scope.enter_context(patched(model))
-        scope.enter_context(kept_mode(model, train=False))
-        yield
+    yield faked(model, world)
+    yield patched(model)
+    yield kept_mode(model, train=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,23 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.errors import TraceError
 from .adapter import FakeWorld
+
+P = ParamSpec("P")
+Contexts: TypeAlias = Iterator[AbstractContextManager[object]]
+
+
+def one_context(contexts: Callable[P, Contexts]) -> Callable[P, AbstractContextManager[None]]:
+    """Make one context of those that a function yields: each is entered before the next one is asked for."""
+
+    @contextmanager
+    @wraps(contexts)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> Iterator[None]:
+        with ExitStack() as stack:
+            for context in contexts(*args, **kwargs):
+                stack.enter_context(context)
+            yield
+
+    return entered
 
 
 class FunctionMode(TorchFunctionMode):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -27,6 +27,7 @@ from ..fold.layered import fold_by_scope, in_layers
 from ..huggingface.lengths import require_past
 from ..recognise import recognise
 from ..record.adapter import FakeWorld, faked
+from ..record.preserve import Contexts, one_context
 from ..record.record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..runs.guards import Ranges
 from ..semantic.lift import lifted
@@ -256,12 +257,10 @@ def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, 
     return found if any(found.values()) else {}
 
 
-@contextmanager
-def _ready(program: Program, world: FakeWorld, train: bool) -> Iterator[None]:
+@one_context
+def _ready(program: Program, world: FakeWorld, train: bool) -> Contexts:
     """Parameters are fake for a while, those of the graph's own modules too."""
-    with ExitStack() as scope:
-        scope.enter_context(faked(program.root, world))
-        if program.graph is not program.root:
-            scope.enter_context(faked(program.graph, world))
-        scope.enter_context(kept_mode(program.root, train))
-        yield
+    yield faked(program.root, world)
+    if program.graph is not program.root:
+        yield faked(program.graph, world)
+    yield kept_mode(program.root, train)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ..record.adapter import swapped
 from ..record.again import one_kind_of_checkpoint
-from ..record.preserve import FunctionMode
+from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.shapes import adaptive_avg_pool, interpolate
 from . import scan as recurrent
 from . import semantic
@@ -331,17 +330,15 @@ def _is_written_out_gelu(module: nn.Module) -> bool:
     return type(module).__name__ in ("NewGELUActivation", "FastGELUActivation", "GELUTanh")
 
 
-@contextmanager
-def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+@one_context
+def lifted(module: nn.Module, spelled_out: bool = False) -> Contexts:
     """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
-    with ExitStack() as stack:
-        for part in () if spelled_out else module.modules():
-            if _is_rms_norm(part):
-                stack.enter_context(swapped(part, "forward", _norm_forward(part)))
-            elif _is_written_out_gelu(part):
-                stack.enter_context(swapped(part, "forward", _gelu_forward(part)))
-        for name, found in _LIFTED_BY_NAME.items():
-            stack.enter_context(swapped(F, name, _LIFTED[found]))
-        stack.enter_context(one_kind_of_checkpoint())
-        stack.enter_context(Lift())
-        yield
+    for part in () if spelled_out else module.modules():
+        if _is_rms_norm(part):
+            yield swapped(part, "forward", _norm_forward(part))
+        elif _is_written_out_gelu(part):
+            yield swapped(part, "forward", _gelu_forward(part))
+    for name, found in _LIFTED_BY_NAME.items():
+        yield swapped(F, name, _LIFTED[found])
+    yield one_kind_of_checkpoint()
+    yield Lift()

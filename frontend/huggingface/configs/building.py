@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import cast
@@ -21,6 +20,7 @@ from ....ir.errors import NotUnderstoodError, SlipstickError
 from ....ir.types import DType
 from ...record.adapter import swapped
 from ...record.dtypes import torch_dtype
+from ...record.preserve import Contexts, one_context
 from ..operators.old_attention import is_fused
 from ..recording import IMPLEMENTATION, register
 from .architectures import Architecture, ModelConfig, choose
@@ -273,13 +273,11 @@ def _attention_note(module: nn.Module, implementation: str) -> tuple[str, ...]:
     return (f"attention is recorded from the '{implementation}' classes of transformers, the model has no others",)
 
 
-@contextmanager
-def _undrawn() -> Iterator[None]:
+@one_context
+def _undrawn() -> Contexts:
     """Draw no weights: on `meta` they have no values, and what would set these takes as long as building the model."""
-    with ExitStack() as stack:
-        for name in [n for n in vars(nn.init) if n.endswith("_") and not n.startswith("_")]:
-            stack.enter_context(swapped(nn.init, name, lambda tensor, *args, **options: tensor))
-        yield
+    for name in [n for n in vars(nn.init) if n.endswith("_") and not n.startswith("_")]:
+        yield swapped(nn.init, name, lambda tensor, *args, **options: tensor)
 
 
 def _import_transformers() -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
 from typing import cast
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import rotary_style
 from .sparse import Beside, merged
@@ -120,27 +121,25 @@ def registered(
         functions[name] = before
 
 
-@contextmanager
-def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Iterator[None]:
+@one_context
+def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Contexts:
     """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    with ExitStack() as stack:
-        stack.enter_context(swapped(torch, "polar", _polar))
-        if spelled_out:
-            stack.enter_context(registered(ALL_ATTENTION_FUNCTIONS, implementation, _attend_as_laid))
-        for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
-            for name in _ROPE_NAMES:
-                if (ours := _rotation(getattr(file, name, None))) is not None:
-                    stack.enter_context(swapped(file, name, ours))
-        parts = list(model.modules())
-        for part in parts:
-            for name, ours in _replacements(part).items():
-                stack.enter_context(swapped(part, name, ours))
-        if any(_handles_its_mask(part) for part in parts):
-            stack.enter_context(registered(ALL_MASK_ATTENTION_FUNCTIONS, implementation, _stand_in))
-        yield
+    yield swapped(torch, "polar", _polar)
+    if spelled_out:
+        yield registered(ALL_ATTENTION_FUNCTIONS, implementation, _attend_as_laid)
+    for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
+        for name in _ROPE_NAMES:
+            if (ours := _rotation(getattr(file, name, None))) is not None:
+                yield swapped(file, name, ours)
+    parts = list(model.modules())
+    for part in parts:
+        for name, ours in _replacements(part).items():
+            yield swapped(part, name, ours)
+    if any(_handles_its_mask(part) for part in parts):
+        yield registered(ALL_MASK_ATTENTION_FUNCTIONS, implementation, _stand_in)
 
 
 def _handles_its_mask(part: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import expert_function
 
@@ -43,16 +44,14 @@ def _bank(  # type: ignore[no-untyped-def]
     return out[0].reshape(x.shape)
 
 
-@contextmanager
-def banked(model: nn.Module) -> Iterator[None]:
+@one_context
+def banked(model: nn.Module) -> Contexts:
     """Let every bank of experts be one operator, for as long as a recording takes."""
-    with ExitStack() as stack:
-        for part in list(model.modules()):
-            if (weights := _REFORMED.get(type(part).__name__)) is not None:
-                stack.enter_context(weights(part))
-            for name, ours in _replacements(part).items():
-                stack.enter_context(swapped(part, name, ours))
-        yield
+    for part in list(model.modules()):
+        if (weights := _REFORMED.get(type(part).__name__)) is not None:
+            yield weights(part)
+        for name, ours in _replacements(part).items():
+            yield swapped(part, name, ours)
 
 
 def _replacements(part: nn.Module) -> Mapping[str, Forward]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Protocol, TypeGuard
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import norm_constants
 from ...semantic.scan import l2_norm, scan
@@ -211,23 +211,21 @@ _METHODS = (lightning_methods, griffin_methods, rwkv_methods, mlstm_methods, sho
 _LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
 
-@contextmanager
-def scanned(model: nn.Module, cache: StateCache | None = None) -> Iterator[None]:
+@one_context
+def scanned(model: nn.Module, cache: StateCache | None = None) -> Contexts:
     """Put scans in the place of a model's loops for the time of a recording.
 
     With a cache, models that keep their states by themselves keep them there.
     """
-    with ExitStack() as stack:
-        for module in {sys.modules[type(m).__module__] for m in model.modules()}:
-            for name, function in _FUNCTIONS.items():
-                if hasattr(module, name):
-                    stack.enter_context(swapped(module, name, function))
-            for name in _own_caches(module) if cache is not None else ():
-                stack.enter_context(swapped(module, name, type(cache)))
-        for path, part in model.named_modules():
-            for name, method in _methods(path, part, cache).items():
-                stack.enter_context(swapped(part, name, method))
-        yield
+    for module in {sys.modules[type(m).__module__] for m in model.modules()}:
+        for name, function in _FUNCTIONS.items():
+            if hasattr(module, name):
+                yield swapped(module, name, function)
+        for name in _own_caches(module) if cache is not None else ():
+            yield swapped(module, name, type(cache))
+    for path, part in model.named_modules():
+        for name, method in _methods(path, part, cache).items():
+            yield swapped(part, name, method)
 
 
 def _own_caches(module: ModuleType) -> list[str]:

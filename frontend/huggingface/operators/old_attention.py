@@ -5,29 +5,27 @@ These classes spell out scores, mask and softmax, in fp32 and with a mask of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 
 _TORCH_SDPA = F.scaled_dot_product_attention
 
 
-@contextmanager
-def fused_attention(model: nn.Module) -> Iterator[None]:
+@one_context
+def fused_attention(model: nn.Module) -> Contexts:
     """Let the attention of old classes be one operator, with as many key-value heads as the model has."""
-    with ExitStack() as stack:
-        for part in model.modules():
-            make = _BY_CLASS.get(_kind(part))
-            for name, replacement in ({} if make is None else make(part)).items():
-                stack.enter_context(swapped(part, name, replacement))
-        stack.enter_context(swapped(F, "scaled_dot_product_attention", _sdpa))
-        yield
+    for part in model.modules():
+        make = _BY_CLASS.get(_kind(part))
+        for name, replacement in ({} if make is None else make(part)).items():
+            yield swapped(part, name, replacement)
+    yield swapped(F, "scaled_dot_product_attention", _sdpa)
 
 
 def _sdpa(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...record.adapter import swapped
-from ...record.preserve import FunctionMode
+from ...record.preserve import Contexts, FunctionMode, one_context
 from ...semantic import semantic
 
 
@@ -29,18 +29,16 @@ class Beside:
     bias: Tensor | None = None
 
 
-@contextmanager
-def compressed(model: nn.Module) -> Iterator[None]:
+@one_context
+def compressed(model: nn.Module) -> Contexts:
     """Hand the entries of each compressor to attention as they are, and not as keys behind those of tokens.
 
     Transformers puts both into one tensor with a mask over all of it, of which a kernel would read the window and the
     chosen entries only.
     """
-    with ExitStack() as stack:
-        for part in model.modules():
-            if isinstance(getattr(part, "compressor", None), nn.Module):
-                stack.enter_context(swapped(part, "forward", _attention(part, part.forward)))
-        yield
+    for part in model.modules():
+        if isinstance(getattr(part, "compressor", None), nn.Module):
+            yield swapped(part, "forward", _attention(part, part.forward))
 
 
 def _attention(part: nn.Module, original: Callable[..., object]) -> Callable[..., object]:
@@ -123,25 +121,23 @@ class _Products(FunctionMode):
         return func(*args, **kwargs)
 
 
-@contextmanager
-def indexed(model: nn.Module) -> Iterator[None]:
+@one_context
+def indexed(model: nn.Module) -> Contexts:
     """Let each indexer be one operator, behind its own projections and rotation.
 
     Of DeepSeek-V3.2's form are those whose forward weights the heads by a product; of V4's those with a scorer; of
     Qwen4's those that choose blocks of tokens.
     """
-    with ExitStack() as stack:
-        for part in model.modules():
-            if not type(part).__name__.endswith("Indexer"):
-                continue
-            if isinstance(getattr(part, "index_topk", None), int):
-                stack.enter_context(swapped(part, "forward", _indexer(part, part.forward)))
-                if isinstance(scorer := getattr(part, "scorer", None), nn.Module):
-                    stack.enter_context(swapped(scorer, "forward", _scorer(scorer)))
-        for part in model.modules():
-            if isinstance(getattr(getattr(part, "indexer", None), "block_topk", None), int):
-                stack.enter_context(swapped(part, "forward", _of_blocks(part, part.forward)))
-        yield
+    for part in model.modules():
+        if not type(part).__name__.endswith("Indexer"):
+            continue
+        if isinstance(getattr(part, "index_topk", None), int):
+            yield swapped(part, "forward", _indexer(part, part.forward))
+            if isinstance(scorer := getattr(part, "scorer", None), nn.Module):
+                yield swapped(scorer, "forward", _scorer(scorer))
+    for part in model.modules():
+        if isinstance(getattr(getattr(part, "indexer", None), "block_topk", None), int):
+            yield swapped(part, "forward", _of_blocks(part, part.forward))
 
 
 def _indexer(part: nn.Module, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
