@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from slipstick.explore.searching import search
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
-    from slipstick.frontend.exported import load_exported
+    from slipstick.frontend.exported import load_exported, trace_graph
     from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
-
-    from .frontend.exported import trace_graph
 
 __version__ = "0.1.0"
 

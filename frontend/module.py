@@ -110,6 +110,7 @@ def trace(
         NotUnderstoodError: decode of a module with attention, none of whose inputs is a cache.
         UsageError: inputs that do not fit `forward`, or a leaf of another size than its module.
 
+    >>> import torch
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 100))
     >>> str(trace(net, torch.zeros(2, 4, dtype=torch.int64)).num_parameters)
