@@ -103,7 +103,7 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
         flag, *made = _run(translation, body, (constant([trip]), flag, *carried), names, origin)
         carried = made[: len(carried)]
         _collect(scanned, made[len(carried) :])
-    return (*carried, *(_stacked(call, pieces, 0) for pieces in scanned))
+    return (*carried, *(call.stack(pieces, 0) if pieces else None for pieces in scanned))
 
 
 def _trips(call: Call, index: int, what: str) -> int:
@@ -134,15 +134,6 @@ def _collect(scanned: list[list[Item]], made: Sequence[Item | None]) -> None:
         pieces.append(item)
 
 
-def _stacked(call: Call, pieces: Sequence[Item], axis: int) -> Item | None:
-    """Stand results of all trips side by side along a new dim."""
-    if not pieces:
-        return None
-    at = axis_of(axis, pieces[0].type.rank + 1)
-    tall = [call.reshape(p, (*p.dims[:at], 1, *p.dims[at:])) for p in pieces]
-    return call.concat(tall, at)
-
-
 def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item | None]:
     """Scan(states, sequences): the body once an entry of the sequences, whose number must be known."""
     body, num_scanned = _body(call, "body"), call.int_("num_scan_inputs")
@@ -164,4 +155,4 @@ def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item |
         states = results[:split]
         _collect(made, results[split:])
     out_axes = call.ints("scan_output_axes") or (0,) * len(made)
-    return (*states, *(_stacked(call, pieces, a) for pieces, a in zip(made, out_axes, strict=True)))
+    return (*states, *(call.stack(p, a) if p else None for p, a in zip(made, out_axes, strict=True)))

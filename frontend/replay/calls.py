@@ -141,10 +141,10 @@ class Calls(FunctionMode):
             aten.scaled_dot_product_attention.default: self._attention,
             torch.cat: self._concat,
             aten.cat.default: self._concat,
-            aten.rms_norm.default: _rms_norm,
+            aten.rms_norm.default: F.rms_norm,
             aten.layer_norm.default: _layer_norm,
             aten.cross_entropy_loss.default: _cross_entropy,
-            aten.dropout.default: _dropout,
+            aten.dropout.default: F.dropout,
             aten.baddbmm.default: torch.baddbmm,
             aten.pad.default: F.pad,
             aten.log_sigmoid.default: F.logsigmoid,
@@ -257,10 +257,6 @@ def _through(node: object) -> fx.Node:
     return node
 
 
-def _rms_norm(input: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    return F.rms_norm(input, list(shape), weight, eps)
-
-
 def _layer_norm(
     input: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     cudnn_enable: bool = True,
@@ -277,7 +273,3 @@ def _cross_entropy(
     return F.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=name, label_smoothing=label_smoothing
     )
-
-
-def _dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
-    return F.dropout(input, p, train)

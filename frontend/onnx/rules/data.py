@@ -218,9 +218,7 @@ def _concatenated(call: Call) -> Sequence[Item]:
         raise NotUnderstoodError("ConcatFromSequence of nothing")
     if not call.int_("new_axis", 0):
         return (call.concat(parts, call.axis(parts[0].type.rank)),)
-    axis = call.axis(parts[0].type.rank + 1)
-    tall = [call.reshape(p, (*p.dims[:axis], 1, *p.dims[axis:])) for p in parts]
-    return (call.concat(tall, axis),)
+    return (call.stack(parts, call.int_("axis")),)
 
 
 def _split(call: Call) -> Sequence[Item]:

@@ -16,7 +16,7 @@ from ....ir.sizes.expr import Dim
 from ....ir.types import DType, TensorType
 from ..call import Call, Rule, axis_of, numel
 from ..shapes.items import Item
-from .views import known_dims
+from .views import axes_of, known_dims
 
 _REDUCTIONS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "amax", "ReduceMin": "amin", "ReduceProd": "prod",
@@ -86,13 +86,11 @@ def _softmax(call: Call) -> Sequence[Item]:
 
 def _reduce(call: Call) -> Sequence[Item]:
     x = call.item(0)
-    if call.has(1):
-        axes = [axis_of(int(str(a)), x.type.rank) for a in known_dims(call, 1)]
-    else:
-        axes = [axis_of(a, x.type.rank) for a in call.ints("axes") or ()]
+    rank = x.type.rank
+    axes = axes_of(call, 1, rank) if call.has(1) else [axis_of(a, rank) for a in call.ints("axes") or ()]
     if not axes and call.int_("noop_with_empty_axes", 0):
         return (x,)
-    dims = tuple(sorted(set(axes))) if axes else tuple(range(x.type.rank))
+    dims = tuple(sorted(set(axes))) if axes else tuple(range(rank))
     return (reduced(call, x, _REDUCTIONS[call.op], dims, bool(call.int_("keepdims", 1))),)
 
 
@@ -111,7 +109,7 @@ def _arg(call: Call) -> Sequence[Item]:
 
 def _cumsum(call: Call) -> Sequence[Item]:
     x = call.item(0)
-    axis = axis_of(int(str(known_dims(call, 1)[0])), x.type.rank)
+    axis = axes_of(call, 1, x.type.rank)[0]
     return (call.emit("cumsum", [x], [x.type], DimAttrs(axis))[0],)
 
 
