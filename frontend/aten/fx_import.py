@@ -160,7 +160,8 @@ class Importer:
         made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor) and not _is_empty(v)]
         made = made[:keep]
         meaning = meaning_of(node, self.ids, inputs, len(made))
-        outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs, meaning)
+        kinds = [(self.type_of(t), self.owner.get(storage_id(t))) for t in made]
+        outs = self.flat.emit(op, inputs, kinds, self.origin(node), attrs, meaning)
         self.bind(node, outs, made)
         if op in _SAID:
             # The name of a call, marked where it computes with complex numbers, and its plain numbers.
@@ -193,9 +194,6 @@ class Importer:
     def _share(self, node: fx.Node) -> None:
         if isinstance(tensor := node.meta["val"], Tensor):
             self.sharers.setdefault(storage_id(tensor), []).append(node)
-
-    def _typed(self, tensor: Tensor) -> tuple[TensorType, int | None]:
-        return self.type_of(tensor), self.owner.get(storage_id(tensor))
 
 
 # Ops that do not keep the numbers they are called with.

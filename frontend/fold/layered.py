@@ -81,10 +81,8 @@ class _Split:
         outputs = [p for p in self.region.outputs if p.value in made or (first and p.value not in self.home)]
         outputs += [Port(port, value) for value, port in self.ports.items() if value in made]
         held = made | read | {p.value for p in outputs}
-        return Region(name, self._values(held, made), tuple(self._node(n, made) for n in nodes), tuple(outputs), grads)
-
-    def _node(self, node: Node, made: set[int]) -> Node:
-        return replace(node, forward=node.forward if node.forward in made else None)
+        nodes = [replace(n, forward=n.forward if n.forward in made else None) for n in nodes]
+        return Region(name, self._values(held, made), tuple(nodes), tuple(outputs), grads)
 
     def _values(self, held: set[int], made: set[int]) -> tuple[Value, ...]:
         """The values of a part; a view of what another part holds lies where the port lies that it came through."""

@@ -155,12 +155,11 @@ class Translation:
         if found is not None:
             return (found,)
         rule = rule_of(node)
-        return followed(call, rule(call)) if rule is not None else self._expanded(call)
-
-    def _expanded(self, call: Call) -> Sequence[Item | None]:
-        """Write an operator without a rule as the function that the standard defines it to be."""
-        function, version = body_of(call)
-        return replace(self, opset=version)._inlined(function, with_defaults(call))
+        if rule is not None:
+            return followed(call, rule(call))
+        # An operator without a rule is the function that the standard defines it to be.
+        body, version = body_of(call)
+        return replace(self, opset=version)._inlined(body, with_defaults(call))
 
     def _inlined(self, function: onnx.FunctionProto, call: Call) -> Sequence[Item | None]:
         """Write the body of a local function for one call."""

@@ -152,15 +152,13 @@ class FakeWorld:
         kinds = [DimDynamic.DYNAMIC if isinstance(d, str) else DimDynamic.STATIC for d in dims]
         context: StatelessSymbolicContext[..., object] = StatelessSymbolicContext(dynamic_sizes=kinds)
         real = torch.empty(sizes, dtype=dtype, device="meta")
-        fake = self._on_cpu(self.mode.from_tensor(real, symbolic_context=context))
+        like = self.mode.from_tensor(real, symbolic_context=context)
+        with self.mode:
+            fake = torch.empty(like.shape, dtype=like.dtype, device="cpu")
         for d, size in zip(dims, fake.shape, strict=True):
             if isinstance(d, str):
                 self.names[size.node.expr] = symbol(d)  # type: ignore[attr-defined]
         return fake
-
-    def _on_cpu(self, fake: Tensor) -> Tensor:
-        with self.mode:
-            return torch.empty(fake.shape, dtype=fake.dtype, device="cpu")
 
     def fixed(self) -> list[str]:
         """Return the named sizes that something has bound to a number or to one another."""

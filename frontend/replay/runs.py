@@ -206,7 +206,9 @@ class _Run:
             self.carried = (
                 tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point) if is_part else ()
             )
-            recorder = self._recorder({**inputs, **more})
+            given = {**inputs, **more}
+            joint = partial(JointRecorder, backward=self.backward) if self.backward else Recorder
+            recorder = joint(program.root, given, world)
             calls = Calls(recorder, world, self.hints)
 
             def run() -> Tensors:
@@ -222,11 +224,6 @@ class _Run:
             flat = import_fx(recording.graph, world, recording.results, recording.grads, self.handlers)
             check_products(recording.graph, flat, world)
             return tidy(flat)
-
-    def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
-        if self.backward:
-            return JointRecorder(self.program.root, inputs, self.world, self.backward)
-        return Recorder(self.program.root, inputs, self.world)
 
 
 def _put_together(flat: Flat) -> Flat:
