@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from slipstick.explore.searching import search
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
-    from slipstick.frontend.exported import load_exported
-    from slipstick.frontend.graph_module import trace_graph
+    from slipstick.frontend.exported import load_exported, trace_graph
     from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
@@ -124,7 +123,7 @@ _MODULE_OF = {
     "search": "slipstick.explore.searching",
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.frontend.module",
-    "trace_graph": "slipstick.frontend.graph_module",
+    "trace_graph": "slipstick.frontend.exported",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

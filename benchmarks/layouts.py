@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
@@ -22,6 +21,7 @@ from slipstick.passes.families import pipeline_for
 
 from .coverage.case import model_types
 from .coverage.graphs import of_config, traced
+from .small_configs import small_config
 
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES: Mapping[str, Family] = {

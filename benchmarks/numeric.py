@@ -17,16 +17,15 @@ from time import perf_counter
 from types import MappingProxyType
 
 from slipstick.frontend.huggingface.configs.models import config_of
-from slipstick.frontend.huggingface.configs.small_configs import small_config
-from slipstick.frontend.reference.models.compare import Verdict, compare
-from slipstick.frontend.reference.models.serving import compare_step
-from slipstick.frontend.reference.models.shrink import shrunken
-from slipstick.frontend.reference.models.steps import step_of
-from slipstick.frontend.reference.models.subject import Subject, subject_of
+from slipstick.frontend.huggingface.configs.shrink import shrunken
+from slipstick.frontend.reference.compare import Subject, Verdict, compare, subject_of
+from slipstick.frontend.reference.serving import compare_step, step_of
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.passes.families import pipeline_for
+
+from .small_configs import small_config
 
 BATCH, SEQ = 4, 24
 

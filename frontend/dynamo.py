@@ -113,15 +113,15 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Tensor]) -> Callable
     This is what `torch.compile(model, backend="slipstick")` calls.
     """
     from .record.adapter import frame_compiled
-    from .replay.compiled import program_of
+    from .replay.live import compiled_program
 
     frame, compiles = frame_compiled()
     captured = _ACTIVE.get()
     if captured is not None:
         frame = len(captured.seen) if frame is None else frame
-        captured.seen.append(Seen(program_of(graph, example_inputs, captured.name), frame, compiles))
+        captured.seen.append(Seen(compiled_program(graph, example_inputs, captured.name), frame, compiles))
     elif folder := os.environ.get(FOLDER_VARIABLE):
-        _write(Path(folder), Seen(program_of(graph, example_inputs, COMPILED), frame or 0, compiles))
+        _write(Path(folder), Seen(compiled_program(graph, example_inputs, COMPILED), frame or 0, compiles))
     else:
         _log.info("a graph of %d nodes, not kept: no capture is active", len(graph.graph.nodes))
     return graph.forward
@@ -137,6 +137,3 @@ def _write(folder: Path, seen: Seen) -> None:
             _log.warning("graph %d is not written for %s: %s", number, workload, error)
             continue
         save_graph(graph, folder / f"{seen.program.name}-{number}.{workload}.graph")
-
-
-__all__ = ["FOLDER_VARIABLE", "Captured", "Seen", "backend", "capture"]

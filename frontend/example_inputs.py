@@ -200,6 +200,3 @@ def _fake(world: FakeWorld, given: Tensor, words: Sequence[str | None]) -> Tenso
     padded = (*words, *(None,) * (given.dim() - len(words)))
     dims = tuple(size if word is None else word for size, word in zip(given.shape, padded, strict=True))
     return world.tensor(dims, given.dtype, HINTS)
-
-
-__all__ = ["IDS", "Arguments", "Dynamic", "Inputs", "Sizes", "arguments", "flags_for", "needed_arguments"]

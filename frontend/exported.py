@@ -1,8 +1,8 @@
-"""An exported program or its `.pt2` file to a folded graph; no weight is read and nothing is unpickled."""
+"""Programs that torch has traced, an exported one or its `.pt2` file or any GraphModule, to a folded graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -10,7 +10,10 @@ from ..ir.errors import NotUnderstoodError, UsageError
 from ..ir.graph import Graph, Workload
 
 if TYPE_CHECKING:
+    from torch import fx
     from torch.export import ExportedProgram
+
+    from .example_inputs import Dynamic
 
 # What open sizes are, by the program's own names of them.
 Dims: TypeAlias = Mapping[str, str | int]
@@ -34,10 +37,10 @@ def load_exported(
         name: what the graph is called.
         allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
     """
+    from .replay.live import exported_program
     from .replay.runs import graph_of
-    from .replay.signature import program_of
 
-    return graph_of(program_of(program, name), Workload(phase), dims, allow_unpriced=allow_unpriced)
+    return graph_of(exported_program(program, name), Workload(phase), dims, allow_unpriced=allow_unpriced)
 
 
 def load_pt2(
@@ -49,7 +52,7 @@ def load_pt2(
     file is no such archive, is cut short, or asks for what only unpickling could give.
     """
     from .record.failures import first_line
-    from .replay.files.archive import read_program
+    from .replay.archive import read_program
     from .replay.runs import graph_of
 
     program = read_program(Path(path))
@@ -71,4 +74,33 @@ def refuse_pickle(path: str) -> NoReturn:
     )
 
 
-__all__ = ["Dims", "load_exported", "load_pt2", "refuse_pickle"]
+def trace_graph(
+    graph: fx.GraphModule,
+    inputs: Sequence[object],
+    dynamic: Dynamic | None = None,
+    phase: Workload | str = Workload.PREFILL,
+    dims: Dims | None = None,
+    name: str = "",
+    allow_unpriced: bool = False,
+) -> Graph:
+    """Return the folded graph of a traced graph; its parameters are read by shape and left as they are.
+
+    A graph that holds a backward pass already (nodes tagged as backward) is taken as a training graph as it is.
+
+    Args:
+        graph: what was traced; from `symbolic_trace` no node needs to carry a value.
+        inputs: example inputs in the order of its placeholders, nested or flat; tensors of any device, also meta or
+            fake. Those that are `nn.Parameter` are weights, named by the key that they stand under.
+        dynamic: which dims of which inputs are `batch`, `seq` or `kv`, a word or None a dim, by name of the input:
+            `{"ids": ("batch", "seq")}`. Without, open sizes of the examples stay open, and a graph traced without
+            values takes the first two dims of integer inputs as batch and sequence.
+        phase: prefill (the graph as it is), train (loss on its first output, and backward) or decode.
+        dims: what open sizes of the graph are, as `{"s70": "seq"}`; see `load_exported`.
+        name: what the result is called.
+        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
+    """
+    from .replay.live import traced_program
+    from .replay.runs import graph_of
+
+    program = traced_program(graph, inputs, dynamic or {}, name)
+    return graph_of(program, Workload(phase), dims, allow_unpriced=allow_unpriced)

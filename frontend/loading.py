@@ -17,7 +17,7 @@ from .cache import GraphCache, graph_key
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
 from .huggingface.configs.models import Config, read_config
-from .huggingface.source_length import with_source
+from .huggingface.lengths import with_source
 from .runs.asked import Asked
 
 Report = Callable[[str], None]
@@ -118,7 +118,10 @@ def load_config(
     With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
     """
     if images and kind is Workload.DECODE:
-        _check_sees(config, element, images)
+        from .huggingface.configs.building import build_noted
+        from .modalities.feeding import check_sees
+
+        check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
         images = 0
     notes = _of_quantised(config, kind, element)
     config = _unquantised(config)
@@ -133,13 +136,6 @@ def load_config(
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
-
-
-def _check_sees(config: Config, element: DType, images: int) -> None:
-    from .huggingface.configs.building import build_noted
-    from .modalities.feeding import check_sees
-
-    check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
 
 
 def check(model: str, dtype: DType | str) -> None:
@@ -248,8 +244,7 @@ def _load_factory(request: LoadRequest) -> Graph:
     if request.report is not None:
         request.report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
     from .module import Asking, trace_run
-    from .runs.overlay import overlaid
-    from .user_module import run_from_factory
+    from .runs.factories import overlaid, run_from_factory
 
     run = overlaid(run_from_factory(model, dtype), request.asked, dtype, workload)
     name, sizes = model.rpartition(":")[2], request.asked.sizes

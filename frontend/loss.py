@@ -41,9 +41,7 @@ class Labelled:
         ids = next((t for t in inputs.values() if t.dim() > 1 and t.dtype in (torch.int64, torch.int32)), None)
         tables = [m for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
         labels = None if ids is None else torch.empty(ids.shape, dtype=torch.int64, device="cpu")
-        return cls(
-            labels, frozenset(m.num_embeddings for m in tables), frozenset(m.embedding_dim for m in tables)
-        )  # fmt: skip
+        return cls(labels, frozenset(m.num_embeddings for m in tables), frozenset(m.embedding_dim for m in tables))
 
     def labels_of(self, found: Tensor) -> Tensor | None:
         """Return the labels of a result that is logits, one row for each id; None for any other result.
@@ -140,6 +138,3 @@ def _parts(out: object) -> Sequence[object]:
 def _named(out: object, name: str) -> Tensor | None:
     found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
     return found if isinstance(found, Tensor) else None
-
-
-__all__ = ["SUMMED", "Labelled", "loss_of", "returned", "returned_tensor"]

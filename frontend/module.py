@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
@@ -23,26 +21,22 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
-from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold
 from .huggingface.configs.architectures import speaks
-from .huggingface.decoding import require_past
-from .huggingface.live_model import is_of_transformers, recordable, uncached, what_runs
-from .huggingface.recording import hints_on
-from .huggingface.seq2seq import plan_run, reads_known
-from .huggingface.source_length import SOURCE, with_source
+from .huggingface.lengths import SOURCE, require_past, with_source
+from .huggingface.recording import hints_on, is_of_transformers, recordable, uncached, what_runs
+from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees, unlogged
-from .modalities.seeing import plan_fed
 from .record.adapter import FakeWorld, eager
-from .record.dtypes import dtype_of
+from .record.dtypes import main_dtype
 from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
+from .runs.guards import open_ints
 from .runs.model_run import Loss, ModelRun
-from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .runs.routed import put_routed
 from .workloads import Run
@@ -116,6 +110,7 @@ def trace(
         NotUnderstoodError: decode of a module with attention, none of whose inputs is a cache.
         UsageError: inputs that do not fit `forward`, or a leaf of another size than its module.
 
+    >>> import torch
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 100))
     >>> str(trace(net, torch.zeros(2, 4, dtype=torch.int64)).num_parameters)
@@ -296,7 +291,13 @@ def _assumed(module: nn.Module) -> str:
 def _identity(run: ModelRun, asking: Asking) -> Identity:
     module = run.module
     name = asking.name or type(module).__name__
-    return Identity(name, asking.kind, _dtype(module), hints=hints_on(module), spelled_out=asking.spelled_out)
+    return Identity(
+        name,
+        asking.kind,
+        main_dtype((p.dtype, p.numel()) for p in module.parameters()),
+        hints=hints_on(module),
+        spelled_out=asking.spelled_out,
+    )
 
 
 def _check_names(run: ModelRun, given: Arguments) -> None:
@@ -336,33 +337,18 @@ class _Once:
 
     def _loss(self, out: object, labelled: Labelled) -> Tensor:
         if self.run.loss is not None:
-            return _scalar(self.run.loss(out))
+            made = self.run.loss(out)
+            if isinstance(made, Tensor) and made.dim() == 0:
+                return made
+            what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
+            raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
         found, note = labelled.loss(out)
         if note:
             self.notes.append(self.asking.summed)
         return found
 
 
-def _scalar(made: object) -> Tensor:
-    if isinstance(made, Tensor) and made.dim() == 0:
-        return made
-    what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
-    raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
-
-
-def _dtype(module: nn.Module) -> DType:
-    """The real type that most parameters are in; fp32, torch's own default, where there are none."""
-    sizes: Counter[torch.dtype] = Counter()
-    for p in (p for p in module.parameters() if p.is_floating_point()):
-        sizes[p.dtype] += p.numel()
-    most = sizes.most_common(1)
-    return dtype_of(torch.empty(0, dtype=most[0][0])) if most else DType.FP32
-
-
 def _workload(phase: Workload | str) -> Workload:
     if phase not in list(Workload):
         raise UnknownNameError.of("phase", str(phase), list(Workload))
     return Workload(phase)
-
-
-__all__ = ["Asking", "takes_tokens", "trace", "trace_built", "trace_run"]

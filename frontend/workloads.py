@@ -166,13 +166,10 @@ def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, ob
     name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
     given = {} if own else {name: cache}
     with scanned(model, cache):
-        return model(**given, **_accepted(model, {**inputs, "use_cache": not own})), cache
-
-
-def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options that the model's forward names; what it only passes on would land in functions that do not."""
-    known = _parameters(model)
-    return {name: value for name, value in options.items() if name in known}
+        # The options that the model's forward names; what it only passes on would land in functions that do not.
+        options = {**inputs, "use_cache": not own}
+        known = _parameters(model)
+        return model(**given, **{name: value for name, value in options.items() if name in known}), cache
 
 
 def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from slipstick.frontend import config_of, load_config
 from slipstick.frontend.huggingface.configs.architectures import Architecture, ModelConfig, choose, speaks
 from slipstick.frontend.huggingface.configs.models import Config
-from slipstick.frontend.huggingface.configs.small_configs import small_config
+from slipstick.frontend.huggingface.lengths import SOURCE
 from slipstick.frontend.huggingface.odd_models import decided
-from slipstick.frontend.huggingface.seq2seq import reads_known
-from slipstick.frontend.huggingface.source_length import SOURCE
+from slipstick.frontend.huggingface.runs import TOKENS, reads_known
 from slipstick.frontend.modalities.feeding import DECODED, OF_EACH, OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
-from slipstick.frontend.modalities.seeing import TOKENS
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError, UsageError
 from slipstick.ir.graph import Graph, Workload
@@ -30,6 +28,7 @@ from ..coverage.compared import WORKLOADS, Compared, count, failed, ratios, sum_
 from ..coverage.counter import Counted
 from ..coverage.graphs import Traced, traced
 from ..foreign.packages import define_torchvision_operators
+from ..small_configs import small_config
 
 # Lengths that are tried of a graph that does not hold for that of the examples.
 _LONGEST = 8192

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.ir.graph import Graph, Phase
 
+from ..small_configs import small_config
 from .counter import Counted
 from .graphs import counted, of_config, traced
 from .oracle import Oracle, count

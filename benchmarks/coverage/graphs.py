@@ -8,7 +8,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 from slipstick.frontend import config_of, load_config
-from slipstick.frontend.huggingface.source_length import with_source
+from slipstick.frontend.huggingface.lengths import with_source
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Node, Phase, Region, Workload

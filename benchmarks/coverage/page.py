@@ -16,7 +16,7 @@ _INTRODUCTION = f"""# Coverage
 <!-- Written by `make coverage`; a test measures some of its rows again. -->
 
 Every model type for which transformers has a causal language model, in the library's own sizes with few layers and
-each kind of layer kept (`frontend/huggingface/configs/small_configs.py`): traced, and counted a second time by
+each kind of layer kept (`benchmarks/small_configs.py`): traced, and counted a second time by
 PyTorch. Three more pages say the same of [all model types](coverage_transformers.md), of
 [foreign packages](coverage_foreign.md) and of [ONNX files](coverage_onnx.md).
 

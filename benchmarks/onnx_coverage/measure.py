@@ -14,8 +14,8 @@ import onnx
 from onnx import TensorProto
 
 from slipstick.frontend.onnx import load_onnx
-from slipstick.frontend.onnx.files.reading import read_model
 from slipstick.frontend.onnx.loading import value_types
+from slipstick.frontend.onnx.reading import read_model
 from slipstick.frontend.onnx.shapes.items import dtype_of
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload

@@ -12,13 +12,13 @@ from typing import TypeVar
 from torch import nn
 
 from slipstick.frontend import GraphCache, config_of, load_config
-from slipstick.frontend.fold.unused import count_parameters
-from slipstick.frontend.huggingface.configs.small_configs import small_config
+from slipstick.frontend.fold.balance import count_parameters
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.graph import Graph, Role
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.shard import shard_by
 
+from ..small_configs import small_config
 from .ran import Ran, differences, ours
 from .splits import as_transformers_does, by_module, in_units, plan_of, split_linears
 from .theirs import Split, build, ranks, run

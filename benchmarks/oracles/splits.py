@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from slipstick.frontend.fold.layers import find_stack
+from slipstick.frontend.fold.trace import find_stack
 from slipstick.passes.sharding.plans.plans import Style, TpPlan, tp_plan
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")

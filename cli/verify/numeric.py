@@ -15,8 +15,7 @@ from ..flags.request import Request
 from ..prepare import pipeline_of
 
 if TYPE_CHECKING:
-    from ...frontend.reference.models.compare import Verdict
-    from ...frontend.reference.models.subject import Subject
+    from ...frontend.reference.compare import Subject, Verdict
     from ...ir.graph import Graph
     from ...ir.plan import Plan
 
@@ -35,8 +34,8 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     del traced
     from ...frontend.forms import has_config
     from ...frontend.huggingface.configs.models import read_config
-    from ...frontend.reference.models.shrink import shrunken
-    from ...frontend.reference.models.subject import subject_of
+    from ...frontend.huggingface.configs.shrink import shrunken
+    from ...frontend.reference.compare import subject_of
 
     if not has_config(request.source.model):
         raise NotBuiltError("--verify numeric makes a config small and runs that: give a catalogue name or a config")
@@ -53,9 +52,8 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
 
 def _compared(subject: Subject, lowered: Graph, plan: Plan) -> Verdict:
     from ...frontend.reference.call import NotComputedError
-    from ...frontend.reference.models.compare import Verdict, compare
-    from ...frontend.reference.models.serving import compare_step
-    from ...frontend.reference.models.steps import step_of
+    from ...frontend.reference.compare import Verdict, compare
+    from ...frontend.reference.serving import compare_step, step_of
 
     workload = plan.family.workload
     if workload is Workload.TRAIN:

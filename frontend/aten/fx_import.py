@@ -13,12 +13,88 @@ from torch import Tensor, fx
 
 from ...ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ...ir.graph import NO_ATTRS, Attrs, Phase, Role
+from ...ir.ops.tensors.lookup import LookupAttrs, lookup_of
 from ...ir.sizes.expr import Dim, Expr
 from ...ir.types import DType, TensorType
-from ..record.adapter import FakeWorld, real_numbers, storage_id
-from ..record.dtypes import dtype_of
-from ..record.said import meaning_of
+from ..record.adapter import FakeWorld, layout_key, layout_sizes, real_numbers, storage_id
+from ..record.dtypes import dtype_of, meaning_of
 from .flat import Flat, Origin, Said, clean_scope
+
+
+def argument(node: fx.Node, name: str) -> object:
+    """Return an argument of a call by its name in the schema; its default where it is left out, None without one."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        raise TraceError("a call of what is no operator of torch")
+    for position, said in enumerate(schema.arguments):
+        if said.name == name:
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name, said.default_value)
+    return None
+
+
+def dim_of(node: fx.Node, rank: int) -> int:
+    """Return the `dim` of a call counted from the front; the last one where the operator takes none."""
+    given = argument(node, "dim")
+    return (-1 if given is None else int(str(given))) % max(rank, 1)
+
+
+def plain(op: str, attrs: Attrs = NO_ATTRS, most: int | None = None) -> Handler:
+    """Return the handler that writes one op of the tensors of a call, or of the first ones."""
+
+    def handler(im: Importer, node: fx.Node) -> None:
+        im.emit(node, op, im.inputs(node)[:most], attrs)
+
+    return handler
+
+
+def write_back(im: Importer, node: fx.Node, written: int) -> None:
+    """After `node` wrote into its first argument: later readers of that memory see `written`.
+
+    The same view under another node becomes `written` itself. A tensor that is the whole storage becomes `written` in
+    other dims when the write was to all of it, else the old tensor with the written part scattered into it.
+    """
+    target = node.args[0]
+    tensor = target.meta["val"] if isinstance(target, fx.Node) else None
+    if not isinstance(tensor, Tensor):
+        return
+    versions: dict[tuple[object, ...], int | None] = {layout_key(tensor): written}
+    for other in im.sharers[storage_id(tensor)]:
+        key = layout_key(other.meta["val"])
+        if key not in versions:
+            versions[key] = _version(im, node, other, tensor, written)
+        if (version := versions[key]) is not None:
+            im.ids[other] = version
+
+
+def _version(im: Importer, node: fx.Node, other: fx.Node, tensor: Tensor, written: int) -> int | None:
+    """Return what a tensor of the same storage holds after the write; None when it only may have changed."""
+    whole = im.type_of(im.sharers[storage_id(tensor)][0].meta["val"]).numel
+    kind = im.type_of(other.meta["val"])
+    if kind.numel != whole:
+        return None
+    old = im.ids[other]
+    everything = im.type_of(tensor).numel == whole
+    made = [(kind, im.flat.values[old].storage)]
+    if everything:
+        return im.flat.emit("reshape", (written,), made, im.origin(node))[0]
+    part = im.flat.values[written].type.dims
+    attrs = _written_part(other.meta["val"], tensor) if part == im.type_of(tensor).dims else LookupAttrs()
+    return im.flat.emit("scatter", (old, written), made, im.origin(node), attrs)[0]
+
+
+def _written_part(whole: Tensor, part: Tensor) -> LookupAttrs:
+    """Which dims of a view that was written into are whole dims of the tensor: those of its size and its stride."""
+    if whole.is_complex():
+        return LookupAttrs()
+    dims = _strided(whole)
+    full = tuple(range(len(dims)))
+    return lookup_of([full, [dims.index(d) if d in dims else None for d in _strided(part)], full])
+
+
+def _strided(tensor: Tensor) -> list[tuple[object, object]]:
+    """The size and the stride of each dim, which symbols compare by."""
+    sizes, rank = layout_sizes(tensor), tensor.dim()
+    return list(zip(sizes[:rank], sizes[rank : 2 * rank], strict=True))
 
 
 @dataclass
@@ -84,10 +160,16 @@ class Importer:
         made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor) and not _is_empty(v)]
         made = made[:keep]
         meaning = meaning_of(node, self.ids, inputs, len(made))
-        outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs, meaning)
+        kinds = [(self.type_of(t), self.owner.get(storage_id(t))) for t in made]
+        outs = self.flat.emit(op, inputs, kinds, self.origin(node), attrs, meaning)
         self.bind(node, outs, made)
         if op in _SAID:
-            self.flat.said[outs[0]] = _said(node, made)
+            # The name of a call, marked where it computes with complex numbers, and its plain numbers.
+            given = (*node.args, *node.kwargs.values())
+            numbers = tuple(float(a) for a in given if isinstance(a, int | float) and not isinstance(a, bool))
+            self.flat.said[outs[0]] = Said(
+                f"{op_name(node)}{' complex' if any(t.is_complex() for t in made) else ''}", numbers
+            )
         return outs
 
     def bind(self, node: fx.Node, outs: Sequence[int], tensors: Sequence[Tensor]) -> None:
@@ -113,19 +195,9 @@ class Importer:
         if isinstance(tensor := node.meta["val"], Tensor):
             self.sharers.setdefault(storage_id(tensor), []).append(node)
 
-    def _typed(self, tensor: Tensor) -> tuple[TensorType, int | None]:
-        return self.type_of(tensor), self.owner.get(storage_id(tensor))
-
 
 # Ops that do not keep the numbers they are called with.
 _SAID = ("elementwise", "fill")
-
-
-def _said(node: fx.Node, made: Sequence[Tensor]) -> Said:
-    """Return the name of a call, marked where it computes with complex numbers, and its plain numbers."""
-    given = (*node.args, *node.kwargs.values())
-    numbers = tuple(float(a) for a in given if isinstance(a, int | float) and not isinstance(a, bool))
-    return Said(f"{op_name(node)}{' complex' if any(t.is_complex() for t in made) else ''}", numbers)
 
 
 Handler = Callable[[Importer, fx.Node], None]
@@ -150,7 +222,10 @@ def import_fx(
         elif node.target is operator.getitem:
             _getitem(im, node)
         elif (handler := handlers.get(_rule_name(node, handlers))) is not None:
-            _handle(handler, im, node)
+            try:
+                handler(im, node)
+            except TraceError as error:
+                raise TraceError(f"{error}: '{op_name(node)}' in {_place(node)}") from error
         elif _makes_no_tensor(node):
             continue
         else:
@@ -158,7 +233,15 @@ def import_fx(
             hints[op_name(node)] = _how_to_price(node)
             _stand_in(im, node)
     if unknown:
-        raise UnsupportedOpError(_describe(unknown, handlers, hints))
+        known = list(handlers)
+        lines = [
+            f"'{name}' in {', '.join(sorted(scopes)[:3])}{hints[name] or did_you_mean(name, known).rstrip(';')}"
+            for name, scopes in sorted(unknown.items())
+        ]
+        listed = "; ".join(lines)
+        raise UnsupportedOpError(
+            f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"
+        )
     im.flat.results = [im.ids[n] for n in results]
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
@@ -183,13 +266,6 @@ def _makes_no_tensor(node: fx.Node) -> bool:
 def _is_empty(tensor: Tensor) -> bool:
     """Whether an operator left an output out."""
     return tensor.dim() == 1 and tensor.shape[0] == 0
-
-
-def _handle(handler: Handler, im: Importer, node: fx.Node) -> None:
-    try:
-        handler(im, node)
-    except TraceError as error:
-        raise TraceError(f"{error}: '{op_name(node)}' in {_place(node)}") from error
 
 
 def _place(node: fx.Node) -> str:
@@ -265,13 +341,3 @@ def _how_to_price(node: fx.Node) -> str:
         f", which has a cost once the file of the model says slipstick.register_cost('{space}::{name}', flops='..') in "
         f"sizes of {', '.join((first, *others))}, as 2 * {first}.numel * {others[0] if others else first}[0]"
     )
-
-
-def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler], hints: Mapping[str, str]) -> str:
-    known = list(handlers)
-    lines = [
-        f"'{name}' in {', '.join(sorted(scopes)[:3])}{hints[name] or did_you_mean(name, known).rstrip(';')}"
-        for name, scopes in sorted(unknown.items())
-    ]
-    listed = "; ".join(lines)
-    return f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"

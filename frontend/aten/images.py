@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, fx
 
-from ...ir.errors import TraceError
 from ...ir.graph import Phase
 from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.tensors.lookup import Labels, spec_of
-from .fx_import import Handler, Importer, op_name
+from .fx_import import Handler, Importer, argument, op_name
 from .lookup import diagonal_labels
 
 # FLOPs of a window along one dim: a weighted sum of its taps takes two a tap.
@@ -19,19 +18,9 @@ _RESAMPLED = {"nearest": 0, "linear": 4, "bilinear": 4, "trilinear": 4, "bicubic
 _GRID_FLOPS = 4  # between two neighbours along a dim; the places and their weights are worked out in registers
 
 
-def _argument(node: fx.Node, name: str) -> object:
-    """Return an argument of a call by its name in the operator's schema."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        raise TraceError("a call of what is no operator of torch")
-    names = [a.name for a in schema.arguments]
-    position = names.index(name) if name in names else len(node.args)
-    return node.args[position] if position < len(node.args) else node.kwargs.get(name)
-
-
 def _operand(im: Importer, node: fx.Node, *names: str) -> list[int]:
     """Return the values of those arguments of these names that are given, in this order."""
-    found = (_argument(node, name) for name in names)
+    found = (argument(node, name) for name in names)
     return [im.ids[given] for given in found if isinstance(given, fx.Node)]
 
 
@@ -76,7 +65,7 @@ def _window_bwd(fn: str, over: int, flops: Callable[[Importer, fx.Node, int], in
 
 def _taps(im: Importer, node: fx.Node, over: int) -> int:
     """One FLOP a tap: those of the kernel, or of an adaptive pool as many as a result takes on average."""
-    kernel = _argument(node, "kernel_size")
+    kernel = argument(node, "kernel_size")
     if isinstance(kernel, list | tuple | int):
         given = [kernel] if isinstance(kernel, int) else [int(str(k)) for k in kernel]
         return math.prod(given * over if len(given) == 1 else given)
@@ -103,7 +92,7 @@ def _unfold(im: Importer, node: fx.Node) -> None:
     """`unfold(x, dim, size, step)`: windows along one dim, their entries in a new last one."""
     (x,) = im.inputs(node)
     rank = im.flat.values[x].type.rank
-    dim = int(str(_argument(node, "dimension"))) % rank
+    dim = int(str(argument(node, "dimension"))) % rank
     kept = tuple(None if k == dim else k for k in range(rank))
     im.emit(node, "window", (x,), WindowAttrs("unfold", spec_of([kept], [(*kept, None)])))
 
@@ -112,7 +101,7 @@ def _unfold_bwd(im: Importer, node: fx.Node) -> None:
     """`unfold_backward(dy, sizes, dim, size, step)`: entries of all windows are added where they came from."""
     (grad,) = im.inputs(node)
     rank = im.rank(node) - 1
-    dim = int(str(_argument(node, "dim"))) % rank
+    dim = int(str(argument(node, "dim"))) % rank
     kept = tuple(None if k == dim else k for k in range(rank))
     im.emit(node, "window_bwd", (grad,), WindowAttrs("unfold", spec_of([(*kept, None)], [kept]), 1))
 
@@ -171,13 +160,13 @@ def _fractional(over: int) -> Handler:
 def _diagonal_bwd(im: Importer, node: fx.Node) -> None:
     """`diagonal_backward(dy, sizes, offset, dim1, dim2)`: the entries of a diagonal among zeros."""
     (grad,) = im.inputs(node)
-    labels = diagonal_labels(node.meta["val"].dim(), _argument(node, "dim1"), _argument(node, "dim2"))
+    labels = diagonal_labels(node.meta["val"].dim(), argument(node, "dim1"), argument(node, "dim2"))
     im.emit(node, "window_bwd", (grad,), WindowAttrs("diagonal", spec_of(labels[1:], labels[:1])))
 
 
 def _batch_norm(im: Importer, node: fx.Node) -> None:
     """Y, and in training mean and 1 / deviation of each channel over batch and positions; running ones else."""
-    given = _argument(node, "running_mean") is not None and not _is_training(node)
+    given = argument(node, "running_mean") is not None and not _is_training(node)
     statistics = ("running_mean", "running_var") if given else ()
     inputs = _operand(im, node, "input", "weight", "bias", *statistics)
     x = _places(im, inputs[0])
@@ -198,7 +187,7 @@ def _is_training(node: fx.Node) -> bool:
     """Whether statistics are those of the batch; an operator that has no say in it says so by its name."""
     if "no_training" in str(node.target):
         return False
-    said = [_argument(node, name) for name in ("training", "train", "update")]
+    said = [argument(node, name) for name in ("training", "train", "update")]
     return next((bool(s) for s in said if s is not None), True)
 
 
@@ -257,8 +246,10 @@ def _back(fn: str) -> Callable[[Importer, fx.Node, int], int]:
 
 def _resampling() -> dict[str, Handler]:
     kinds = [("nearest", f"{exact}nearest", n) for exact in ("", "_") for n in (1, 2, 3)]
-    names = [(fn, f"upsample_nearest{n}d" if name == "nearest" else f"_upsample_nearest_exact{n}d", n)
-             for fn, name, n in kinds]  # fmt: skip
+    names = [
+        (fn, f"upsample_nearest{n}d" if name == "nearest" else f"_upsample_nearest_exact{n}d", n)
+        for fn, name, n in kinds
+    ]
     for n, fn in ((1, "linear"), (2, "bilinear"), (3, "trilinear"), (2, "bicubic")):
         names.append((fn, f"upsample_{fn}{n}d", n))
     names += [("bilinear", "_upsample_bilinear2d_aa", 2), ("bicubic", "_upsample_bicubic2d_aa", 2)]

@@ -13,8 +13,7 @@ from ...ir.ops.tensors.lookup import Labels, LookupAttrs, copied_dims, lookup_of
 from ...ir.ops.tensors.pointwise import FillAttrs
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from ...ir.types import DType, TensorType
-from ..record.writes import write_back
-from .fx_import import Handler, Importer, is_inplace, op_name
+from .fx_import import Handler, Importer, argument, dim_of, is_inplace, op_name, write_back
 
 _COPY = Meaning((Step("aten.clone", (("self", In(0)),)),), (Out(0),))
 _ADDING = ("aten.scatter_add", "aten.index_add")
@@ -38,11 +37,9 @@ def _index(im: Importer, node: fx.Node) -> None:
 def _diagonal(im: Importer, node: fx.Node) -> None:
     """`diagonal(x, offset, dim1, dim2)`: entries of two dims in a new last one."""
     (source,) = im.inputs(node)
-    first, second = (
-        node.args[at] if len(node.args) > at else node.kwargs.get(name, default)
-        for at, name, default in ((2, "dim1", 0), (3, "dim2", 1))
-    )
-    im.emit(node, "gather", (source,), lookup_of(diagonal_labels(im.flat.values[source].type.rank, first, second)))
+    rank = im.flat.values[source].type.rank
+    labels = diagonal_labels(rank, argument(node, "dim1"), argument(node, "dim2"))
+    im.emit(node, "gather", (source,), lookup_of(labels))
 
 
 def diagonal_labels(rank: int, *between: object) -> tuple[Labels, Labels]:
@@ -98,7 +95,7 @@ def _advanced(im: Importer, source: fx.Node, given: Sequence[object]) -> list[La
 def _index_select(im: Importer, node: fx.Node) -> None:
     """`index_select(x, dim, ids)`: one dim of x becomes that of the ids."""
     x, ids = (im.type_of(t.meta["val"]) for t in im.tensors(node))
-    dim = _dim(node, x.rank)
+    dim = dim_of(node, x.rank)
     given = tuple("i" for _ in ids.dims)
     made = tuple("i" if k == dim else k for k in range(x.rank))
     im.emit(node, "gather", im.inputs(node), lookup_of([_without(x.rank, dim), given, made]))
@@ -107,7 +104,7 @@ def _index_select(im: Importer, node: fx.Node) -> None:
 def _gather(im: Importer, node: fx.Node) -> None:
     """`gather(x, dim, ids)`: of each row of the other dims the entries that its own ids name."""
     x, ids = (im.type_of(t.meta["val"]) for t in im.tensors(node))
-    dim = _dim(node, x.rank)
+    dim = dim_of(node, x.rank)
     at = _beside(x.dims, ids.dims, dim)
     im.emit(node, "gather", im.inputs(node), lookup_of([_without(x.rank, dim), at, at]))
 
@@ -120,11 +117,6 @@ def _beside(whole: Sequence[Dim], part: Sequence[Dim], dim: int) -> Labels:
 
 def _without(rank: int, dim: int) -> Labels:
     return tuple(None if k == dim else k for k in range(rank))
-
-
-def _dim(node: fx.Node, rank: int) -> int:
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    return int(str(given)) % max(rank, 1)
 
 
 def _reordered(im: Importer, node: fx.Node) -> None:
@@ -164,7 +156,7 @@ def _scatter(im: Importer, node: fx.Node) -> None:
     `scatter_reduce` names what becomes of entries of one place; only sums of parts add up.
     """
     base, *rest = (im.type_of(t.meta["val"]).dims for t in im.tensors(node))
-    dim = _dim(node, len(base))
+    dim = dim_of(node, len(base))
     labels = [_put(base, rest[0], part, dim) for part in rest]
     _put_in(im, node, [tuple(range(len(base))), *labels, tuple(range(len(base)))], "sum" in node.args[4:])
 
@@ -178,7 +170,7 @@ def _put(base: Sequence[Dim], ids: Sequence[Dim], part: Sequence[Dim], dim: int)
 def _index_add(im: Importer, node: fx.Node) -> None:
     """`index_add(base, dim, ids, source)`, `index_copy`, `index_fill`: whole rows along one dim."""
     base, ids, *source = (im.type_of(t.meta["val"]) for t in im.tensors(node))
-    dim = _dim(node, base.rank)
+    dim = dim_of(node, base.rank)
     rows = tuple("i" if k == dim else k for k in range(base.rank))
     whole, at = tuple(range(base.rank)), tuple("i" for _ in ids.dims)
     _put_in(im, node, [whole, at, *(rows if t.rank else () for t in source), whole])

@@ -12,8 +12,7 @@ from ...ir.ops.fused.experts import GroupedAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from ..record.writes import write_back
-from .fx_import import POINTWISE, STEPS, Handler, Importer, is_inplace, op_name
+from .fx_import import POINTWISE, STEPS, Handler, Importer, argument, dim_of, is_inplace, op_name, plain, write_back
 
 # `mul` and `div` of one operand are scalings by a number, of which a sharded sum is the sum: what is not linear has a
 # name of its own.
@@ -79,10 +78,6 @@ def _of_mixed(im: Importer, node: fx.Node, pairs: Sequence[bool], fns: tuple[str
     return outs
 
 
-def _mm(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "matmul", im.inputs(node), MatmulAttrs("mk,kn->mn"))
-
-
 def _addmm(im: Importer, node: fx.Node) -> None:
     bias, left, right = im.inputs(node)
     im.emit(node, "matmul", (left, right, bias), MatmulAttrs("mk,kn->mn"))
@@ -97,10 +92,6 @@ def _grouped_mm(im: Importer, node: fx.Node) -> None:
     inputs = im.inputs(node)
     weight_grad = all(im.flat.values[i].type.rank == 2 for i in inputs[:2])
     im.emit(node, "grouped_matmul", inputs, GroupedAttrs(weight_grad))
-
-
-def _layer_norm(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "norm", im.inputs(node), NormAttrs("layer"))
 
 
 def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
@@ -119,33 +110,13 @@ def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
     im.bind(node, outs, made)
 
 
-def _softmax(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "softmax", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
-
-
-def _softmax_bwd(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "softmax_bwd", im.inputs(node)[:2], DimAttrs(_dim(im, node, 2)))
-
-
-def _dim(im: Importer, node: fx.Node, position: int) -> int:
-    rank = im.rank(node)
-    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", -1)
-    return int(str(given)) % max(rank, 1)
-
-
 def _reduce(im: Importer, node: fx.Node) -> None:
-    _reduced(im, node, op_name(node).removeprefix("aten."), 1)
+    fn = op_name(node).removeprefix("aten.")
+    _reduced(im, node, "norm" if fn == "linalg_vector_norm" else fn)
 
 
-def _vector_norm(im: Importer, node: fx.Node) -> None:
-    """`linalg_vector_norm(x, order, dims, keepdim)`."""
-    _reduced(im, node, "norm", 2)
-
-
-def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
-    (source, *_) = im.inputs(node)
-    rank = im.rank(node)
-    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
+def _reduced(im: Importer, node: fx.Node, fn: str) -> None:
+    rank, given = im.rank(node), argument(node, "dim")
     if given is None or given == []:
         dims = tuple(range(rank))
     elif isinstance(given, int):
@@ -153,9 +124,8 @@ def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
     else:
         assert isinstance(given, list | tuple)
         dims = tuple(sorted(int(str(d)) % max(rank, 1) for d in given))
-    named = node.kwargs.get("keepdim", False)
-    keep = bool(node.args[position + 1]) if len(node.args) > position + 1 else bool(named)
-    im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
+    keep = bool(argument(node, "keepdim")) and bool(dims)
+    im.emit(node, "reduce", im.inputs(node)[:1], ReduceAttrs(fn, dims, keep), keep=1)
 
 
 def _extreme(im: Importer, node: fx.Node) -> None:
@@ -164,14 +134,16 @@ def _extreme(im: Importer, node: fx.Node) -> None:
     if len(im.inputs(node)) == 2:
         im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
     elif any(u.users for u in node.users if u.target is operator.getitem and u.args[1] == 1):
-        im.emit(node, "topk", im.inputs(node), DimAttrs(_dim(im, node, 1)))
+        im.emit(node, "topk", im.inputs(node), DimAttrs(dim_of(node, im.rank(node))))
     else:
-        _reduced(im, node, f"a{fn}", 1)
+        _reduced(im, node, f"a{fn}")
 
 
-def _along(op: str, position: int) -> Handler:
+def _along(op: str, most: int = 1) -> Handler:
+    """What works along one dim of the first tensors."""
+
     def handler(im: Importer, node: fx.Node) -> None:
-        im.emit(node, op, im.inputs(node)[:1], DimAttrs(_dim(im, node, position)))
+        im.emit(node, op, im.inputs(node)[:most], DimAttrs(dim_of(node, im.rank(node))))
 
     return handler
 
@@ -179,17 +151,16 @@ def _along(op: str, position: int) -> Handler:
 HANDLERS: Mapping[str, Handler] = {
     **{f"aten.{name}": _pointwise for name in POINTWISE_FUNCTIONS},
     POINTWISE: _pointwise,
-    "aten.mm": _mm, "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
+    "aten.mm": plain("matmul", MatmulAttrs("mk,kn->mn")), "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
     "aten._grouped_mm": _grouped_mm,
-    "aten.native_layer_norm": _layer_norm, "aten.native_layer_norm_backward": _layer_norm_bwd,
-    "aten._softmax": _softmax, "aten._log_softmax": _softmax,
-    "aten._softmax_backward_data": _softmax_bwd, "aten._log_softmax_backward_data": _softmax_bwd,
+    "aten.native_layer_norm": plain("norm", NormAttrs("layer")), "aten.native_layer_norm_backward": _layer_norm_bwd,
+    **dict.fromkeys(("aten._softmax", "aten._log_softmax"), _along("softmax")),
+    **dict.fromkeys(("aten._softmax_backward_data", "aten._log_softmax_backward_data"), _along("softmax_bwd", 2)),
     **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.argmin", "aten.any",
-                     "aten.all", "aten.prod", "aten.var", "aten.std", "aten.logsumexp"), _reduce),
+                     "aten.all", "aten.prod", "aten.var", "aten.std", "aten.logsumexp",
+                     "aten.linalg_vector_norm"), _reduce),
     "aten.max": _extreme, "aten.min": _extreme,
-    "aten.linalg_vector_norm": _vector_norm,
-    **dict.fromkeys(("aten.cumsum", "aten.cumprod", "aten.logcumsumexp"), _along("cumsum", 1)),
-    "aten.topk": _along("topk", 2),
-    "aten.median": _along("topk", 1), "aten.kthvalue": _along("topk", 2), "aten.mode": _along("topk", 1),
-    "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
+    **dict.fromkeys(("aten.cumsum", "aten.cumprod", "aten.logcumsumexp"), _along("cumsum")),
+    **dict.fromkeys(("aten.topk", "aten.median", "aten.kthvalue", "aten.mode"), _along("topk")),
+    **dict.fromkeys(("aten.sort", "aten.argsort"), _along("sort")),
 }  # fmt: skip

@@ -11,15 +11,20 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.ops.tensors.layout import PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.lookup import copied_dims, lookup_of
 from ...ir.sizes.expr import Dim, as_dim, as_expr
-from .fx_import import Handler, Importer
+from .fx_import import Handler, Importer, argument, dim_of
 
 
-def _reshape(im: Importer, node: fx.Node) -> None:
-    (source,) = im.inputs(node)
-    if im.flat.values[source].type.dims == im.type_of(node.meta["val"]).dims:
-        im.alias(node, source)
-        return
-    im.emit(node, "reshape", (source,))
+def _view(op: str) -> Handler:
+    """Another look at all elements, or none where the dims stay."""
+
+    def handler(im: Importer, node: fx.Node) -> None:
+        (source,) = im.inputs(node)
+        if im.flat.values[source].type.dims == im.type_of(node.meta["val"]).dims:
+            im.alias(node, source)
+        else:
+            im.emit(node, op, (source,))
+
+    return handler
 
 
 def _identity(im: Importer, node: fx.Node) -> None:
@@ -50,27 +55,20 @@ def _permutation(node: fx.Node, rank: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _expand(im: Importer, node: fx.Node) -> None:
-    (source,) = im.inputs(node)
-    if im.flat.values[source].type.dims == im.type_of(node.meta["val"]).dims:
-        im.alias(node, source)
-        return
-    im.emit(node, "expand", (source,))
-
-
 def _slice(im: Importer, node: fx.Node) -> None:
     source = im.inputs(node)[0]
     kind = im.flat.values[source].type
-    dim = int(str(node.args[1])) % im.rank(node) if len(node.args) > 1 else 0
-    given = node.args[2] if len(node.args) > 2 and node.args[2] is not None else 0
-    step = int(str(node.args[4])) if len(node.args) > 4 else 1
+    dim = dim_of(node, im.rank(node))
+    given = argument(node, "start")
+    start = _start(im, 0 if given is None else given, kind.dims[dim])
+    step = int(str(argument(node, "step") or 1))
     if step != 1:
-        _every(im, node, dim, step, _start(im, given, kind.dims[dim]))
+        _every(im, node, dim, step, start)
         return
     if kind.dims == im.type_of(node.meta["val"]).dims:
         im.alias(node, source)
         return
-    im.emit(node, "slice", (source,), SliceAttrs(dim, _start(im, given, kind.dims[dim])))
+    im.emit(node, "slice", (source,), SliceAttrs(dim, start))
 
 
 def _every(im: Importer, node: fx.Node, dim: int, step: int, start: Dim) -> None:
@@ -95,16 +93,15 @@ def _start(im: Importer, given: object, size: Dim) -> Dim:
 def _select(im: Importer, node: fx.Node) -> None:
     source = im.inputs(node)[0]
     kind = im.flat.values[source].type
-    dim = int(str(node.args[1])) % im.rank(node)
-    im.emit(node, "slice", (source,), SliceAttrs(dim, _start(im, node.args[2], kind.dims[dim]), drop=True))
+    dim = dim_of(node, im.rank(node))
+    im.emit(node, "slice", (source,), SliceAttrs(dim, _start(im, argument(node, "index"), kind.dims[dim]), drop=True))
 
 
 def _split(im: Importer, node: fx.Node) -> None:
     """Split, chunk and unbind: one slice a piece."""
     source = im.inputs(node)[0]
     drop = "unbind" in str(node.target)
-    position = 1 if drop else 2
-    dim = int(str(node.args[position])) % im.rank(node) if len(node.args) > position else 0
+    dim = dim_of(node, im.rank(node))
     start: Dim = 0
     ids: list[int] = []
     pieces = [t for t in node.meta["val"] if isinstance(t, Tensor)]
@@ -123,11 +120,8 @@ def _pad(im: Importer, node: fx.Node) -> None:
     if im.flat.values[source].type.dims == out.dims:
         im.alias(node, source)
         return
-    if out.dims == im.flat.values[source].type.dims:
-        im.alias(node, source)
-        return
     drop = "select" in str(node.target)
-    dim = int(str(node.args[2])) % (im.rank(node) + drop)
+    dim = dim_of(node, im.rank(node) + drop)
     im.emit(node, "pad", (source,), SliceAttrs(dim, _start(im, node.args[3], out.dims[dim]), drop))
 
 
@@ -142,21 +136,18 @@ def _as_strided(im: Importer, node: fx.Node) -> None:
 HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(
         ("aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.reshape", "aten.flatten",
-         "aten.unflatten", "aten._reshape_alias"), _reshape,
+         "aten.unflatten", "aten._reshape_alias"), _view("reshape"),
     ),
     **dict.fromkeys(
         ("aten.alias", "aten.contiguous", "aten.view_as", "aten.positive", "aten.view_as_complex", "aten.view_as_real",
          "aten._conj", "aten.resolve_conj", "aten.lift_fresh_copy"), _identity,
     ),
     **dict.fromkeys(("aten.permute", "aten.transpose", "aten.t"), _permute),
-    "aten.expand": _expand,
-    "aten.expand_as": _expand,
-    "aten.slice": _slice,
-    "aten.narrow": _slice,
+    **dict.fromkeys(("aten.expand", "aten.expand_as"), _view("expand")),
+    **dict.fromkeys(("aten.slice", "aten.narrow"), _slice),
     "aten.select": _select,
     **dict.fromkeys(("aten.split", "aten.split_with_sizes", "aten.unsafe_split", "aten.unsafe_split_with_sizes",
                      "aten.chunk", "aten.unsafe_chunk", "aten.unbind"), _split),
-    "aten.slice_backward": _pad,
-    "aten.select_backward": _pad,
+    **dict.fromkeys(("aten.slice_backward", "aten.select_backward"), _pad),
     "aten.as_strided": _as_strided,
 }  # fmt: skip

@@ -1,10 +1,12 @@
-"""The backward pass under construction: gradients by value, and nodes that know which forward node they belong to."""
+"""The backward pass under construction: gradients by value, nodes that know their forward node, and what a rule is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from ...ir.errors import UnsupportedOpError
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
 from ...ir.ops import Trait, op_def
 from ...ir.ops.tensors.layout import PermuteAttrs
@@ -126,4 +128,22 @@ def _needing(flat: Flat) -> frozenset[int]:
     return frozenset(found)
 
 
-__all__ = ["Tape"]
+@dataclass(frozen=True, slots=True)
+class Grads:
+    """The gradients of a node's outputs, None where there is none."""
+
+    node: Node
+    given: tuple[int | None, ...]
+
+    @property
+    def first(self) -> int:
+        """The gradient of the first output; UnsupportedOpError when another output alone has one."""
+        found = self.given[0]
+        if found is None or any(g is not None for g in self.given[1:]):
+            raise UnsupportedOpError(
+                f"no backward rule for '{self.node.op}' whose further outputs lead to the loss (in '{self.node.scope}')"
+            )
+        return found
+
+
+Rule: TypeAlias = Callable[[Tape, Node, Grads], None]

@@ -12,27 +12,10 @@ from ...ir.ops.tensors.pointwise import FillAttrs
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat
 from ..aten.tidy import tidy
-from .rule import Grads, Rule
-from .rules import (
-    fused as rules_fused,
-)
-from .rules import (
-    matmul as rules_matmul,
-)
-from .rules import (
-    pointwise as rules_pointwise,
-)
-from .rules import (
-    rows as rules_rows,
-)
-from .rules import (
-    views as rules_views,
-)
-from .tape import Tape
+from . import kernels, pointwise, views
+from .tape import Grads, Rule, Tape
 
-RULES: Mapping[str, Rule] = {
-    **rules_views.RULES, **rules_matmul.RULES, **rules_pointwise.RULES, **rules_rows.RULES, **rules_fused.RULES,
-}  # fmt: skip
+RULES: Mapping[str, Rule] = {**views.RULES, **pointwise.RULES, **kernels.RULES}
 
 
 def forward_of(flat: Flat) -> Flat:
@@ -55,7 +38,7 @@ def training(flat: Flat) -> Flat:
     flat = tidy(_without_cache(replace(flat, results=flat.results[:1])))
     flat = _with_loss(replace(flat, values=_own_storages(flat), nodes=list(flat.nodes)))
     (loss,) = flat.results
-    tape = Tape.over(flat, rules_views.partitions(flat.nodes, {i: v.type for i, v in flat.values.items()}))
+    tape = Tape.over(flat, views.partitions(flat.nodes, {i: v.type for i, v in flat.values.items()}))
     if loss not in tape.needs:
         raise TraceError("no parameter leads to the loss: there is nothing to train")
     forward = list(flat.nodes)
@@ -127,6 +110,3 @@ def _own_storages(flat: Flat) -> dict[int, Value]:
             storage = values[node.inputs[0]].storage if has(node, Trait.VIEW, Trait.RENAMES) else o
             values[o] = replace(values[o], storage=storage)
     return values
-
-
-__all__ = ["RULES", "forward_of", "training"]

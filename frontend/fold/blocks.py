@@ -242,7 +242,9 @@ def _region(c: Cut, places: Sequence[int], name: str, names: Mapping[int, str]) 
     # A view of what another region holds lies where the port lies that it came through.
     home = {c.flat.values[i].storage: number[i] for i in reversed(outside)} | number
     values = tuple(_local(c.flat.values[i], number, home, names, said, made) for i in order)
-    scopes = _said_scopes(c, places)
+    rows = zip(*([clean_scope(n.scope) for n in c.parts[p].nodes] for p in places), strict=True)
+    known: dict[tuple[str, ...], str] = {}
+    scopes = [known.setdefault(row, _joined(c, places[0], row)) for row in rows]
     nodes = tuple(
         replace(
             n,
@@ -297,12 +299,6 @@ def _told_apart(said: dict[int, str], params: Sequence[int], flat: Flat) -> dict
 def _grads(c: Cut, place: int) -> list[tuple[int, int]]:
     made = {o for n in c.parts[place].nodes for o in n.outputs}
     return [(p, g) for p, g in c.flat.grads.items() if g in made]
-
-
-def _said_scopes(c: Cut, places: Sequence[int]) -> list[str]:
-    rows = zip(*([clean_scope(n.scope) for n in c.parts[p].nodes] for p in places), strict=True)
-    known: dict[tuple[str, ...], str] = {}
-    return [known.setdefault(row, _joined(c, places[0], row)) for row in rows]
 
 
 def _joined(c: Cut, place: int, given: Sequence[str]) -> str:

@@ -1,8 +1,4 @@
-"""Regions that run once, cut where one layer ends and the next begins, by the modules that their nodes stand in.
-
-A layer is a member of a list of modules (`layers.3`), or of a list inside of that where the member is a chain of alike
-modules itself (`stages.1.blocks.4`). It has a matrix of its own: an activation in a list is none.
-"""
+"""A flat graph folded by the calls of modules; regions that run once, cut where one layer ends and the next begins."""
 
 from __future__ import annotations
 
@@ -13,10 +9,118 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, pairwise
 
-from ...ir.graph import Graph, Node, Phase, Region, Role, Run
+from ...ir.errors import InternalError
+from ...ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value
 from ...ir.layers import LAYER, is_layer
 from ...ir.saved import mark_saved
-from .splitting import NotInOrderError, split
+from ..aten.flat import Flat
+from .blocks import Identity, NotAlikeError, fold_recorded, one_by_one
+from .regions import cut
+from .units import Layers, layers_of
+
+
+class NotInOrderError(InternalError):
+    """A part of a region reads what only a later part makes: they cannot run one behind the other."""
+
+
+def split(region: Region, places: Sequence[int], names: Mapping[int, str], fresh: Iterator[int]) -> tuple[Region, ...]:
+    """Return the parts of a region that runs once, in the order of their places.
+
+    Args:
+        region: what is split; its values keep their numbers.
+        places: the place of each node.
+        names: what the part at each place is called.
+        fresh: numbers that no port of the graph has.
+
+    Raises:
+        NotInOrderError: a part would read what none before it, in the running direction, has made.
+    """
+    home = {o: place for n, place in zip(region.nodes, places, strict=True) for o in n.outputs}
+    reads: dict[int, set[int]] = {}
+    for node, place in zip(region.nodes, places, strict=True):
+        reads.setdefault(place, set()).update(i for i in node.inputs if home.get(i, place) != place)
+    work = _Split(region, places, home, {})
+    for place, values in reads.items():
+        for value in sorted(values):
+            early = region.phase_of(value) is Phase.FORWARD
+            if (home[value] > place) == early:
+                raise NotInOrderError(f"{region.name}: %{value} is made behind its reader")
+            if value not in work.ports:
+                work.ports[value] = f"{'x' if early else 'd'}{next(fresh)}"
+    work.check_carried()
+    return tuple(work.part(place, names[place]) for place in sorted(set(places)))
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A region with the place of each node and result, and the ports of values that cross places."""
+
+    region: Region
+    places: Sequence[int]
+    home: Mapping[int, int]
+    ports: dict[int, str]
+
+    def check_carried(self) -> None:
+        """Refuse a port that comes in and goes out under one name where a part behind the maker reads the old value."""
+        made = {p.name: p.value for p in self.region.outputs}
+        for v in self.region.of_role(Role.PORT):
+            if v.name not in made or made[v.name] not in self.home:
+                continue
+            maker, early = self.home[made[v.name]], self.region.phase_of(made[v.name]) is Phase.FORWARD
+            readers = [p for n, p in zip(self.region.nodes, self.places, strict=True) if v.id in n.inputs]
+            if any((p > maker) if early else (p < maker) for p in readers):
+                raise NotInOrderError(f"{self.region.name}: '{v.name}' is read behind what takes its place")
+
+    def part(self, place: int, name: str) -> Region:
+        """Return one part: its nodes, what they read, and what others read of it."""
+        nodes = [n for n, at in zip(self.region.nodes, self.places, strict=True) if at == place]
+        made = {o for n in nodes for o in n.outputs}
+        grads = tuple((p, g) for p, g in self.region.grads if g in made)
+        read = {i for n in nodes for i in n.inputs} | {p for p, _ in grads}
+        first = place == min(self.places)
+        outputs = [p for p in self.region.outputs if p.value in made or (first and p.value not in self.home)]
+        outputs += [Port(port, value) for value, port in self.ports.items() if value in made]
+        held = made | read | {p.value for p in outputs}
+        nodes = [replace(n, forward=n.forward if n.forward in made else None) for n in nodes]
+        return Region(name, self._values(held, made), tuple(nodes), tuple(outputs), grads)
+
+    def _values(self, held: set[int], made: set[int]) -> tuple[Value, ...]:
+        """The values of a part; a view of what another part holds lies where the port lies that it came through."""
+        values = [v for v in self.region.values if v.id in held]
+        home = {v.storage: v.id for v in reversed(values) if v.id not in made}
+        found = (self._value(v, made) for v in values)
+        return tuple(replace(v, storage=v.storage if v.storage in held else home.get(v.storage, v.id)) for v in found)
+
+    def _value(self, v: Value, made: set[int]) -> Value:
+        if v.id in made or v.id not in self.home:
+            return v
+        return replace(v, role=Role.PORT, name=self.ports[v.id], saved=False)
+
+
+def fold_by_scope(flat: Flat, identity: Identity) -> Graph:
+    """Return the graph with layers of equal structure folded.
+
+    Where they cannot be, each layer is a region of its own; where not even borders of layers are found, the graph is
+    one region. A note says why.
+    """
+    layers = layers_of(flat)
+    if not layers.paths:
+        return whole(flat, identity)
+    parts = cut(flat, layers)
+    try:
+        return fold_recorded(parts, identity)
+    except NotAlikeError as error:
+        noted = replace(identity, notes=(*identity.notes, f"layers are not folded: {error}"))
+    try:
+        return one_by_one(parts, noted)
+    except NotAlikeError:
+        return whole(flat, noted)
+
+
+def whole(flat: Flat, identity: Identity) -> Graph:
+    """Return the graph as one region that runs once."""
+    return fold_recorded(cut(flat, Layers({}, ())), identity)
+
 
 _MEMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 # Layers that hold a smaller part of the matrices in use do not make up a region: they are lists inside of one layer.
@@ -221,14 +325,11 @@ def _places(region: Region, owners: Sequence[str | None], is_first: bool, is_las
             turn += 1
             found = place
         else:
-            found = _backward_place(region, node, place_of)
+            # Where its forward node is, but not behind what it reads of the backward phase; a sum where the last part
+            # is.
+            made = [place_of[i] for i in node.inputs if i in place_of and region.phase_of(i) is not Phase.FORWARD]
+            own = [] if node.forward is None else [place_of[node.forward]]
+            found = min([*made, *own], default=max(place_of.values(), default=_BEHIND))
         place_of.update(dict.fromkeys(node.outputs, found))
         places.append(found)
     return places
-
-
-def _backward_place(region: Region, node: Node, place_of: Mapping[int, int]) -> int:
-    """Where its forward node is, but not behind what it reads of the backward phase; a sum where the last part is."""
-    made = [place_of[i] for i in node.inputs if i in place_of and region.phase_of(i) is not Phase.FORWARD]
-    own = [] if node.forward is None else [place_of[node.forward]]
-    return min([*made, *own], default=max(place_of.values(), default=_BEHIND))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ...ir.graph import Node, Phase, Role, Value
+from ...ir.graph import Node, Phase, Role
 from ..aten.flat import Flat, clean_scope
 from .units import Layers, starred
 
@@ -171,7 +171,8 @@ class _Placing:
 
     def _end_last_layer(self) -> None:
         """What runs behind every layer runs behind the last one, too, though no layer reads it there."""
-        labels = _labels(self.flat)
+        types = {i: str(v.type) for i, v in self.flat.values.items()}
+        labels = [hash((n.op, n.attrs, *(types[i] for i in (*n.inputs, *n.outputs)))) for n in self.flat.nodes]
         inside: dict[int, list[int]] = {}
         behind: dict[int, list[int]] = {}
         for k, node in enumerate(self.flat.nodes):
@@ -204,11 +205,6 @@ class _Placing:
         if layer is None and node.forward is not None:
             layer = self.place_of.get(node.forward)
         return min(made if layer is None else (layer, *made), default=EPILOGUE)
-
-
-def _labels(flat: Flat) -> list[int]:
-    types = {i: str(v.type) for i, v in flat.values.items()}
-    return [hash((n.op, n.attrs, *(types[i] for i in (*n.inputs, *n.outputs)))) for n in flat.nodes]
 
 
 def _common_start(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -245,7 +241,11 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
         for i in node.inputs:
             if i not in local:
                 local[i] = len(local)
-                lines.append(("in", local[i], _outside(c, c.flat.values[i])))
+                v = c.flat.values[i]
+                # Tensors that the model keeps under no name are counted as they are met, in all layers.
+                literal = v.role is Role.INPUT or v.id in c.shared
+                name = "" if v.role is Role.RESULT else v.name if literal else starred(v.name)
+                lines.append(("in", local[i], (str(v.role), name, str(v.type))))
         for o in node.outputs:
             local[o] = len(local)
         types = tuple(str(c.flat.values[o].type) for o in node.outputs)
@@ -259,13 +259,3 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
     # What the last of equal layers makes may leave the graph, where the others hand it on.
     given = {*part.exports, *made.intersection(c.flat.results)}
     return (*lines, ("out", *sorted((local[i], i in c.kept) for i in given)))
-
-
-def _outside(c: Cut, v: Value) -> tuple[str, str, str]:
-    # Tensors that the model keeps under no name are counted as they are met, in all layers.
-    literal = v.role is Role.INPUT or v.id in c.shared
-    name = "" if v.role is Role.RESULT else v.name if literal else starred(v.name)
-    return str(v.role), name, str(v.type)
-
-
-__all__ = ["EPILOGUE", "PROLOGUE", "Cut", "Part", "cut", "fingerprint", "stack_layers"]

@@ -291,6 +291,3 @@ def _joined(
             yield from layers
         else:
             yield tuple(call for layer in layers for call in layer)
-
-
-__all__ = ["Layers", "layers_of", "starred"]

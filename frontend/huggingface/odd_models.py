@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..modes import FunctionMode
 from ..record.adapter import swapped
+from ..record.preserve import Contexts, FunctionMode, one_context
 
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
 _CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
@@ -27,23 +27,22 @@ _CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
 )  # fmt: skip
 
 
-@contextmanager
-def decided(model: nn.Module) -> Iterator[None]:
+@one_context
+def decided(model: nn.Module) -> Contexts:
     """Let such modules take, for the time of a recording, the way that all tokens go."""
-    with ExitStack() as stack:
-        stack.enter_context(swapped(Distribution, "_validate_args", False))  # looks at values (Gemma 3n, Phi-MoE)
-        configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
-        owners = (*configs.values(), *model.modules())
-        for owner, (name, chosen) in product(owners, _CHOSEN_AT_RANDOM.items()):
-            if isinstance(getattr(owner, "__dict__", {}).get(name), type(chosen)):
-                stack.enter_context(swapped(owner, name, chosen))
-        for part in model.modules():
-            if callable(getattr(part, _EXTRA_PADDING, None)):
-                stack.enter_context(_paddings_counted(part))
-            for name, replacement in _replacements(part).items():
-                stack.enter_context(swapped(part, name, replacement))
-        stack.enter_context(_AllFinite())
-        yield
+    yield swapped(Distribution, "_validate_args", False)
+    configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
+    owners = (*configs.values(), *model.modules())
+    for owner, (name, chosen) in product(owners, _CHOSEN_AT_RANDOM.items()):
+        if isinstance(getattr(owner, "__dict__", {}).get(name), type(chosen)):
+            yield swapped(owner, name, chosen)
+    for part in model.modules():
+        if callable(getattr(part, _EXTRA_PADDING, None)):
+            yield _paddings_counted(part)
+        make = _BY_CLASS.get(type(part).__name__)
+        for name, replacement in ({} if make is None else make(part)).items():
+            yield swapped(part, name, replacement)
+    yield _AllFinite()
 
 
 class _AllFinite(FunctionMode):
@@ -111,11 +110,6 @@ def ids_a_row(model: nn.Module) -> int:
     return int(config.num_codebooks) if config is not None and is_musicgen else 1
 
 
-def _replacements(part: nn.Module) -> Mapping[str, object]:
-    make = _BY_CLASS.get(type(part).__name__)
-    return {} if make is None else make(part)
-
-
 _OF_ADAPTERS = ("dropout", "LayerNorm", "adapter_layer_norm")
 
 
@@ -166,9 +160,7 @@ def _whole_sequences(part: nn.Module) -> Mapping[str, object]:
     return {"forward": forward}
 
 
-def _whole_masks(
-    length: int, whole: _Whole, causal: bool, padding_mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _whole_masks(length: int, whole: _Whole, causal: bool, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The masks [batch, length] of tokens and [batch, length] or [batch, length, length] of attention, as XLM's own."""
     places = torch.arange(length)
     mask = (places < length).expand(whole.batch, length) if padding_mask is None else padding_mask
@@ -211,6 +203,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingPr
     "XLMModel": _whole_sequences,
     "XmodOutput": _one_language,
 })  # fmt: skip
-
-
-__all__ = ["decided", "ids_a_row"]

@@ -6,7 +6,7 @@ import inspect
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
 from operator import itemgetter
@@ -21,17 +21,16 @@ from ...ir.errors import NotBuiltError, TraceError, UsageError
 from ...ir.graph import Workload
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
-from ..huggingface.source_length import SOURCE
-from ..modes import FunctionMode
+from ..huggingface.lengths import SOURCE
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.failures import explained
+from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS
 from .kinds import ASIDE, COLUMNS, IMAGES, KINDS, Dims, Kind, columns
-from .known import Known
 from .pictures import Grid, Packing
-from .sizes import Sizes
+from .sizes import Known, Sizes
 
 # What a model reads wherever it can; all others only where forward asks for them.
 _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_values", "audio_mel")
@@ -165,19 +164,12 @@ class Feeds:
         return f"it reads {', '.join(map(str, self.given))}{pictures}{packed}"
 
 
-def feeds_of(model: nn.Module, workload: Workload, images: int = 0) -> Feeds:
-    """Return what a model reads: of each kind the first layout with which the model runs; so many pictures a sequence.
-
-    NotBuiltError where forward asks for what no config describes, and of decode; TraceError where no layout fits.
-    """
-    return next(all_feeds(model, workload, images))
-
-
 def all_feeds(model: nn.Module, workload: Workload, images: int = 0, batch: int = 1) -> Iterator[Feeds]:
     """Yield what a model runs on: with open sizes; with a number of sequences and values; with numbers for all sizes.
 
     What the code asks of each picture, or each token, is known in the latter two. Where the model runs on none of
-    them, the error is that of the layout with which it ran furthest.
+    them, the error is that of the layout with which it ran furthest: NotBuiltError where forward asks for what no
+    config describes, and of decode; TraceError where no layout fits.
     """
     if workload is Workload.DECODE:
         raise NotBuiltError(
@@ -348,27 +340,11 @@ def unlogged() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
+@one_context
+def _running(model: nn.Module, world: FakeWorld) -> Contexts:
     """What surrounds a run of a model of transformers on fake tensors."""
     from ..huggingface.recording import patched
 
-    with ExitStack() as scope:
-        scope.enter_context(faked(model, world))
-        scope.enter_context(patched(model))
-        scope.enter_context(kept_mode(model, train=False))
-        yield
-
-
-__all__ = [
-    "DECODED",
-    "NO_TENSOR",
-    "OF_EACH",
-    "OF_TOKENS",
-    "Feed",
-    "Feeds",
-    "all_feeds",
-    "check_sees",
-    "feeds_of",
-    "unlogged",
-]
+    yield faked(model, world)
+    yield patched(model)
+    yield kept_mode(model, train=False)

@@ -308,18 +308,3 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
         "query_embeds", lambda dims, sizes: ("batch", 257, sizes.number("encoder_hidden_size") or 768), None
     ),
 })  # fmt: skip
-
-__all__ = [
-    "ANY_PICTURE",
-    "ASIDE",
-    "COLUMNS",
-    "IMAGES",
-    "KINDS",
-    "PATCH",
-    "Aside",
-    "Dims",
-    "Kind",
-    "Layouts",
-    "columns",
-    "down",
-]

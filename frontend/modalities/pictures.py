@@ -7,8 +7,7 @@ pictures that are all alike, these have sizes that are known without reading the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +15,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..huggingface.configs.architectures import ModelConfig
-from ..modes import FunctionMode
 from ..record.adapter import swapped
+from ..record.preserve import Contexts, FunctionMode, one_context
 from .sizes import Sizes
 
 # Pixels of a side, where a config names no size: what packed encoders are fed by default is near it.
@@ -193,38 +192,34 @@ _OF_GRIDS: dict[str, Callable[..., object]] = {
 }
 
 
-@contextmanager
-def unchecked(model: nn.Module) -> Iterator[None]:
+@one_context
+def unchecked(model: nn.Module) -> Contexts:
     """Let nobody look, for a while, at how many places for features there are among the tokens, and where."""
-    with ExitStack() as stack:
-        for part in model.modules():
-            if callable(original := getattr(part, _PLACING, None)):
-                stack.enter_context(swapped(part, _PLACING, _placed_in_three(original)))
-        for file in {sys.modules[type(part).__module__] for part in model.modules()}:
-            if callable(getattr(file, "torch_compilable_check", None)):
-                stack.enter_context(swapped(file, "torch_compilable_check", _unchecked))
-        yield
+    for part in model.modules():
+        if callable(original := getattr(part, _PLACING, None)):
+            yield swapped(part, _PLACING, _placed_in_three(original))
+    for file in {sys.modules[type(part).__module__] for part in model.modules()}:
+        if callable(getattr(file, "torch_compilable_check", None)):
+            yield swapped(file, "torch_compilable_check", _unchecked)
 
 
-@contextmanager
-def placed(model: nn.Module) -> Iterator[None]:
+@one_context
+def placed(model: nn.Module) -> Contexts:
     """Swap, for the time of a recording, what looks at data to pack pictures and to place their features."""
     files = {sys.modules[type(part).__module__] for part in model.modules()}
-    with ExitStack() as stack:
-        stack.enter_context(unchecked(model))
-        for file in files:
-            swaps: dict[str, Callable[..., object]] = {}
-            if any(callable(getattr(file, name, None)) for name in _OF_GRIDS):
-                swaps |= {"is_flash_attention_requested": _packed, "get_max_seqlen": _longest}
-                swaps |= {name: _or_theirs(ours, getattr(file, name, None)) for name, ours in _OF_GRIDS.items()}
-            for name, ours in swaps.items():
-                if callable(getattr(file, name, None)):
-                    stack.enter_context(swapped(file, name, ours))
-        for part in model.modules():
-            for name, wrap in _METHODS.items():
-                if callable(original := getattr(part, name, None)):
-                    stack.enter_context(swapped(part, name, wrap(original)))
-        yield
+    yield unchecked(model)
+    for file in files:
+        swaps: dict[str, Callable[..., object]] = {}
+        if any(callable(getattr(file, name, None)) for name in _OF_GRIDS):
+            swaps |= {"is_flash_attention_requested": _packed, "get_max_seqlen": _longest}
+            swaps |= {name: _or_theirs(ours, getattr(file, name, None)) for name, ours in _OF_GRIDS.items()}
+        for name, ours in swaps.items():
+            if callable(getattr(file, name, None)):
+                yield swapped(file, name, ours)
+    for part in model.modules():
+        for name, wrap in _METHODS.items():
+            if callable(original := getattr(part, name, None)):
+                yield swapped(part, name, wrap(original))
 
 
 def _or_theirs(ours: Callable[..., object], theirs: Callable[..., object] | None) -> Callable[..., object]:
@@ -233,6 +228,3 @@ def _or_theirs(ours: Callable[..., object], theirs: Callable[..., object] | None
         return run(grid, *args, **options)
 
     return choose
-
-
-__all__ = ["PACKED_SIDE", "Grid", "Packing", "placed", "unchecked"]

@@ -175,6 +175,11 @@ class Call:
         kind = items[0].type.with_dims((*items[0].dims[:dim], length, *items[0].dims[dim + 1 :]))
         return self.emit("concat", items, [kind], ConcatAttrs(dim))[0]
 
+    def stack(self, items: Sequence[Item], dim: int) -> Item:
+        """Stand tensors side by side along a new dim."""
+        at = axis_of(dim, items[0].type.rank + 1)
+        return self.concat([self.reshape(i, (*i.dims[:at], 1, *i.dims[at:])) for i in items], at)
+
     def copied(self, op: str, item: Item, dims: tuple[Dim, ...], dtype: DType | None = None) -> Item:
         """Write a node that moves one tensor."""
         return self.emit(op, [item], [TensorType(dims, dtype or item.type.dtype)])[0]

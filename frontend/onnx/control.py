@@ -95,13 +95,15 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
     scanned: list[list[Item]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     flag: Item | None = call.optional(1) or constant([1])
     for trip in range(trips):
-        if not _is_true(call, flag):
+        if flag is None or flag.content is None or flag.content.size != 1:
+            raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
+        if not bool(flag.content.reshape(-1)[0]):
             break
         origin = Origin(".".join(filter(None, (call.origin.scope, f"loop.{trip}"))))
         flag, *made = _run(translation, body, (constant([trip]), flag, *carried), names, origin)
         carried = made[: len(carried)]
         _collect(scanned, made[len(carried) :])
-    return (*carried, *(_stacked(call, pieces, 0) for pieces in scanned))
+    return (*carried, *(call.stack(pieces, 0) if pieces else None for pieces in scanned))
 
 
 def _trips(call: Call, index: int, what: str) -> int:
@@ -125,26 +127,11 @@ def _asked(call: Call, index: int) -> str:
     return f": --dim {flag_of(f'{call.node.input[index]}[0]')}=NUMBER" if call.has(index) else ""
 
 
-def _is_true(call: Call, flag: Item | None) -> bool:
-    if flag is None or flag.content is None or flag.content.size != 1:
-        raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
-    return bool(flag.content.reshape(-1)[0])
-
-
 def _collect(scanned: list[list[Item]], made: Sequence[Item | None]) -> None:
     for pieces, item in zip(scanned, made, strict=True):
         if item is None:
             raise NotUnderstoodError("a body does not give all it says")
         pieces.append(item)
-
-
-def _stacked(call: Call, pieces: Sequence[Item], axis: int) -> Item | None:
-    """Stand results of all trips side by side along a new dim."""
-    if not pieces:
-        return None
-    at = axis_of(axis, pieces[0].type.rank + 1)
-    tall = [call.reshape(p, (*p.dims[:at], 1, *p.dims[at:])) for p in pieces]
-    return call.concat(tall, at)
 
 
 def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item | None]:
@@ -168,4 +155,4 @@ def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item |
         states = results[:split]
         _collect(made, results[split:])
     out_axes = call.ints("scan_output_axes") or (0,) * len(made)
-    return (*states, *(_stacked(call, pieces, a) for pieces, a in zip(made, out_axes, strict=True)))
+    return (*states, *(call.stack(p, a) if p else None for p, a in zip(made, out_axes, strict=True)))

@@ -17,18 +17,16 @@ from ...ir.verify import verify
 from ..aten.flat import Flat, Origin
 from ..derive import training
 from ..fold.blocks import Identity
-from ..fold.layered import in_layers
-from ..fold.scoped import fold_by_scope
-from ..huggingface.decoding import require_past
+from ..fold.layered import fold_by_scope, in_layers
+from ..huggingface.lengths import require_past
 from ..recognise import recognise
 from .builder import Builder
 from .control import controlled
-from .files.lifting import lifted, opset
-from .files.reading import printable, read_model
-from .hoist import hoisted
+from .reading import printable, read_model
 from .shapes.items import Item, checked_dims, dtype_of, stored_item
 from .shapes.symbols import MEANINGS, Sizes, flag, is_cache, is_name
-from .straighten import straightened
+from .standard import lifted, opset
+from .straighten import hoisted, straightened
 from .translate import Names, Translation
 
 _KINDS = "|".join((*MEANINGS, "NUMBER"))
@@ -121,16 +119,12 @@ def translated(
         build, functions, opset(model), controlled, declared, cached=_cached(model.graph, workload)
     )
     translation.run(model.graph.node, names, stored, "")
-    _refuse_idle(dims, sizes, [*given, *results])
-    return names, build
-
-
-def _refuse_idle(dims: Mapping[str, str], sizes: Sizes, infos: Sequence[onnx.ValueInfoProto]) -> None:
-    """UnknownNameError for a size of a dim that nothing in the file has or asks for."""
-    written = {d for info in infos for d in _written(info) if isinstance(d, str) and is_name(d)}
+    # A size of a dim that nothing in the file has or asks for is a slip.
+    written = {d for info in [*given, *results] for d in _written(info) if isinstance(d, str) and is_name(d)}
     for name in dims:
         if name not in written | sizes.sought:
             raise UnknownNameError.of("dim of the file", name, sorted(written) or sorted(sizes.sought))
+    return names, build
 
 
 def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:

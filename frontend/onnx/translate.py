@@ -17,14 +17,13 @@ from ...ir.types import DType, TensorType
 from ..aten.flat import Origin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
-from .files.lifting import modern
-from .files.reading import MAX_DEPTH, ordered, place
-from .files.standard import body_of, has_body, with_defaults
+from .reading import MAX_DEPTH, ordered, place
 from .rules.table import CONTRIB, STANDARD, takes_sequences
 from .scopes import scopes
 from .shapes.items import Item, constant, stored_item
 from .shapes.known import computed
 from .shapes.positions import chosen, followed
+from .standard import body_of, has_body, modern, with_defaults
 
 _STANDARD = ("", "ai.onnx")
 # Numbers in nodes are constants, not weights: more of them are looked at.
@@ -90,7 +89,11 @@ class Translation:
             else:
                 names.items.update(dict.fromkeys(filter(None, node.output)))
         if unknown:
-            raise UnsupportedOpError(_listed(unknown))
+            lines = [
+                f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
+                for name, where in sorted(unknown.items())
+            ]
+            raise UnsupportedOpError(f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8]))
 
     def _kept(self, node: onnx.NodeProto, names: Names, scope: str, declared: Mapping[str, TensorType]) -> None:
         """Keep an operator without a rule, of which only the bytes count; the file must say what comes out."""
@@ -152,12 +155,11 @@ class Translation:
         if found is not None:
             return (found,)
         rule = rule_of(node)
-        return followed(call, rule(call)) if rule is not None else self._expanded(call)
-
-    def _expanded(self, call: Call) -> Sequence[Item | None]:
-        """Write an operator without a rule as the function that the standard defines it to be."""
-        function, version = body_of(call)
-        return replace(self, opset=version)._inlined(function, with_defaults(call))
+        if rule is not None:
+            return followed(call, rule(call))
+        # An operator without a rule is the function that the standard defines it to be.
+        body, version = body_of(call)
+        return replace(self, opset=version)._inlined(body, with_defaults(call))
 
     def _inlined(self, function: onnx.FunctionProto, call: Call) -> Sequence[Item | None]:
         """Write the body of a local function for one call."""
@@ -211,12 +213,6 @@ def _joined(prefix: str, scope: str) -> str:
 
 def _full(node: onnx.NodeProto) -> str:
     return node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
-
-
-def _listed(unknown: Mapping[str, str]) -> str:
-    lines = [f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
-             for name, where in sorted(unknown.items())]  # fmt: skip
-    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8])
 
 
 def _constant(node: onnx.NodeProto) -> Item:

@@ -1,11 +1,90 @@
-"""Activations in single steps to one pointwise function: GELU by erf or by tanh, and SiLU."""
+"""Activations and softmax in single steps to one node, and moves of data that are none."""
 
 from __future__ import annotations
 
-from ...ir.graph import Node
+from ...ir.graph import Node, Role
+from ...ir.ops import Trait, has
+from ...ir.ops.fused.attention import KvAppendAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from .look import Look, fn_of
-from .rewrite import Draft
+from .rewrite import Draft, Look, fn_of
+
+
+def softmax(look: Look, node: Node) -> Draft | None:
+    """Find a softmax at its division; the maximum may be left out."""
+    if fn_of(node) != "div" or len(node.inputs) != 2:
+        return None
+    power = look.made_by(look.base(node.inputs[0]), "exp")
+    total = look.made_by_op(look.base(node.inputs[1]), Trait.REDUCES)
+    if power is None or total is None or not isinstance(total.attrs, ReduceAttrs):
+        return None
+    attrs = total.attrs
+    if attrs.fn != "sum" or len(attrs.dims) != 1 or look.base(total.inputs[0]) != power.key:
+        return None
+    x, inside = _shifted(look, power.inputs[0], attrs.dims)
+    if not look.is_closed((power, total, *inside), node):
+        return None
+    draft = Draft(look, node)
+    draft.add("softmax", (x,), [look.value(node.key).type], DimAttrs(attrs.dims[0]))
+    return draft
+
+
+def _shifted(look: Look, ident: int, dims: tuple[int, ...]) -> tuple[int, tuple[Node, ...]]:
+    """Return x of x - max(x) and the nodes; any other value is itself."""
+    node = look.made_by(ident, "sub")
+    most = None if node is None or len(node.inputs) != 2 else look.producer.get(node.inputs[1])
+    if node is None or most is None or not look.is_largest(most) or most.inputs[0] != node.inputs[0]:
+        return ident, ()
+    along = most.attrs.dims if isinstance(most.attrs, ReduceAttrs) else dims
+    if along != dims:
+        return ident, ()
+    return node.inputs[0], (node, most)
+
+
+_MANY = 5
+
+
+def turned_ones(look: Look, node: Node) -> Draft | None:
+    """A permutation among whose five or more dims are some of size one, as einsum makes them: of the others alone."""
+    if not isinstance(node.attrs, PermuteAttrs) or len(node.attrs.dims) < _MANY:
+        return None
+    source = look.value(node.inputs[0]).type.dims
+    real = [d for d, size in enumerate(source) if size != 1]
+    if len(real) == len(source):
+        return None
+    draft = Draft(look, node)
+    narrow = draft.view("reshape", node.inputs[0], tuple(source[d] for d in real))
+    order = tuple(real.index(d) for d in node.attrs.dims if d in real)
+    if order != tuple(range(len(order))):
+        narrow = draft.view("permute", narrow, tuple(source[real[d]] for d in order), PermuteAttrs(order))
+    draft.view("reshape", narrow, look.value(node.key).type.dims)
+    return draft
+
+
+def result_in_order(look: Look, node: Node) -> Draft | None:
+    """A copy of attention's result as it comes out: the kernel writes it so."""
+    made = look.producer.get(node.inputs[0]) if has(node, Trait.COPIES) else None
+    if made is None or not has(made, Trait.ATTENDS, backward=False):
+        return None
+    kind = look.value(node.key).type
+    if look.value(node.inputs[0]).type != kind:
+        return None
+    draft = Draft(look, node)
+    draft.add("reshape", node.inputs, [kind])
+    return draft
+
+
+def growing_cache(look: Look, node: Node) -> Draft | None:
+    """A cache with new tokens side by side: these are written behind it."""
+    if not isinstance(node.attrs, ConcatAttrs) or len(node.inputs) != 2:
+        return None
+    if look.value(node.inputs[0]).role is not Role.CACHE:
+        return None
+    draft = Draft(look, node)
+    draft.add("kv_append", node.inputs, [look.value(node.key).type], KvAppendAttrs(node.attrs.dim))
+    return draft
+
 
 # The longest product of a GELU: x, a half, and 1 + tanh of a polynomial of x, with casts between them.
 _MAX_STEPS = 12
@@ -98,6 +177,3 @@ def _pointwise(look: Look, node: Node, x: int, fn: str) -> Draft | None:
     draft = Draft(look, root)
     draft.add("elementwise", (x,), [look.value(root.key).type], ElementwiseAttrs((fn,)))
     return draft
-
-
-__all__ = ["gelu", "silu"]

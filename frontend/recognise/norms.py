@@ -8,8 +8,7 @@ from ...ir.graph import Node
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.normalize import NormAttrs, ReduceAttrs
 from ...ir.types import DType, TensorType
-from .look import UNCHANGED, Look, fn_of
-from .rewrite import Draft
+from .rewrite import UNCHANGED, Draft, Look, fn_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import broadcast
 from ...ir.sizes.expr import Dim, as_dim, as_expr
-from .look import UNCHANGED, Look, fn_of
-from .rewrite import Draft
+from .rewrite import UNCHANGED, Draft, Look, fn_of
 
 _JOINS = (Trait.JOINS, Trait.LOOKS_UP)
 
@@ -148,6 +147,3 @@ def _fitting(dims: tuple[Dim, ...], table: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """A table of half the width serves both parts."""
     full, half = dims[-1], table[-1] if table else 1
     return (*table[:-1], full) if as_expr(half) * 2 == full else table
-
-
-__all__ = ["rope_by_complex", "rope_by_copy", "rope_by_parts"]

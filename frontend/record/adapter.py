@@ -37,8 +37,7 @@ from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
 from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
 from .dtypes import seen_as
-from .quotients import SizeExpr, converted
-from .shapes import ran
+from .shapes import SizeExpr, converted, ran
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -153,15 +152,13 @@ class FakeWorld:
         kinds = [DimDynamic.DYNAMIC if isinstance(d, str) else DimDynamic.STATIC for d in dims]
         context: StatelessSymbolicContext[..., object] = StatelessSymbolicContext(dynamic_sizes=kinds)
         real = torch.empty(sizes, dtype=dtype, device="meta")
-        fake = self._on_cpu(self.mode.from_tensor(real, symbolic_context=context))
+        like = self.mode.from_tensor(real, symbolic_context=context)
+        with self.mode:
+            fake = torch.empty(like.shape, dtype=like.dtype, device="cpu")
         for d, size in zip(dims, fake.shape, strict=True):
             if isinstance(d, str):
                 self.names[size.node.expr] = symbol(d)  # type: ignore[attr-defined]
         return fake
-
-    def _on_cpu(self, fake: Tensor) -> Tensor:
-        with self.mode:
-            return torch.empty(fake.shape, dtype=fake.dtype, device="cpu")
 
     def fixed(self) -> list[str]:
         """Return the named sizes that something has bound to a number or to one another."""
@@ -369,7 +366,7 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
     """Set an attribute for a while and put the old one back; what came from the class comes from there again."""
-    own, old = name in vars(owner), getattr(owner, name)
+    own, old = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, replacement)
     try:
         yield

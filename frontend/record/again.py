@@ -90,6 +90,3 @@ def checkpoints_followed(again: Callable[[], AbstractContextManager[None]]) -> A
         return of_torch(repeat, *args, **options)
 
     return swapped(torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", generator)
-
-
-__all__ = ["checkpoints_followed", "one_kind_of_checkpoint", "place_again"]

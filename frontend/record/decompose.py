@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
 
-from ..aten.fft import DECOMPOSITIONS
+from ..aten.data import DECOMPOSITIONS
 from ..aten.fx_import import plain_name
 from .adapter import DispatchMode, is_noise
 
@@ -172,6 +172,3 @@ def _decompositions() -> Mapping[Operator, Decomposition]:
     """ATen's decompositions, those into its core before all others."""
     return {op: how for table in (decomposition_table, core_aten_decompositions())
             for op, how in table.items() if isinstance(op, Operator)}  # fmt: skip
-
-
-__all__ = ["Parts", "Step", "decomposition_of", "is_pointwise"]

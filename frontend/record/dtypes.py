@@ -1,13 +1,17 @@
-"""Element types of torch and ours: one table, read both ways."""
+"""Element types and calls of torch in our words: one table of types, arguments by the names of the schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ...ir.errors import TraceError, UnknownNameError
+from ...ir.meaning import Argument, In, Meaning, Out, Step
+from ...ir.sizes.expr import Expr
 from ...ir.types import DType
 
 _DTYPES = {
@@ -23,6 +27,15 @@ def dtype_of(tensor: Tensor) -> DType:
     if tensor.dtype not in _DTYPES:
         raise TraceError(f"tensors of type {tensor.dtype} are not understood; known: {sorted(map(str, _DTYPES))}")
     return _DTYPES[tensor.dtype]
+
+
+def main_dtype(sizes: Iterable[tuple[torch.dtype, int]]) -> DType:
+    """Return the floating type that most is in; fp32, torch's own default, where nothing is."""
+    totals: Counter[torch.dtype] = Counter()
+    for dtype, size in sizes:
+        totals[dtype] += size if dtype.is_floating_point else 0
+    found, size = max(totals.items(), key=lambda pair: pair[1], default=(torch.float32, 0))
+    return dtype_of(torch.empty(0, dtype=found if size else torch.float32, device="meta"))
 
 
 def known_dtype(dtype: torch.dtype) -> DType | None:
@@ -57,4 +70,48 @@ def seen_as(module: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool
     return module
 
 
-__all__ = ["dtype_of", "known_dtype", "seen_as", "torch_dtype", "torch_type"]
+@lru_cache(maxsize=1024)
+def _names(target: torch._ops.OpOverload) -> tuple[str, ...]:
+    return tuple(a.name for a in target._schema.arguments)
+
+
+def meaning_of(node: fx.Node, ids: Mapping[fx.Node, int], inputs: Sequence[int], num_outputs: int) -> Meaning | None:
+    """Return the call of a node whose tensor arguments are, by id, among the inputs; others are left out.
+
+    Where a call makes several tensors its outputs are its parts, those that are empty left out. None for what is no
+    operator of torch.
+    """
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    place = {i: k for k, i in reversed(list(enumerate(inputs)))}
+
+    def taken(given: object) -> Argument:
+        if isinstance(given, fx.Node):
+            return _tensor(given, ids, place)
+        if isinstance(given, list | tuple):
+            return tuple(taken(g) for g in given)
+        if isinstance(given, torch.dtype):
+            return known_dtype(given)
+        return given if isinstance(given, bool | int | float | str | Expr) else None
+
+    named = (*zip(_names(target), node.args, strict=False), *node.kwargs.items())
+    arguments = tuple((name, found) for name, given in named if (found := taken(given)) is not None)
+    step = Step(str(target).removesuffix(".default"), arguments)
+    val = node.meta["val"]
+    return Meaning((step,), _outputs(node.meta["val"], num_outputs), isinstance(val, Tensor) and val.is_complex())
+
+
+def _tensor(given: fx.Node, ids: Mapping[fx.Node, int], place: Mapping[int, int]) -> Argument:
+    val = given.meta.get("val")
+    if isinstance(val, bool | int | float):
+        return val  # read off a constant while recording
+    found = place.get(ids[given]) if given in ids else None
+    return None if found is None else In(found, isinstance(val, Tensor) and val.is_complex())
+
+
+def _outputs(val: object, count: int) -> tuple[In | Out, ...]:
+    if isinstance(val, Tensor) or not isinstance(val, list | tuple):
+        return (Out(0),)
+    made = [k for k, v in enumerate(val) if isinstance(v, Tensor) and not (v.dim() == 1 and v.shape[0] == 0)]
+    return tuple(Out(0, k) for k in made[:count])

@@ -98,6 +98,3 @@ def _steps(error: BaseException) -> Iterator[TracebackType]:
     while tb is not None:
         yield tb
         tb = tb.tb_next
-
-
-__all__ = ["asks_data", "explained", "first_line", "module_path", "user_line"]

@@ -150,6 +150,3 @@ def _is_fit(func: OpOverload) -> bool:
         and not func._schema.is_mutable
         and not any(tag in func.tags for tag in _VARYING)
     )
-
-
-__all__ = ["Memo"]

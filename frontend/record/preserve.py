@@ -1,21 +1,57 @@
-"""A module that someone else holds: whatever a recording or the module's own forward changes is put back."""
+"""A module that someone else holds: what a recording or its own forward changes is put back; modes that see calls."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.errors import TraceError
-from ..modes import FunctionMode
 from .adapter import FakeWorld
+
+P = ParamSpec("P")
+Contexts: TypeAlias = Iterator[AbstractContextManager[object]]
+
+
+def one_context(contexts: Callable[P, Contexts]) -> Callable[P, AbstractContextManager[None]]:
+    """Make one context of those that a function yields: each is entered before the next one is asked for."""
+
+    @contextmanager
+    @wraps(contexts)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> Iterator[None]:
+        with ExitStack() as stack:
+            for context in contexts(*args, **kwargs):
+                stack.enter_context(context)
+            yield
+
+    return entered
+
+
+class FunctionMode(TorchFunctionMode):
+    """Sees each call of a function of torch, above autograd; a subclass says in `call` what becomes of it."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Return what a call gives."""
+        return func(*args, **kwargs)
+
 
 # In the place of a GPU that this machine need not have.
 _GPU = "cuda"
@@ -118,6 +154,3 @@ def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
             if isinstance(held, Tensor):
                 with world.mode:
                     vars(part)[name] = torch.empty(held.shape, dtype=held.dtype, device="cpu")
-
-
-__all__ = ["OneDevice", "desugared", "fake_loose_tensors", "preserved", "refuse_unreadable"]

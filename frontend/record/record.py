@@ -283,6 +283,3 @@ def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
     finally:
         for part, training in was:
             part.training = training
-
-
-__all__ = ["Recorder", "Recording", "kept_mode", "of_loss", "record", "record_with"]

@@ -14,8 +14,8 @@ from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.sizes.expr import Expr
+from .call import Axis, LayoutMismatchError, Local, axis_of
 from .layout import Layout, channel_dim, groups_of
-from .tensors import Axis, LayoutMismatchError, Local, axis_of
 
 Axes = tuple[Axis, ...]
 
@@ -78,8 +78,9 @@ def _aligned(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
             raise where.refused(f"operands hold other entries of dim -{from_right}: {_told(met)}")
         out.append(met[0] if met else Axis(1))
     made = where.made
-    return tuple(tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given)
-                 for v in made)  # fmt: skip
+    return tuple(
+        tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given) for v in made
+    )
 
 
 def _is_one(axis: Axis) -> bool:
@@ -206,18 +207,16 @@ def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> li
         for s in sizes[k + 1 :]:
             inner *= s
         seen = torch.unique_consecutive(rest // inner % sizes[k]) if sizes[k] > 1 else torch.zeros(1, dtype=torch.int64)
-        made.append(axis_of(sizes[k], _one_round(seen)))
+        # The entries of one dim in the order in which they come first, where they come again and again.
+        again = (seen == seen[0]).nonzero().flatten()
+        made.append(axis_of(sizes[k], seen[: int(again[1])] if again.numel() > 1 else seen))
     if not torch.equal(_flattened(made), places):
         held = [a.held.tolist()[:8] for a in source]
-        raise where.refused(f"a part of [{', '.join(str(a.size) for a in source)}] that holds {held} is no block of "
-                            f"[{', '.join(map(str, sizes))}]")  # fmt: skip
+        raise where.refused(
+            f"a part of [{', '.join(str(a.size) for a in source)}] that holds {held} is no block of "
+            f"[{', '.join(map(str, sizes))}]"
+        )
     return made
-
-
-def _one_round(seen: Tensor) -> Tensor:
-    """The entries of one dim in the order in which they come first, where they come again and again."""
-    again = (seen == seen[0]).nonzero().flatten()
-    return seen[: int(again[1])] if again.numel() > 1 else seen
 
 
 def _flattened(axes: Sequence[Axis]) -> Tensor:
@@ -312,5 +311,3 @@ _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {
     "conv": _conv, "conv_bwd": _conv, "cross_entropy_bwd": _second,
     "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
 }  # fmt: skip
-
-__all__ = ["Axes", "Where", "axes_of"]

@@ -1,13 +1,11 @@
-"""What a reference implementation is given: one node on one rank, with real tensors.
-
-References compute in float64 whatever the element types of the graph, so that two ways of adding differ by rounding
-alone. They read shapes off the local tensors and constants off the attributes and the recorded call.
-"""
+"""What a reference is given: one node on one rank, real tensors and which entries of the whole these are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
 from typing import TypeAlias
 
 import torch
@@ -15,9 +13,123 @@ from torch import Tensor
 
 from ...ir.errors import SlipstickError
 from ...ir.graph import Node, Value
-from ...ir.meaning import Argument
+from ...ir.meaning import Argument, In
+from ...ir.ops.base import A
 from ...ir.placement import Shard
 from ...ir.sizes.expr import Dim
+
+
+class LayoutMismatchError(SlipstickError):
+    """Operands of one node that lie differently, or a value that differs between ranks that should hold the same."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dim of a local tensor: the size of the whole, and the places in it that are held; None for all, in order."""
+
+    size: int
+    index: Tensor | None = None
+
+    @property
+    def held(self) -> Tensor:
+        """Places of the entries, in the order in which they lie."""
+        return torch.arange(self.size) if self.index is None else self.index
+
+    @property
+    def length(self) -> int:
+        """Entries held."""
+        return self.size if self.index is None else int(self.index.numel())
+
+    def taken(self, places: Tensor) -> Axis:
+        """Return the axis of some of the entries, by their place in the local tensor."""
+        return Axis(self.size, self.held[places])
+
+    def same(self, other: Axis) -> bool:
+        """Whether two axes hold the same entries in the same order."""
+        if self.index is None and other.index is None:
+            return self.size == other.size
+        return self.length == other.length and self.size == other.size and torch.equal(self.held, other.held)
+
+
+def axis_of(size: int, held: Tensor) -> Axis:
+    """Return an axis that holds these places; all of them in order are no list."""
+    whole = held.numel() == size and torch.equal(held, torch.arange(size))
+    return Axis(size, None if whole else held)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of tokens on their way to experts: the expert of each, which copy of which token it is, and its rank.
+
+    `origin` is token * top_k + slot, with the place of the token in the whole batch; `home` is the rank that sent it.
+    """
+
+    expert: Tensor
+    origin: Tensor
+    home: Tensor
+
+    def taken(self, places: Tensor) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.expert[places], self.origin[places], self.home[places])
+
+    @property
+    def order(self) -> Tensor:
+        """The order in which banks take them: by expert, then as tokens come."""
+        by_origin = torch.argsort(self.origin, stable=True)
+        return by_origin[torch.argsort(self.expert[by_origin], stable=True)]
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one rank holds of a tensor."""
+
+    tensor: Tensor
+    axes: tuple[Axis, ...]
+    rows: Rows | None = None
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks as places on mesh axes, each with a degree; the first axis changes fastest."""
+
+    degrees: Mapping[str, int]
+
+    @cached_property
+    def ranks(self) -> tuple[Mapping[str, int], ...]:
+        """The place of each rank on every axis."""
+        names = tuple(self.degrees)
+        places = product(*(range(self.degrees[a]) for a in reversed(names)))
+        return tuple(dict(zip(names, reversed(p), strict=True)) for p in places)
+
+    def groups(self, axis: str) -> Iterator[list[int]]:
+        """Yield the ranks that talk to one another over an axis, several joined by `+`, or a part of one (`tp/8`).
+
+        `tp/8` are the neighbours that hold a copy of the same one of 8 things.
+        """
+        name, _, count = axis.partition("/")
+        axes = [a for a in name.split("+") if a in self.degrees]
+        found: dict[tuple[int, ...], list[int]] = {}
+        for number, place in enumerate(self.ranks):
+            rest = tuple(p for a, p in place.items() if a not in axes)
+            part = (place[axes[0]] // max(1, self.degrees[axes[0]] // int(count)),) if count else ()
+            found.setdefault((*rest, *part), []).append(number)
+        for group in found.values():
+            yield sorted(group, key=lambda r: tuple(self.ranks[r][a] for a in axes))
+
+
+def block(length: int, share: int, degree: int, position: int, copied: bool = False) -> Tensor:
+    """Return which of `length` entries one of `degree` ranks holds, each `share` of them at most.
+
+    Equal parts in order; where the parts do not come out even the last ranks hold fewer, or nothing. Where there are
+    more ranks than parts and heads are `copied`, neighbours hold copies.
+
+    >>> block(8, 4, 2, 1).tolist(), block(8, 4, 4, 1, copied=True).tolist(), block(5, 3, 2, 1).tolist()
+    ([4, 5, 6, 7], [0, 1, 2, 3], [3, 4])
+    """
+    parts = length // share if share else 0
+    copies = degree // parts if copied and parts and share * parts == length and degree % parts == 0 else 1
+    start = min(length, (position // copies) * share)
+    return torch.arange(start, min(length, start + share))
 
 
 class NotComputedError(SlipstickError):
@@ -108,4 +220,59 @@ def zigzag(length: int, degree: int) -> Tensor:
 
 Reference: TypeAlias = Callable[[Call], tuple[Tensor, ...]]
 
-__all__ = ["Call", "NotComputedError", "Reference", "zigzag"]
+
+def attrs_of(call: Call, kind: type[A]) -> A:
+    """Return the attributes of a call as the op's own type."""
+    if not isinstance(call.node.attrs, kind):
+        raise TypeError(f"{call.node.op} needs {kind.__name__}, has {type(call.node.attrs).__name__}")
+    return call.node.attrs
+
+
+def number(call: Call, name: str, default: float) -> float:
+    """Return a recorded number (`scale`, `eps`, ..); the default where it was left out, or nothing was recorded."""
+    return default if _is_unrecorded(call) else call.number(name, default)
+
+
+def word(call: Call, name: str, default: str) -> str:
+    """Return a recorded word (`style`, `act`, ..); the default where it was left out, or nothing was recorded."""
+    return default if _is_unrecorded(call) else call.word(name, default)
+
+
+def given(call: Call, name: str, default: int | None) -> int | None:
+    """Return which input an optional tensor of the recorded call is, None where it was absent."""
+    found = None if _is_unrecorded(call) else call.constant(name)
+    if _is_unrecorded(call):
+        return default
+    return found.index if isinstance(found, In) else None
+
+
+def operator(call: Call) -> str:
+    """Return the recorded operator, such as `aten._log_softmax.default`; empty where nothing was recorded."""
+    return "" if _is_unrecorded(call) or call.node.meaning is None else call.node.meaning.steps[0].operator
+
+
+def share(call: Call, value: int, dim: int) -> tuple[int, int]:
+    """Return which part of a dim of an input this rank has, and of how many."""
+    index, count = 0, 1
+    for axis, placement in call.sources[value].placements if call.sources else ():
+        if isinstance(placement, Shard) and placement.dim == dim:
+            index, count = index * call.degrees.get(axis, 1) + call.rank.get(axis, 0), count * call.degrees.get(axis, 1)
+    return index, count
+
+
+def _is_unrecorded(call: Call) -> bool:
+    return call.node.meaning is None or not call.node.meaning.steps
+
+
+Forward = Callable[[Sequence[Tensor]], Tensor]
+
+
+def gradients(forward: Forward, inputs: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradient of each floating input of a function with one result; zeros where nothing flows."""
+    with torch.enable_grad():
+        leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs]
+        wanted = [t for t in leaves if t.requires_grad]
+        found = torch.autograd.grad(forward(leaves), wanted, grad, allow_unused=True)
+    given = iter(found)
+    made = [next(given) if t.requires_grad else None for t in leaves]
+    return tuple(torch.zeros_like(t) if g is None else g for t, g in zip(leaves, made, strict=True))

@@ -21,8 +21,7 @@ from ...ir.ops.tensors.normalize import ALONG_DIM
 from ...ir.placement import REPLICATE, Shard
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.sizes.rounding import evened
-from .call import zigzag
-from .tensors import Axis, Mesh, axis_of, block
+from .call import Axis, Mesh, axis_of, block, zigzag
 
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.
 _CUTS = ("tp", "ep", "up", "cp", "fsdp", "dp")
@@ -344,6 +343,3 @@ def put_back(whole: Tensor, part: Tensor, axes: tuple[Axis, ...]) -> None:
         whole.copy_(part)
         return
     whole[torch.meshgrid(*(a.held for a in axes), indexing="ij")] = part
-
-
-__all__ = ["Layout", "channel_dim", "groups_of", "is_source", "put_back", "scattered"]

@@ -21,14 +21,11 @@ from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
-from .call import Call, NotComputedError
-from .collectives import Exchange, converted, joined
+from .call import Axis, Call, LayoutMismatchError, Local, NotComputedError
 from .layout import Layout, is_source, put_back, scattered
-from .ops.held import HELD, Here
-from .ops.loss import loss_of
-from .stages import Ports
-from .table import REFERENCES
-from .tensors import Axis, LayoutMismatchError, Local
+from .ops.attention import loss_of
+from .ops.table import HELD, REFERENCES, Here
+from .stages import Exchange, Ports, converted, joined
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)
@@ -86,7 +83,9 @@ class Runner:
         for each in rounds:
             self.forward(each)
         for each in reversed(rounds):
-            self._backward(each)
+            self._import(each, Phase.BACKWARD)
+            self._phase(each, _LATER)
+            self._export(each, _LATER)
         grads: dict[str, Tensor] = {}
         stages: dict[str, set[int]] = {}
         for each in rounds:
@@ -135,22 +134,14 @@ class Runner:
             if is_source(v := each.region.by_id[i]) or v.storage in kept or i in results or i in prepared
         }  # fmt: skip
 
-    def _backward(self, each: Instance) -> None:
-        self._import(each, Phase.BACKWARD)
-        self._phase(each, _LATER)
-        self._export(each, _LATER)
-
     def _import(self, each: Instance, phase: Phase) -> None:
         """Take what other regions have handed on; what was there in the forward phase must have been kept from it."""
         for v in each.region.of_role(Role.PORT):
             if v.id in each.held or v.id in each.taken:
                 continue
-            if (found := self._port(each, v, phase)) is not None:
+            if (found := self.ports.get(each.region, v.name, each.stage, phase)) is not None:
                 each.held[v.id] = found
                 each.taken.add(v.id)
-
-    def _port(self, each: Instance, v: Value, phase: Phase) -> list[Local] | None:
-        return self.ports.get(each.region, v.name, each.stage, phase)
 
     def _export(self, each: Instance, phases: Sequence[Phase]) -> None:
         for port in each.region.outputs:
@@ -340,6 +331,3 @@ def _equal(a: Local, b: Local) -> bool:
     if not a.tensor.is_floating_point():
         return torch.equal(a.tensor, b.tensor)
     return torch.allclose(a.tensor, b.tensor, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-
-
-__all__ = ["TOLERANCE", "Instance", "Results", "Runner"]

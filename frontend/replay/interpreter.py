@@ -16,8 +16,8 @@ from ..record.failures import first_line
 from ..record.record import Recorder
 from ..semantic import semantic
 from ..semantic.flex import reach_of
-from .files.read_graph import ReadGraph, is_graph
 from .joint import JointRecorder
+from .program import ReadGraph, is_graph
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")
@@ -158,6 +158,3 @@ def _place(node: fx.Node) -> str:
     lines = re.findall(r'File "([^"\n]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
     line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     return f"node '{node.name}' in {where}{line}"
-
-
-__all__ = ["Replay", "is_check", "plain_path", "scope_of"]

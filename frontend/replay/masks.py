@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from ...ir.graph import Role
 from ...ir.sizes.expr import Expr
 from ..record.adapter import undisturbed
-from .files.targets import is_checked
+from .targets import is_checked
 
 _PROBE = 7  # a window this long is seen at every example size
 _HIDDEN = -1e4  # additive masks put at least this onto what must not be seen
@@ -139,6 +139,3 @@ def _band(mask: Tensor) -> Mask | None:
         return Mask(causal=True)
     window = int(one[-1].sum())
     return Mask(True, window) if torch.equal(one, causal & (distance < window)) else None
-
-
-__all__ = ["Mask", "meaning_of"]

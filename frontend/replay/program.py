@@ -4,15 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 from torch import fx, nn
 
+from ...ir.errors import NotUnderstoodError
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType
-from ..record.dtypes import dtype_of
+from ..record.dtypes import main_dtype
 from ..runs.guards import Condition
-from .files.read_graph import ReadGraph
+from .targets import is_checked
+
+
+class ReadGraph(nn.Module):
+    """The nodes of a graph, and as submodules the graphs that are arguments of its nodes."""
+
+    graph: fx.Graph
+
+    def __init__(self) -> None:
+        """Begin an empty graph."""
+        super().__init__()
+        self.graph = fx.Graph()
+
+    def forward(self, *args: object) -> object:
+        """Run the graph on real tensors, as the mask of an attention is asked what it hides."""
+        return _OnTensors(self, graph=self.graph).run(*args)
+
+
+class _OnTensors(fx.Interpreter):
+    """Runs operators that check their arguments."""
+
+    def call_function(self, target: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        """Run one call."""
+        if not callable(target) or not is_checked(target):
+            raise NotUnderstoodError(f"'{target}' is not run on tensors of a file")
+        return target(*args, **kwargs)
+
+
+def is_graph(value: object) -> TypeGuard[fx.GraphModule | ReadGraph]:
+    """Whether a value is a graph that can be run: a live one, or one of a file."""
+    return isinstance(value, fx.GraphModule | ReadGraph)
+
 
 # A size without a limit is said to be at most some huge number.
 MOST_SIZE = 1 << 40
@@ -79,13 +112,7 @@ class Program:
     def dtype(self) -> DType:
         """The floating type that holds most bytes of the parameters; of the inputs where there are none."""
         held = [(t.dtype, t.numel() * t.element_size()) for t in self.root.parameters()]
-        given = [(t.dtype, 1) for t in self.tensors]
-        totals: dict[torch.dtype, int] = {}
-        for dtype, num_bytes in held or given:
-            if dtype.is_floating_point:
-                totals[dtype] = totals.get(dtype, 0) + num_bytes
-        found = max(totals, key=lambda d: totals[d], default=torch.float32)
-        return dtype_of(torch.empty(0, dtype=found, device="meta"))
+        return main_dtype(held or [(t.dtype, 1) for t in self.tensors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +153,3 @@ def _submodule(root: nn.Module, names: Iterable[str]) -> nn.Module:
             root.add_module(name, nn.Module())
         root = root.get_submodule(name)
     return root
-
-
-__all__ = ["MOST_SIZE", "FixedInput", "Held", "HeldInput", "Program", "SizeInput", "Source", "TensorInput", "hollow"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -12,33 +13,101 @@ import torch
 from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
-from ...ir.graph import Bound, Graph, Workload
+from ...ir.graph import Graph, Workload
 from ...ir.ops import Trait, has
 from ...ir.verify import verify
 from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx
-from ..aten.lenient import Lenient, noted
-from ..aten.table import HANDLERS
+from ..aten.table import HANDLERS, Lenient, noted
 from ..aten.tidy import tidy
 from ..derive import forward_of, training
 from ..fold.balance import check_folding, check_products
 from ..fold.blocks import Identity
-from ..fold.layered import in_layers
-from ..fold.scoped import fold_by_scope
-from ..huggingface.decoding import require_past
+from ..fold.layered import fold_by_scope, in_layers
+from ..huggingface.lengths import require_past
 from ..recognise import recognise
 from ..record.adapter import FakeWorld, faked
+from ..record.preserve import Contexts, one_context
 from ..record.record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..runs.guards import Ranges
 from ..semantic.lift import lifted
 from .calls import Calls
-from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
-from .files.read_graph import ReadGraph
 from .interpreter import Replay, scope_of
-from .joint import JointRecorder, backward_nodes, split_outputs
-from .program import Program
-from .scopes import guessed_scopes
+from .joint import (
+    LABELS,
+    JointRecorder,
+    arguments,
+    backward_nodes,
+    labels_for,
+    loss_among,
+    of_results,
+    split_outputs,
+    tensors_of,
+)
+from .program import HeldInput, Program, ReadGraph
 from .sizes import BATCH, NAMES, SEQ, Naming, hints_for, longest, name_sizes
+
+_NUMBERED = re.compile(r"^.*?(?:^|\.)\d+(?=\.|$)")
+
+
+def guessed_scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+    """Return a path for each node of a graph, empty where nothing is known; `backward` nodes have their own only."""
+    calls = [n for n in program.graph.graph.nodes if n.op.startswith("call")]
+    owner = _owners(program)
+    own: dict[fx.Node, str] = {}
+    for node in calls:
+        owners = [owner[s] for s in node.all_input_nodes if s in owner]
+        if owners:
+            own[node] = owners[0]
+        if owners and len(owners) == len(node.all_input_nodes):
+            owner[node] = owners[0]  # a parameter turned over or cast is one still
+    nodes = [n for n in calls if n not in backward]
+    before = _spread(nodes, own, along=True)
+    after = _spread(nodes[::-1], own, along=False)
+    return own | {n: _between(before[n], after[n]) for n in nodes if n not in own}
+
+
+def _owners(program: Program) -> dict[fx.Node, str]:
+    """Return the module that owns the parameter behind a node."""
+    placeholders = [n for n in program.graph.graph.nodes if n.op == "placeholder"]
+    paths = {n: s.path for n, s in zip(placeholders, program.sources, strict=False) if isinstance(s, HeldInput)}
+    known = dict(program.root.named_parameters(remove_duplicate=False))
+    paths |= {n: str(n.target) for n in program.graph.graph.nodes if n.op == "get_attr" and str(n.target) in known}
+    return {n: path.rpartition(".")[0] for n, path in paths.items() if "." in path}
+
+
+def _spread(nodes: list[fx.Node], own: Mapping[fx.Node, str], along: bool) -> dict[fx.Node, str]:
+    """Return, for each node, the path of the nearest node that has one: among its inputs, or among its readers."""
+    place = {n: k for k, n in enumerate(nodes)}
+    found: dict[fx.Node, str] = {}
+    for node in nodes:
+        near = [n for n in (node.all_input_nodes if along else node.users) if n in place]
+        near.sort(key=lambda n: place[n])
+        found[node] = next((path for n in reversed(near) if (path := own.get(n) or found.get(n, ""))), "")
+    return found
+
+
+def _between(a: str, b: str) -> str:
+    """Return the innermost module that holds both; between two layers, and behind the last one, the layer before.
+
+    >>> _between("layers.0.qkv", "layers.0.out"), _between("layers.2.down", "head")
+    ('layers.0', 'layers.2')
+    """
+    shared = _common(a, b)
+    numbered = _NUMBERED.match(a)
+    if numbered is not None and _NUMBERED.match(shared) is None:
+        return numbered.group()
+    return shared
+
+
+def _common(a: str, b: str) -> str:
+    shared: list[str] = []
+    for x, y in zip(a.split("."), b.split("."), strict=False):
+        if x != y:
+            break
+        shared.append(x)
+    return ".".join(shared)
+
 
 _GUESSED = "module paths are taken from the names of parameters"
 _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
@@ -59,33 +128,26 @@ def graph_of(
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
     naming = name_sizes(program, workload, dims)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
-    run = _Run(program, naming, hints_for(program), _world(program), backward, _scopes(program, backward), handlers)
+    # Fake tensors; an operator of a file that has no rule for them is refused, not tried on real ones.
+    world = FakeWorld()
+    world.mode.allow_fallback_kernels = not isinstance(program.graph, ReadGraph)
+    run = _Run(program, naming, hints_for(program), world, backward, _scopes(program, backward), handlers)
     flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
     notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
-    identity = Identity(
-        program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
-    )  # fmt: skip
-    held = (*_bounds_of_making(program, naming), *run.world.bounds())
+    identity = Identity(program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming))
+    # The lengths that the program holds for by what was asked of its sizes when it was made.
+    names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
+    asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
+    held = (
+        *Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked),
+        *run.world.bounds(),
+    )
     folded = fold_by_scope(flat, identity)
     check_folding(folded, flat)
     graph = replace(noted(in_layers(folded)), bounds=held)
     verify(graph)
     require_past(graph)
     return graph
-
-
-def _bounds_of_making(program: Program, naming: Naming) -> tuple[Bound, ...]:
-    """The lengths that the program holds for by what was asked of its sizes when it was made."""
-    names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
-    asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
-    return Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked)
-
-
-def _world(program: Program) -> FakeWorld:
-    """Fake tensors; an operator of a file that has no rule for them is refused, not tried on real ones."""
-    world = FakeWorld()
-    world.mode.allow_fallback_kernels = not isinstance(program.graph, ReadGraph)
-    return world
 
 
 def _fixed_note(program: Program, naming: Naming) -> str:
@@ -140,8 +202,13 @@ class _Run:
         with ExitStack() as scope:
             scope.enter_context(_ready(program, world, backward is not None))
             args, inputs = arguments(program, world, self.naming, self.hints)
-            self.carried = _carried(inputs) if is_part else ()
-            recorder = self._recorder({**inputs, **more})
+            # Let gradients reach the inputs that may carry them.
+            self.carried = (
+                tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point) if is_part else ()
+            )
+            given = {**inputs, **more}
+            joint = partial(JointRecorder, backward=self.backward) if self.backward else Recorder
+            recorder = joint(program.root, given, world)
             calls = Calls(recorder, world, self.hints)
 
             def run() -> Tensors:
@@ -157,11 +224,6 @@ class _Run:
             flat = import_fx(recording.graph, world, recording.results, recording.grads, self.handlers)
             check_products(recording.graph, flat, world)
             return tidy(flat)
-
-    def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
-        if self.backward:
-            return JointRecorder(self.program.root, inputs, self.world, self.backward)
-        return Recorder(self.program.root, inputs, self.world)
 
 
 def _put_together(flat: Flat) -> Flat:
@@ -192,20 +254,10 @@ def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, 
     return found if any(found.values()) else {}
 
 
-def _carried(inputs: Mapping[str, Tensor]) -> Tensors:
-    """Let gradients reach the inputs that may carry them."""
-    return tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point)
-
-
-@contextmanager
-def _ready(program: Program, world: FakeWorld, train: bool) -> Iterator[None]:
+@one_context
+def _ready(program: Program, world: FakeWorld, train: bool) -> Contexts:
     """Parameters are fake for a while, those of the graph's own modules too."""
-    with ExitStack() as scope:
-        scope.enter_context(faked(program.root, world))
-        if program.graph is not program.root:
-            scope.enter_context(faked(program.graph, world))
-        scope.enter_context(kept_mode(program.root, train))
-        yield
-
-
-__all__ = ["graph_of"]
+    yield faked(program.root, world)
+    if program.graph is not program.root:
+        yield faked(program.graph, world)
+    yield kept_mode(program.root, train)

@@ -143,6 +143,3 @@ def _refuse_one_name_for_two(naming: Naming, places: Mapping[str, object]) -> No
         if isinstance(meaning, Expr) and text in seen:
             raise UsageError(f"sizes '{seen[text]}' and '{name}' are both said to be {text}; they may differ")
         seen[text] = name
-
-
-__all__ = ["BATCH", "KV", "NAMES", "SEQ", "Naming", "hints_for", "longest", "name_sizes"]

@@ -139,6 +139,3 @@ def _value(word: str) -> bool | int | str:
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     return int(word) if word.isdecimal() else word
-
-
-__all__ = ["Asked", "InputText", "LeafText", "read_fixed", "read_input", "read_leaf"]

@@ -1,20 +1,19 @@
-"""What a recording asked of its open sizes: each condition with the line of the user's code that made it.
-
-A graph with open sizes is that of the module wherever the conditions hold that were met while it was recorded. They are
-kept by torch's shape environment; here they get their place, and the lengths at which they hold are counted.
-"""
+"""What a recording asked of its open sizes, each with the line of code that made it, and how `int(size)` stays open."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import cast
 
 import numpy as np
 import sympy  # type: ignore[import-untyped]
+import torch
 from numpy.typing import NDArray
+from torch import nn
 from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
@@ -204,6 +203,30 @@ def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
     return low, 0 if num_up == len(up) else high, step
 
 
-__all__ = [
-    "Condition", "PlacedShapeEnv", "Ranges", "conditions", "is_users", "is_users_module", "rounding", "users_line",
-]  # fmt: skip
+class _OfInt(type):
+    """What `isinstance(x, int)` asks: whether x is a number, as it would be of the class that this stands in for."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, int)
+
+
+class _Int(int, metaclass=_OfInt):
+    """Stands in for `int`; made of an open size it is that size, of anything else a plain number."""
+
+    def __new__(cls, *args: object) -> int:  # type: ignore[misc]
+        if len(args) == 1 and isinstance(args[0], torch.SymInt):
+            return args[0]  # type: ignore[return-value]
+        return int(*args)  # type: ignore[call-overload,no-any-return]
+
+
+@contextmanager
+def open_ints(module: nn.Module) -> Iterator[None]:
+    """Let the files that define a module's classes keep open sizes open where they ask for `int` of them."""
+    names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
+    with ExitStack() as undo:
+        for name in names:
+            space = vars(sys.modules[name]) if name in sys.modules and is_users_module(name) else None
+            if space is not None and "int" not in space:
+                space["int"] = _Int
+                undo.callback(space.pop, "int", None)
+        yield

@@ -83,6 +83,3 @@ def described(spec: str, made: object) -> ModelRun:
     raise UsageError(
         f"'{spec}' returned {what}; a factory returns an nn.Module, a tuple (module, inputs), or a slipstick.ModelRun"
     )
-
-
-__all__ = ["Loss", "ModelRun", "described"]

@@ -90,7 +90,9 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             return _finished(first, wanted)
         second = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if second.graph is not None:
-            return _finished(second, wanted, _decided(broken, wanted))
+            at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
+            place = f" at {broken.place}" if broken.place else ""
+            return _finished(second, wanted, f"recorded for {at}: what the code does{place} depends on that length")
         return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
     if asks_data(first.error):
@@ -139,12 +141,6 @@ def _bounds_of_fixed(fixed: Mapping[str, int], where: str = "") -> tuple[Bound, 
     return tuple(Bound(name, size, size, where=where) for name, size in fixed.items())
 
 
-def _decided(broken: Condition, wanted: Wanted) -> str:
-    at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
-    place = f" at {broken.place}" if broken.place else ""
-    return f"recorded for {at}: what the code does{place} depends on that length"
-
-
 def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Graph | None:
     """Record with numbers for the sizes that could not stay open; None when that fails, too.
 
@@ -188,6 +184,3 @@ def _told(choice: Mapping[str, int], where: str, is_codes: bool, settable: bool)
         return f"{sizes}: {place} works at that size alone"
     said = f"{sizes}: {place} makes it a plain number, so this graph is of that size alone"
     return f"{said} (--fixed sets another)" if settable else said
-
-
-__all__ = ["Attempt", "Wanted", "along_roads"]

@@ -23,9 +23,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...ir.errors import TraceError
 from ..example_inputs import needed_arguments
-from ..leaves import Experts
-from ..modes import FunctionMode
-from .expert_sizes import bank_like
+from ..leaves import Experts, bank_like
+from ..record.preserve import FunctionMode
 
 _MOST_NUMBERS = 1 << 26  # of parameters beside the experts: a routing with more is not run
 _TRIALS = (((2, 9), False), ((2, 8), True), ((3, 5), False))  # batch and length, and whether all rows are alike
@@ -248,9 +247,7 @@ def _on_numbers(part: nn.Module, name: str, stand_ins: Sequence[nn.Module]) -> n
     return probe
 
 
-def _run(
-    probe: nn.Module, holder: list[_Run], number: int, hidden: int, size: tuple[int, int], alike: bool
-) -> _Run:  # fmt: skip
+def _run(probe: nn.Module, holder: list[_Run], number: int, hidden: int, size: tuple[int, int], alike: bool) -> _Run:
     x = torch.randn(1, 1, hidden).expand(*size, -1).clone() if alike else torch.randn(*size, hidden)
     seed = int(torch.randint(1 << 30, ()))
     run, without = _Run(x, torch.randn(number, hidden)), _Run(x, torch.zeros(number, hidden))
@@ -367,6 +364,3 @@ def _forward(part: nn.Module, name: str, routing: Routing) -> Callable[[Tensor],
         return (out, *others) if others else out
 
     return forward
-
-
-__all__ = ["ListedExperts", "Routing", "Spot", "put_routed"]

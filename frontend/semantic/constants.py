@@ -120,8 +120,10 @@ def gated(x: Tensor, act: str, interleaved: bool, alpha: float, limit: float) ->
 
 def expert_function(part: nn.Module, has_gate: bool) -> tuple[str, bool, float, float]:
     """Return activation, whether gate and up alternate, slope and limit of a bank of experts, by running them."""
-    alpha, limit = (float(v) if isinstance(v := getattr(part, n, d), int | float) else d
-                    for n, d in (("alpha", _ALPHA), ("limit", 0.0)))  # fmt: skip
+    alpha, limit = (
+        float(v) if isinstance(v := getattr(part, n, d), int | float) else d
+        for n, d in (("alpha", _ALPHA), ("limit", 0.0))
+    )
     own = getattr(part, "_apply_gate", None) if has_gate else None
     act = getattr(part, "act_fn", getattr(part, "activation_fn", getattr(part, "act", None)))
     with undisturbed():
@@ -144,6 +146,3 @@ def _gate(made: Tensor, x: Tensor, alpha: float, limit: float) -> tuple[str, boo
             if made.shape[-1] * 2 == x.shape[-1] and torch.allclose(made, gated(x, name, interleaved, alpha, limit)):
                 return name, interleaved, alpha, limit
     return UNKNOWN, False, alpha, limit
-
-
-__all__ = ["ACTIVATIONS", "STYLES", "UNKNOWN", "expert_function", "gated", "norm_constants", "rotary_style", "turned"]

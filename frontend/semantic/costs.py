@@ -10,8 +10,7 @@ from torch import fx
 from ...ir.errors import ParseError, TraceError, UsageError
 from ...ir.ops.base import OpCall
 from ...ir.ops.custom import NAME, CustomAttrs, evaluated, types_of
-from ..aten.fx_import import Handler, Importer, is_inplace, op_name, tensor_names
-from ..record.writes import write_back
+from ..aten.fx_import import Handler, Importer, is_inplace, op_name, tensor_names, write_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +42,19 @@ def register_cost(op: object, flops: str = "0", bytes: str = "", unit: str = "te
     """
     if unit not in ("tensor", "vector"):
         raise UsageError(f"unit '{unit}': legal are tensor and vector")
-    name = _plain(op)
+    # The name of an operator, its overload dropped.
+    name = str(getattr(op, "_qualname", op)).replace("::", ".")
+    name = ".".join(name.split(".")[:2])
     if name.count(".") != 1:
         raise UsageError(f"'{name}' is no operator; its name is namespace::name, as in 'mylib::fancy'")
     cost = Cost(flops if unit == "tensor" else "", flops if unit == "vector" else "", bytes)
     for formula in (flops, bytes or "0"):
-        _require_formula(formula)
+        try:
+            evaluated(formula, {})
+        except ParseError as error:
+            if "is no size" not in str(error):  # what its names are is known when the operator is met
+                raise UsageError(str(error)) from error
     _COSTS[name] = cost
-
-
-def _plain(op: object) -> str:
-    """The name of an operator, its overload dropped."""
-    name = str(getattr(op, "_qualname", op)).replace("::", ".")
-    return ".".join(name.split(".")[:2])
-
-
-def _require_formula(formula: str) -> None:
-    try:
-        evaluated(formula, {})
-    except ParseError as error:
-        if "is no size" not in str(error):  # what its names are is known when the operator is met
-            raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +86,3 @@ def _emit(im: Importer, node: fx.Node) -> None:
             raise TraceError(f"the cost of '{op_name(node)}': {error}") from error
     if is_inplace(node):
         write_back(im, node, outs[0])
-
-
-__all__ = ["Priced", "register_cost"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
@@ -16,6 +15,7 @@ from torch.nn.attention import flex_attention as flex
 from torch.utils._pytree import tree_map
 
 from ..record.adapter import DispatchMode, FakeTensor, swapped, undisturbed
+from ..record.preserve import Contexts, one_context
 from . import semantic
 
 Tell = Callable[[str], object]
@@ -126,29 +126,23 @@ def _masked(mask_mod: MaskFn, *sizes: object, **options: object) -> Masked:
     return Masked(mask_mod)
 
 
-@contextmanager
-def flex_lifted(module: nn.Module, tell: Tell) -> Iterator[None]:
+@one_context
+def flex_lifted(module: nn.Module, tell: Tell) -> Contexts:
     """Put ours in the place of torch's, wherever the module's own code holds them, compiled or not.
 
     `tell` hears, in one line each, what had to be assumed of masks.
     """
     attention = functools.partial(_attention, tell)
     ours: dict[int, Callable[..., object]] = {id(flex.flex_attention): attention, id(flex.create_block_mask): _masked}
-    with ExitStack() as stack:
-        for owner in _owners(module):
-            for name, held in list(vars(owner).items()):
-                found = _replacement(held, ours)
-                if found is not None:
-                    stack.enter_context(swapped(owner, name, found))
-        yield
-
-
-def _owners(module: nn.Module) -> list[object]:
-    """Whatever may hold a function that the module calls: its parts, their classes, files of no library."""
+    # Whatever may hold a function that the module calls: its parts, their classes, files of no library.
     parts = list(module.modules())
     classes = {base for part in parts for base in type(part).__mro__ if not _is_library(base.__module__)}
     files = [m for n, m in list(sys.modules.items()) if isinstance(m, ModuleType) and not _is_library(n)]
-    return [*parts, *classes, *files]
+    for owner in [*parts, *classes, *files]:
+        for name, held in list(vars(owner).items()):
+            found = _replacement(held, ours)
+            if found is not None:
+                yield swapped(owner, name, found)
 
 
 def _is_library(name: str) -> bool:
@@ -169,6 +163,3 @@ def _original(held: object) -> object:
     """The function that was compiled; looked up without asking objects that answer to any name."""
     kept = vars(held).get("_torchdynamo_orig_callable", held) if callable(held) and hasattr(held, "__dict__") else held
     return kept
-
-
-__all__ = ["LENGTH", "Masked", "Reach", "flex_lifted", "reach_of"]

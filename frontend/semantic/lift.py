@@ -1,22 +1,119 @@
-"""Library calls and well-known module classes to semantic operators, for the time of a recording."""
+"""Library calls and well-known classes to semantic operators, and calls that take open sizes as plain numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from ..modes import FunctionMode
-from ..record import apart
 from ..record.adapter import swapped
 from ..record.again import one_kind_of_checkpoint
+from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.shapes import adaptive_avg_pool, interpolate
-from . import recurrent, semantic
+from . import scan as recurrent
+from . import semantic
 from .constants import norm_constants
+
+_embedding_bag_of_torch, _cdist_of_torch = F.embedding_bag, torch.cdist
+
+
+def _lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
+    return input + weight * (end - input)
+
+
+def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    """Euclidean distances as torch computes those of more than 25 rows: one product of rows with their norms beside."""
+    if p != 2.0 or compute_mode.startswith("donot"):
+        return _cdist_of_torch(x1, x2, p, compute_mode)
+    left, right = (x.square().sum(-1, keepdim=True) for x in (x1, x2))
+    rows = torch.cat([x1 * -2, left, torch.ones_like(left)], -1)
+    columns = torch.cat([x2, torch.ones_like(right), right], -1)
+    return (rows @ columns.transpose(-1, -2)).clamp_min(0).sqrt()
+
+
+def _gru_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> Tensor:
+    """The gates of a step, r, z, n side by side: h' = (1 - z) tanh(n + r h_n) + z h."""
+    (r, z, n), (to_r, to_z, to_n) = (F.linear(*of).chunk(3, -1) for of in ((input, w_ih, b_ih), (hx, w_hh, b_hh)))
+    keep = (z + to_z).sigmoid()
+    return (1 - keep) * (n + (r + to_r).sigmoid() * to_n).tanh() + keep * hx
+
+
+def _lstm_cell(
+    input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The gates of a step, i, f, g, o side by side: c' = f c + i tanh(g), h' = o tanh(c')."""
+    h, c = hx
+    i, f, g, o = (F.linear(input, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1)
+    cell = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def _embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Rows of a table and, of each bag, their sum, mean or largest entries; of bags of any length, rows added up.
+
+    Tables that are renormalised while they are read keep torch's own operator.
+    """
+    if max_norm is not None:
+        return _embedding_bag_of_torch(
+            input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+    rows = F.embedding(input, weight, padding_idx)
+    rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
+    if input.dim() == 2 or offsets is None:
+        return rows.amax(1) if mode == "max" else rows.sum(1) if mode == "sum" else rows.mean(1)
+    starts = offsets[:-1] if include_last_offset else offsets
+    bags = torch.bucketize(torch.arange(input.shape[0], device=input.device), starts, right=True) - 1
+    made = rows.new_zeros(starts.shape[0], weight.shape[1]).index_add(0, bags, rows)
+    if mode != "mean":
+        return made
+    ends = torch.cat([starts[1:], starts.new_full((1,), 0) + input.shape[0]])
+    return made / (ends - starts).clamp_min(1).unsqueeze(-1)
+
+
+def _stft(
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Windows of a signal `[.., time]`, each transformed: `[.., frequencies, frames]`, as `torch.stft` says."""
+    del align_to_window
+    rows = input.unsqueeze(0) if input.dim() == 1 else input
+    if center:
+        rows = F.pad(rows, (n_fft // 2, n_fft // 2), mode=pad_mode)
+    frames = rows.unfold(-1, n_fft, hop_length or n_fft // 4)
+    if window is not None:
+        before = (n_fft - window.shape[0]) // 2
+        frames = frames * F.pad(window, (before, n_fft - window.shape[0] - before))
+    elif win_length is not None and win_length < n_fft:
+        frames = frames.narrow(-1, (n_fft - win_length) // 2, win_length)
+    transform = torch.fft.fft if onesided is False or input.is_complex() else torch.fft.rfft
+    made = transform(frames, n=n_fft, norm="ortho" if normalized else None).transpose(-1, -2)
+    made = made.squeeze(0) if input.dim() == 1 else made
+    return torch.view_as_real(made) if return_complex is False else made
+
+
+LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
+    torch.lerp: _lerp,
+    Tensor.lerp: _lerp,
+    torch.cdist: _cdist,
+    torch.stft: _stft,
+    Tensor.stft: _stft,
+    torch.gru_cell: _gru_cell,
+    torch.lstm_cell: _lstm_cell,
+    F.embedding_bag: _embedding_bag,
+}
+
 
 # What torch takes where an epsilon is not given: that of the element type; references compute in float64.
 _EPSILON = torch.finfo(torch.float64).eps
@@ -150,7 +247,9 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     So features of pictures take the places of their tokens. Where there are as many a sample,
     each takes its own: [batch, s, width] from [batch, n, width]. A mask that does not mark whole rows is left to torch.
     """
-    rows = _row_mask(mask, input, source)
+    # The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide.
+    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    rows = mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
     if rows is None or input.dim() != 3 or not _is_shared(source.numel(), input.shape[0], input.shape[2]):
         return torch.masked_scatter(input, mask, source)
     number = (rows.long().cumsum(1) - 1).clamp(min=0)
@@ -176,12 +275,6 @@ def _is_shared(size: int | torch.SymInt, batch: int | torch.SymInt, width: int |
     return isinstance(batch, int) and isinstance(width, int) and size % (batch * width) == 0
 
 
-def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
-    """The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide."""
-    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
-    return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
-
-
 _SIZES = (int, torch.SymInt)
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.scaled_dot_product_attention: _sdpa,
@@ -202,7 +295,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     Tensor.__setitem__: _set_rows,
     torch._weight_norm: _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
     **recurrent.LIFTED,
-    **apart.LIFTED,
+    **LIFTED,
 }
 _LIFTED_BY_NAME = {name: found for name, found in vars(F).items() if callable(found) and found in _LIFTED}
 
@@ -237,17 +330,15 @@ def _is_written_out_gelu(module: nn.Module) -> bool:
     return type(module).__name__ in ("NewGELUActivation", "FastGELUActivation", "GELUTanh")
 
 
-@contextmanager
-def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+@one_context
+def lifted(module: nn.Module, spelled_out: bool = False) -> Contexts:
     """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
-    with ExitStack() as stack:
-        for part in () if spelled_out else module.modules():
-            if _is_rms_norm(part):
-                stack.enter_context(swapped(part, "forward", _norm_forward(part)))
-            elif _is_written_out_gelu(part):
-                stack.enter_context(swapped(part, "forward", _gelu_forward(part)))
-        for name, found in _LIFTED_BY_NAME.items():
-            stack.enter_context(swapped(F, name, _LIFTED[found]))
-        stack.enter_context(one_kind_of_checkpoint())
-        stack.enter_context(Lift())
-        yield
+    for part in () if spelled_out else module.modules():
+        if _is_rms_norm(part):
+            yield swapped(part, "forward", _norm_forward(part))
+        elif _is_written_out_gelu(part):
+            yield swapped(part, "forward", _gelu_forward(part))
+    for name, found in _LIFTED_BY_NAME.items():
+        yield swapped(F, name, _LIFTED[found])
+    yield one_kind_of_checkpoint()
+    yield Lift()

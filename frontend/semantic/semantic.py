@@ -1,8 +1,9 @@
 """Semantic operators for torch: attention, experts, norms, rotary embedding and loss as one node each way.
 
-Each operator has a schema, a shape rule for fake tensors and an autograd rule whose backward is again one operator.
-They describe, they do not compute: calling one on real tensors raises. What they are told beside tensors (a scale, an
-epsilon, how entries turn) is recorded as the meaning of the node, under the names of the arguments here.
+Each operator has a schema and a shape rule for fake tensors, which are one function, and an autograd rule whose
+backward is again one operator. They describe, they do not compute: calling one on real tensors raises. What they are
+told beside tensors (a scale, an epsilon, how entries turn) is recorded as the meaning of the node, under the names of
+the arguments here.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ R = TypeVar("R")
 
 
 class SemanticOp(Generic[P, R]):
-    """A custom operator of torch that keeps the types of the function it was made from."""
+    """A custom operator of torch, with the types of the function that it is made from, and the shapes that come out."""
 
-    def __init__(self, name: str, describe: Callable[P, R]) -> None:
+    def __init__(self, name: str, shape_rule: Callable[P, R]) -> None:
         """Define the operator under its full name."""
-        self._definition = torch_custom_op(name, describe, mutates_args=())
+
+        def refuse(*args: object, **kwargs: object) -> None:
+            raise NotImplementedError(f"{name} describes a computation and runs on fake tensors only")
+
+        schema = torch.library.infer_schema(shape_rule, mutates_args=())
+        self._definition = torch_custom_op(name, refuse, mutates_args=(), schema=schema)
+        self._definition.register_fake(shape_rule)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the operator on fake tensors."""
         out: R = self._definition(*args, **kwargs)
         return out
-
-    def register_fake(self, shape_rule: Callable[P, R]) -> Callable[P, R]:
-        """Say which shapes come out."""
-        self._definition.register_fake(shape_rule)
-        return shape_rule
 
     def register_autograd(self, backward: Callable[..., object], setup_context: Callable[..., None]) -> None:
         """Say which operator is the backward, and what it needs to be kept."""
@@ -45,12 +47,8 @@ class SemanticOp(Generic[P, R]):
 
 
 def custom_op(name: str) -> Callable[[Callable[P, R]], SemanticOp[P, R]]:
-    """Make a semantic operator of a function that has its signature."""
-    return lambda describe: SemanticOp(name, describe)
-
-
-def _refuse(name: str) -> Tensor:
-    raise NotImplementedError(f"slipstick::{name} describes a computation and runs on fake tensors only")
+    """Make a semantic operator of a function that has its signature and makes results of its shapes."""
+    return lambda shape_rule: SemanticOp(name, shape_rule)
 
 
 @custom_op(f"{NAMESPACE}::attention")
@@ -64,14 +62,6 @@ def attention(
     `softcap` > 0 bends scores to softcap tanh(score / softcap). `scale` multiplies the products, 0 for d^-0.5; with
     `chunk` > 0 a query sees keys of its own chunk alone.
     """
-    return _refuse("attention"), q
-
-
-@attention.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float,
-    bias: Tensor | None = None, ids: Tensor | None = None, softcap: float = 0.0, scale: float = 0.0, chunk: int = 0,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
     b, h, s, _ = q.shape
     if h % k.shape[1]:
         raise TraceError(f"{h} query heads cannot share {k.shape[1]} key-value heads evenly")
@@ -87,15 +77,6 @@ def attention_bwd(
     scale: float = 0.0, chunk: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, of the sinks (empty without sinks), and of the bias (empty unless it is `learned`)."""
-    return _refuse("attention_bwd"), q, k, v, v
-
-
-@attention_bwd.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
-    causal: bool, window: int, dropout: float, bias: Tensor | None, ids: Tensor | None, softcap: float, learned: bool,
-    scale: float = 0.0, chunk: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dsinks = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
     dbias = torch.empty_like(bias) if bias is not None and learned else q.new_empty(0)
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dsinks, dbias
@@ -124,11 +105,6 @@ attention.register_autograd(_attention_backward, setup_context=_attention_setup)
 @custom_op(f"{NAMESPACE}::index_keys")
 def index_keys(q: Tensor, k: Tensor, weights: Tensor, keys: int, causal: bool) -> Tensor:
     """Ids [b, s, keys] of those of k [b, 1, t, d] that heads q [b, h, s, d], weighted [b, s, h], score best."""
-    return _refuse("index_keys")
-
-
-@index_keys.register_fake
-def _(q: Tensor, k: Tensor, weights: Tensor, keys: int, causal: bool) -> Tensor:
     return q.new_empty(q.shape[0], q.shape[2], keys, dtype=torch.int32)
 
 
@@ -143,15 +119,6 @@ def experts(
     `act` names the activation; gate and up stand side by side in the rows of `up`, or in turns (`interleaved`). Where
     `limit` > 0 both are clamped; `alpha` is the slope of `swiglu_oai`. `early` weights a token before its experts.
     """
-    return _refuse("experts"), x, x, x, x
-
-
-@experts.register_fake
-def _(
-    x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None,
-    down_bias: Tensor | None, gated: bool, transposed: bool, act: str = "silu", interleaved: bool = False,
-    alpha: float = 1.702, limit: float = 0.0, early: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     rows, hidden = x.shape[0] * idx.shape[1], x.shape[1]
     width = up.shape[2] if transposed else up.shape[1]
     ffn = down.shape[1] if transposed else down.shape[2]
@@ -166,15 +133,6 @@ def experts_bwd(
     interleaved: bool = False, alpha: float = 1.702, limit: float = 0.0, early: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, routing weights, up, down and of the biases (empty without)."""
-    return _refuse("experts_bwd"), x, x, x, x, x
-
-
-@experts_bwd.register_fake
-def _(
-    grad: Tensor, x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, routed: Tensor,
-    up_out: Tensor, act_out: Tensor, down_out: Tensor, gated: bool, transposed: bool, bias: bool, act: str = "silu",
-    interleaved: bool = False, alpha: float = 1.702, limit: float = 0.0, early: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     num, width, hidden = up.shape[0], up_out.shape[1], x.shape[1]
     biases = (x.new_empty(num, width), x.new_empty(num, hidden)) if bias else (x.new_empty(0), x.new_empty(0))
     return torch.empty_like(x), torch.empty_like(weights), torch.empty_like(up), torch.empty_like(down), *biases
@@ -202,11 +160,6 @@ experts.register_autograd(_experts_backward, setup_context=_experts_setup)
 @custom_op(f"{NAMESPACE}::rms_norm")
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6, offset: float = 0.0) -> tuple[Tensor, Tensor]:
     """X / rms(x) times (offset + weight), and the reciprocal root mean square of each row (fp32)."""
-    return _refuse("rms_norm"), x
-
-
-@rms_norm.register_fake
-def _(x: Tensor, weight: Tensor, eps: float = 1e-6, offset: float = 0.0) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), x.new_empty(*x.shape[:-1], 1, dtype=torch.float32)
 
 
@@ -215,13 +168,6 @@ def rms_norm_bwd(
     grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor, eps: float = 1e-6, offset: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Gradients of x and weight."""
-    return _refuse("rms_norm_bwd"), x
-
-
-@rms_norm_bwd.register_fake
-def _(
-    grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor, eps: float = 1e-6, offset: float = 0.0
-) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
@@ -241,22 +187,12 @@ rms_norm.register_autograd(_norm_backward, setup_context=_norm_setup)
 @custom_op(f"{NAMESPACE}::rope")
 def rope(x: Tensor, cos: Tensor, sin: Tensor, style: str = "half") -> Tensor:
     """Rotary embedding of x [b, h, s, d] by tables [b, 1, s, d]; `style` says which entries turn together."""
-    return _refuse("rope")
-
-
-@rope.register_fake
-def _(x: Tensor, cos: Tensor, sin: Tensor, style: str = "half") -> Tensor:
     return torch.empty_like(x)
 
 
 @custom_op(f"{NAMESPACE}::rope_bwd")
 def rope_bwd(grad: Tensor, cos: Tensor, sin: Tensor, style: str = "half") -> Tensor:
     """Rotation by the opposite angle."""
-    return _refuse("rope_bwd")
-
-
-@rope_bwd.register_fake
-def _(grad: Tensor, cos: Tensor, sin: Tensor, style: str = "half") -> Tensor:
     return torch.empty_like(grad)
 
 
@@ -278,11 +214,6 @@ def cross_entropy(
     logits: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> tuple[Tensor, Tensor]:
     """Mean loss (or the sum) and, a row, the maximum, the sum of exponentials and the target's logit (fp32)."""
-    return _refuse("cross_entropy"), logits
-
-
-@cross_entropy.register_fake
-def _(logits: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean") -> tuple[Tensor, Tensor]:
     return logits.new_empty(()), logits.new_empty(*logits.shape[:-1], 3, dtype=torch.float32)
 
 
@@ -291,13 +222,6 @@ def cross_entropy_bwd(
     grad: Tensor, logits: Tensor, target: Tensor, stats: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """Gradient of the logits."""
-    return _refuse("cross_entropy_bwd")
-
-
-@cross_entropy_bwd.register_fake
-def _(
-    grad: Tensor, logits: Tensor, target: Tensor, stats: Tensor, ignore_index: int = -100, reduction: str = "mean"
-) -> Tensor:
     return torch.empty_like(logits)
 
 
@@ -317,10 +241,5 @@ cross_entropy.register_autograd(_loss_backward, setup_context=_loss_setup)
 @custom_op(f"{NAMESPACE}::kv_append")
 def kv_append(cache: Tensor | None, new: Tensor) -> Tensor:
     """The cache [b, g, t, d] with new tokens behind it."""
-    return _refuse("kv_append")
-
-
-@kv_append.register_fake
-def _(cache: Tensor | None, new: Tensor) -> Tensor:
     b, g, t, d = new.shape
     return new.new_empty(b, g, t if cache is None else cache.shape[2] + t, d)

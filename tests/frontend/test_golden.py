@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,30 @@ def test_the_graph_is_the_golden_one(name: str, workload: str, configs: Path, re
 
 def test_no_golden_file_is_left_over() -> None:
     assert {file.name for file in GOLDEN.iterdir()} == {f"{name}.{workload}.graph" for name, workload in CASES}
+
+
+PRINT = """
+import sys
+from slipstick.frontend import load
+from slipstick.ir.text.printer import print_graph
+for file in sys.argv[1:]:
+    print(*(print_graph(load(file, workload)) for workload in ("train", "decode")))
+"""
+
+
+@pytest.mark.slow
+def test_a_graph_is_the_same_in_every_run_of_python(configs: Path) -> None:
+    # Sets of texts are in another order under another seed, "full_attention" and "sliding_attention" among them.
+    files = sorted(map(str, configs.glob("tiny-*.json")))
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRINT, *files],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    one, other = (run.communicate()[0] for run in runs)
+    assert one.count("graph ") >= 2 * len(files)
+    assert one == other

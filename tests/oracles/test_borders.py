@@ -12,10 +12,8 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
-from slipstick.frontend.reference.models.compare import compare
-from slipstick.frontend.reference.models.double import in_double
-from slipstick.frontend.reference.models.subject import Answer, Subject
-from slipstick.frontend.user_module import build_from_factory
+from slipstick.frontend.reference.compare import Answer, Subject, compare, in_double
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.plan.layout.stages import BOUNDARY
@@ -44,8 +42,8 @@ class Stacked(Subject):
 def subject(name: str) -> Stacked:
     """The module with seeded weights, and its graph."""
     identity = Identity(name, Workload.TRAIN, DType.BF16)
-    graph = trace(build_from_factory(f"{STACKS}:{name}", DType.BF16), identity, is_transformers=False)
-    module: nn.Module = build_from_factory(f"{STACKS}:{name}", DType.FP32).to_empty(device="cpu").double()
+    graph = trace(run_from_factory(f"{STACKS}:{name}", DType.BF16).module, identity, is_transformers=False)
+    module: nn.Module = run_from_factory(f"{STACKS}:{name}", DType.FP32).module.to_empty(device="cpu").double()
     made = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in module.parameters():

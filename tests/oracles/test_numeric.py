@@ -12,11 +12,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, verdicts
+from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
-from slipstick.frontend.huggingface.configs.small_configs import small_config
-from slipstick.frontend.reference.models.compare import Verdict, compare
-from slipstick.frontend.reference.models.shrink import shrunken
-from slipstick.frontend.reference.models.subject import Answer, Subject, subject_of
+from slipstick.frontend.huggingface.configs.shrink import shrunken
+from slipstick.frontend.reference.compare import Answer, Subject, Verdict, compare, subject_of
 from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.ops.collectives import CollectiveAttrs

@@ -11,10 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, SEQ, STEPS, kinds_for, outcome, step_verdicts, subject
-from slipstick.frontend.reference.models.compare import Verdict
-from slipstick.frontend.reference.models.serving import compare_step
-from slipstick.frontend.reference.models.steps import Step, step_of
-from slipstick.frontend.reference.models.subject import Subject
+from slipstick.frontend.reference.compare import Subject, Verdict
+from slipstick.frontend.reference.serving import Step, compare_step, step_of
 from slipstick.ir.graph import Graph, Node, Workload
 from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.ops.tensors.layout import SliceAttrs

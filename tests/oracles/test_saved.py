@@ -14,7 +14,7 @@ from slipstick.frontend import load
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
 from slipstick.frontend.huggingface.configs.models import read_config
-from slipstick.frontend.user_module import build_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Workload
 from slipstick.ir.sizes.expr import Expr, as_expr, symbol, total
 from slipstick.ir.types import DType
@@ -55,7 +55,7 @@ def shortened_config(name: str) -> str:
 
 def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
     """Bytes of all storages that autograd saves in one training step of every layer, parameters left out."""
-    from slipstick.frontend.huggingface.seq2seq import plan_run
+    from slipstick.frontend.huggingface.runs import plan_run
     from slipstick.frontend.record.adapter import FakeWorld, make_fake, storage_id
     from slipstick.frontend.record.record import kept_mode, record
     from slipstick.frontend.semantic.lift import lifted
@@ -98,5 +98,5 @@ def test_saved_bytes_are_those_of_autograd(name: str) -> None:
 @pytest.mark.parametrize("factory", ["gpt", "llama", "with_loss", "in_place", "by_operator", "mixed"])
 def test_saved_bytes_of_a_users_module_are_those_of_autograd(factory: str) -> None:
     spec = f"{NETS}:{factory}"
-    theirs = saved_by_autograd(build_from_factory(spec, DType.BF16), is_transformers=False)
+    theirs = saved_by_autograd(run_from_factory(spec, DType.BF16).module, is_transformers=False)
     assert load(spec).saved_bytes == theirs

@@ -79,7 +79,7 @@ def test_nor_of_any_model_of_the_catalogue(name: str) -> None:
 def test_nor_of_models_that_look_up_stack_scan_and_repeat(model_type: str) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
     from slipstick.benchmarks.coverage.graphs import of_config
-    from slipstick.frontend.huggingface.configs.small_configs import small_config
+    from slipstick.benchmarks.small_configs import small_config
     from slipstick.ir.graph import Workload
 
     logging.disable(logging.WARNING)

@@ -11,9 +11,11 @@ from ....ir.errors import NotUnderstoodError
 
 # In the order in which a config without a class of its own is read; an encoder-decoder begins with the second.
 _CAUSAL, _SEQ2SEQ, _SPEECH, _MASKED = (
-    "MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
+    "MODEL_FOR_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
     "MODEL_FOR_MASKED_LM_MAPPING",
-)  # fmt: skip
+)
 _NO_HEAD = "MODEL_MAPPING"
 _DECODER_FIRST = (_CAUSAL, _SEQ2SEQ, _SPEECH, _MASKED)
 _ENCODER_DECODER_FIRST = (_SEQ2SEQ, _SPEECH, _CAUSAL, _MASKED)
@@ -177,6 +179,3 @@ def _of_part(model_class: ModelClass, config: ModelConfig, part: ModelConfig) ->
 
 def _note(config: ModelConfig, part: ModelConfig) -> str:
     return f"only the language model of '{config.model_type}' is in this graph ('{part.model_type}'), no other part"
-
-
-__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose", "has_towers", "speaks"]

@@ -212,26 +212,18 @@ def _model_type(origin: str, loaded: object) -> str:
 
 def _not_found(given: str) -> UsageError:
     if not _is_path(given):
-        return _unknown_name(given)
-    if _is_hub_id(given):
+        error = UnknownNameError.of("model", given, names())
+        if not given or not os.path.isdir(given):
+            return error
+        return UnknownNameError(f"{error}; for the folder of that name write ./{given}")
+    # an existing first folder says that a local path was meant and mistyped
+    owner = given.partition("/")[0]
+    if _HUB_ID.fullmatch(given) is not None and not given.endswith(".json") and not os.path.exists(owner):
         return UnknownNameError(
             f"'{given}' is no file or folder here, and a hub id is never downloaded; "
             f"{_nearest_text(given)}give the path of a config.json, or one of: {', '.join(names())}"
         )
     return UsageError(f"no file or folder '{given}'; {_nearest_text(given)}give the path of a config.json")
-
-
-def _is_hub_id(given: str) -> bool:
-    # an existing first folder says that a local path was meant and mistyped
-    owner = given.partition("/")[0]
-    return _HUB_ID.fullmatch(given) is not None and not given.endswith(".json") and not os.path.exists(owner)
-
-
-def _unknown_name(given: str) -> UnknownNameError:
-    error = UnknownNameError.of("model", given, names())
-    if not given or not os.path.isdir(given):
-        return error
-    return UnknownNameError(f"{error}; for the folder of that name write ./{given}")
 
 
 def _nearest_text(given: str) -> str:

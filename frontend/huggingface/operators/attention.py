@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
 from typing import cast
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import rotary_style
-from .compressed import Beside, merged
+from .sparse import Beside, merged
 
 _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
@@ -108,47 +109,37 @@ def _stand_in(*args: object, **options: object) -> Tensor:
 
 
 @contextmanager
-def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Iterator[None]:
-    """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
-    with ExitStack() as stack:
-        stack.enter_context(swapped(torch, "polar", _polar))
-        if spelled_out:
-            stack.enter_context(_attending(implementation, _attend_as_laid))
-        for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
-            for name in _ROPE_NAMES:
-                if (ours := _rotation(getattr(file, name, None))) is not None:
-                    stack.enter_context(swapped(file, name, ours))
-        parts = list(model.modules())
-        for part in parts:
-            for name, ours in _replacements(part).items():
-                stack.enter_context(swapped(part, name, ours))
-        if any(_handles_its_mask(part) for part in parts):
-            stack.enter_context(_masked_by(implementation))
+def registered(
+    functions: MutableMapping[str, Callable[..., object]], name: str, ours: Callable[..., object]
+) -> Iterator[None]:
+    """Let a name in one of transformers' registries stand for a function of ours."""
+    before = functions[name]
+    functions[name] = ours
+    try:
         yield
+    finally:
+        functions[name] = before
 
 
-@contextmanager
-def _attending(implementation: str, ours: Callable[..., tuple[Tensor, None]]) -> Iterator[None]:
+@one_context
+def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Contexts:
+    """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    before = ALL_ATTENTION_FUNCTIONS[implementation]
-    ALL_ATTENTION_FUNCTIONS[implementation] = ours
-    try:
-        yield
-    finally:
-        ALL_ATTENTION_FUNCTIONS[implementation] = before
-
-
-@contextmanager
-def _masked_by(implementation: str) -> Iterator[None]:
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    before = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    ALL_MASK_ATTENTION_FUNCTIONS[implementation] = _stand_in
-    try:
-        yield
-    finally:
-        ALL_MASK_ATTENTION_FUNCTIONS[implementation] = before
+    yield swapped(torch, "polar", _polar)
+    if spelled_out:
+        yield registered(ALL_ATTENTION_FUNCTIONS, implementation, _attend_as_laid)
+    for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
+        for name in _ROPE_NAMES:
+            if (ours := _rotation(getattr(file, name, None))) is not None:
+                yield swapped(file, name, ours)
+    parts = list(model.modules())
+    for part in parts:
+        for name, ours in _replacements(part).items():
+            yield swapped(part, name, ours)
+    if any(_handles_its_mask(part) for part in parts):
+        yield registered(ALL_MASK_ATTENTION_FUNCTIONS, implementation, _stand_in)
 
 
 def _handles_its_mask(part: nn.Module) -> bool:
@@ -313,5 +304,3 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
 _BY_CLASS: Mapping[str, Callable[[nn.Module], Callable[..., object]]] = MappingProxyType(
     {"BloomAttention": _bloom, "MptAttention": _mpt}
 )
-
-__all__ = ["attend", "attention_patched", "no_mask"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import expert_function
 
@@ -35,45 +36,35 @@ def _bank(  # type: ignore[no-untyped-def]
     down_bias = getattr(self, "down_proj_bias", None) if up_bias is not None else None
     rows = x.reshape(-1, x.shape[-1])
     ids, weights = ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, weights.shape[-1])
-    turned = _is_transposed(self, up, down)
+    # Weights are [experts, in, out] where the class says so, else where widths of up and down do not meet.
+    said = getattr(self, "is_transposed", None)
+    turned = bool(said) if said is not None else up.shape[2] != down.shape[1]
     function = expert_function(self, gated)
     out = semantic.experts(rows, ids, weights, up, down, up_bias, down_bias, gated, turned, *function, early)
     return out[0].reshape(x.shape)
 
 
-def _is_transposed(part: nn.Module, up: Tensor, down: Tensor) -> bool:
-    """Whether weights are [experts, in, out]: as the class says, else as widths of up and down meet."""
-    said = getattr(part, "is_transposed", None)
-    return bool(said) if said is not None else up.shape[2] != down.shape[1]
-
-
-@contextmanager
-def banked(model: nn.Module) -> Iterator[None]:
+@one_context
+def banked(model: nn.Module) -> Contexts:
     """Let every bank of experts be one operator, for as long as a recording takes."""
-    with ExitStack() as stack:
-        for part in list(model.modules()):
-            if (weights := _REFORMED.get(type(part).__name__)) is not None:
-                stack.enter_context(weights(part))
-            for name, ours in _replacements(part).items():
-                stack.enter_context(swapped(part, name, ours))
-        yield
+    for part in list(model.modules()):
+        if (weights := _REFORMED.get(type(part).__name__)) is not None:
+            yield weights(part)
+        for name, ours in _replacements(part).items():
+            yield swapped(part, name, ours)
 
 
 def _replacements(part: nn.Module) -> Mapping[str, Forward]:
     make = _BY_CLASS.get(type(part).__name__)
     if make is not None:
         return make(part)
-    if _is_bank(part):
-        return {"forward": lambda *args, **named: experts(part, *args, **named)}
-    return {}
-
-
-def _is_bank(part: nn.Module) -> bool:
-    """Weights of all experts in one tensor each, and a forward that takes tokens, their experts and their weights."""
+    # Weights of all experts in one tensor each, and a forward that takes tokens, their experts and their weights.
     up = getattr(part, "gate_up_proj", getattr(part, "up_proj", None))
     down = getattr(part, "down_proj", None)
     stacked = all(isinstance(w, nn.Parameter) and w.dim() == 3 for w in (up, down))
-    return stacked and len(inspect.signature(type(part).forward).parameters) == 4
+    if stacked and len(inspect.signature(type(part).forward).parameters) == 4:
+        return {"forward": lambda *args, **named: experts(part, *args, **named)}
+    return {}
 
 
 def _identities(part: nn.Module) -> Mapping[str, Forward]:
@@ -188,5 +179,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, Forward]]] = MappingP
     }
 )  # fmt: skip
 _REFORMED = MappingProxyType({"DbrxExpertGLU": _joined})
-
-__all__ = ["banked", "experts"]

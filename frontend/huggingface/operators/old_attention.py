@@ -5,28 +5,27 @@ These classes spell out scores, mask and softmax, in fp32 and with a mask of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 
 _TORCH_SDPA = F.scaled_dot_product_attention
 
 
-@contextmanager
-def fused_attention(model: nn.Module) -> Iterator[None]:
+@one_context
+def fused_attention(model: nn.Module) -> Contexts:
     """Let the attention of old classes be one operator, with as many key-value heads as the model has."""
-    with ExitStack() as stack:
-        for part in model.modules():
-            for name, replacement in _replacements(part).items():
-                stack.enter_context(swapped(part, name, replacement))
-        stack.enter_context(swapped(F, "scaled_dot_product_attention", _sdpa))
-        yield
+    for part in model.modules():
+        make = _BY_CLASS.get(_kind(part))
+        for name, replacement in ({} if make is None else make(part)).items():
+            yield swapped(part, name, replacement)
+    yield swapped(F, "scaled_dot_product_attention", _sdpa)
 
 
 def _sdpa(
@@ -45,11 +44,6 @@ def is_fused(model: nn.Module) -> bool:
 
 def _kind(part: nn.Module) -> str:
     return f"{type(part).__module__.rpartition('.')[2]}.{type(part).__name__}"
-
-
-def _replacements(part: nn.Module) -> Mapping[str, object]:
-    make = _BY_CLASS.get(_kind(part))
-    return {} if make is None else make(part)
 
 
 def _dropout(part: nn.Module) -> float:
@@ -109,6 +103,3 @@ _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingPr
     "modeling_openai.Attention": _transposed_keys,
     "modeling_falcon.FalconAttention": _grouped,
 })  # fmt: skip
-
-
-__all__ = ["fused_attention", "is_fused"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
 from ...record.adapter import swapped
+from ...record.preserve import Contexts, one_context
 from ...semantic.scan import causal_conv, keep_state, scan
 
 
@@ -105,12 +105,10 @@ _FUNCTIONS: Mapping[str, Callable[..., object]] = {
 }
 
 
-@contextmanager
-def scans(model: nn.Module) -> Iterator[None]:
+@one_context
+def scans(model: nn.Module) -> Contexts:
     """Let the fallbacks of fused kernels in a model's modelling files be semantic operators for a while."""
-    with ExitStack() as stack:
-        for module in {sys.modules[type(m).__module__] for m in model.modules()}:
-            for name, function in _FUNCTIONS.items():
-                if hasattr(module, name):
-                    stack.enter_context(swapped(module, name, function))
-        yield
+    for module in {sys.modules[type(m).__module__] for m in model.modules()}:
+        for name, function in _FUNCTIONS.items():
+            if hasattr(module, name):
+                yield swapped(module, name, function)

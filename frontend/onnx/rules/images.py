@@ -77,7 +77,7 @@ def windows(call: Call, sizes: Sequence[Dim], kernel: Sequence[int]) -> tuple[Di
     rank = len(sizes)
     strides, dilations, pads = _window(call, rank, kernel)
     if call.text("auto_pad", "NOTSET").startswith("SAME"):
-        return tuple(_steps(d, s) for d, s in zip(sizes, strides, strict=True))
+        return tuple((-(-d // s) if isinstance(d, int) else as_dim(d / s)) for d, s in zip(sizes, strides, strict=True))
     round_up = bool(call.int_("ceil_mode", 0))
     made: list[Dim] = []
     for i, size in enumerate(sizes):
@@ -110,10 +110,6 @@ def _grown(call: Call, sizes: Sequence[Dim], kernel: Sequence[int]) -> tuple[Dim
         as_dim((as_expr(d) - 1) * strides[i] + more[i] + (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[i + rank])
         for i, d in enumerate(sizes)
     )
-
-
-def _steps(size: Dim, stride: int) -> Dim:
-    return -(-size // stride) if isinstance(size, int) else as_dim(size / stride)
 
 
 def _places(reach: Dim, stride: int, call: Call, round_up: bool = False) -> Dim:

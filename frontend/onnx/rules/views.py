@@ -10,9 +10,8 @@ import numpy as np
 from ....ir.errors import NotUnderstoodError
 from ....ir.graph import Role
 from ....ir.ops.fused.attention import KvAppendAttrs
-from ....ir.ops.tensors.layout import ConcatAttrs
 from ....ir.ops.tensors.pointwise import broadcast
-from ....ir.sizes.expr import Dim, Expr, as_dim, as_expr, divide_exactly
+from ....ir.sizes.expr import Dim, Expr, as_dim, as_expr, divide_exactly, total
 from ....ir.types import TensorType
 from ..call import Call, Rule, axis_of, numel
 from ..shapes.items import Item, checked_dims
@@ -100,17 +99,14 @@ def _flatten(call: Call) -> Sequence[Item]:
     return (call.reshape(call.item(0), (numel(dims[:at]), numel(dims[at:]))),)
 
 
-def _axes(call: Call, rank: int) -> list[int] | None:
-    """Axes are an input from opset 13 on."""
-    if not call.has(1):
-        return None
-    return [axis_of(int(str(a)), rank) for a in known_dims(call, 1)]
+def axes_of(call: Call, index: int, rank: int) -> list[int]:
+    """Return the axes that an input lists, counted from the front; they are an input from opset 13 on."""
+    return [axis_of(int(str(a)), rank) for a in known_dims(call, index)]
 
 
 def _squeeze(call: Call) -> Sequence[Item]:
     dims = call.dims(0)
-    axes = _axes(call, len(dims))
-    gone = [i for i, d in enumerate(dims) if d == 1] if axes is None else axes
+    gone = axes_of(call, 1, len(dims)) if call.has(1) else [i for i, d in enumerate(dims) if d == 1]
     if any(dims[a] != 1 for a in gone):
         raise NotUnderstoodError(f"Squeeze of dims {gone} of {_join(dims)}, which are not 1")
     return (call.reshape(call.item(0), tuple(d for i, d in enumerate(dims) if i not in gone)),)
@@ -206,7 +202,7 @@ def _split(call: Call) -> Sequence[Item]:
     item = call.item(0)
     axis = call.axis(item.type.rank, 0)
     sizes = known_dims(call, 1) if call.has(1) else _even(call, item.dims[axis])
-    if as_dim(sum((as_expr(s) for s in sizes), as_expr(0))) != item.dims[axis]:
+    if as_dim(total(sizes)) != item.dims[axis]:
         raise NotUnderstoodError(f"Split of {item.dims[axis]} into {_join(sizes)}")
     pieces: list[Item] = []
     start: Dim = 0
@@ -245,14 +241,7 @@ def _concat(call: Call) -> Sequence[Item]:
     axis = call.axis(items[0].type.rank)
     if len(items) == 2 and (appended := _appended(call, items[0], items[1], axis)) is not None:
         return (appended,)
-    kept = [i for i in items if i.dims[min(axis, i.type.rank - 1)] != 0] or items[:1]
-    if len(kept) == 1:
-        return (kept[0],)
-    if any(i.type.rank != kept[0].type.rank for i in kept):
-        raise NotUnderstoodError("Concat of tensors of different ranks")
-    total = as_dim(sum((as_expr(i.dims[axis]) for i in kept), as_expr(0)))
-    dims = (*kept[0].dims[:axis], total, *kept[0].dims[axis + 1 :])
-    return call.emit("concat", kept, [kept[0].type.with_dims(dims)], ConcatAttrs(axis))
+    return (call.concat([i for i in items if i.dims[min(axis, i.type.rank - 1)] != 0] or items[:1], axis),)
 
 
 def _appended(call: Call, past: Item, new: Item, axis: int) -> Item | None:
@@ -288,7 +277,7 @@ def _tile(call: Call) -> Sequence[Item]:
 def _pad(call: Call) -> Sequence[Item]:
     item, pads = call.item(0), known_dims(call, 1)
     rank = item.type.rank
-    axes = [axis_of(int(str(a)), rank) for a in known_dims(call, 3)] if call.has(3) else list(range(rank))
+    axes = axes_of(call, 3, rank) if call.has(3) else list(range(rank))
     if len(pads) != 2 * len(axes):
         raise NotUnderstoodError(f"Pad of {len(axes)} axes by {len(pads)} numbers")
     dims = list(item.dims)

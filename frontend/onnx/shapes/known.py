@@ -9,10 +9,10 @@ import numpy as np
 
 from ....ir.errors import NotUnderstoodError
 from ....ir.sizes.expr import Dim, Expr, as_dim, as_expr, divide_exactly
-from ....ir.types import DType, TensorType
+from ....ir.types import DType
 from ..builder import Builder
-from ..call import Call, axis_of, numel
-from .items import MAX_CONTENT, Content, Item, dtype_of
+from ..call import Call, axis_of
+from .items import MAX_CONTENT, Content, Item, constant, dtype_of, stored_item
 
 Number = int | float | bool | Expr
 Known = Callable[[Call, list[Content]], Content | None]
@@ -20,11 +20,7 @@ Known = Callable[[Call, list[Content]], Content | None]
 
 def computed(call: Call) -> Item | None:
     """Return the one result of a node whose inputs are all known numbers; None where it must run on the device."""
-    if call.op == "Shape":
-        return _shape(call)
-    if call.op == "Size":
-        return _item(np.array(numel(call.dims(0)), dtype=object), DType.INT64)
-    rule = _as_other if call.op == "CastLike" else KNOWN.get(call.op)
+    rule = KNOWN.get(call.op)
     read = call.inputs[:1] if call.op == "CastLike" else call.inputs
     given = [i.content for i in read if i is not None]
     contents = [c for c in given if c is not None]
@@ -36,15 +32,11 @@ def computed(call: Call) -> Item | None:
         return None
     if found is None or found.size > MAX_CONTENT:
         return None
-    return _item(found, _dtype(call))
+    return constant(found, _dtype(call))
 
 
 class _UnknownError(Exception):
     """A number that cannot be said: the quotient of symbols, the root of one."""
-
-
-def _item(content: Content, dtype: DType) -> Item:
-    return Item(TensorType(tuple(content.shape), dtype), content=content)
 
 
 def _dtype(call: Call) -> DType:
@@ -58,17 +50,6 @@ def _dtype(call: Call) -> DType:
         value = call.attributes.get("value")
         return DType.FP32 if value is None else dtype_of(value.t.data_type, "the constant")
     return call.dtype(1 if call.op == "Where" else 0)
-
-
-def _shape(call: Call) -> Item:
-    dims = call.dims(0)
-    start, end = call.int_("start", 0), call.int_("end", len(dims))
-    return _item(_array(list(dims[slice(start, end)])), DType.INT64)
-
-
-def _array(values: object) -> Content:
-    made = np.array(values, dtype=object)
-    return made
 
 
 def _gather(call: Call, given: list[Content]) -> Content:
@@ -123,13 +104,9 @@ def _reshape(call: Call, given: list[Content]) -> Content:
 
 
 def _cast(call: Call, given: list[Content]) -> Content:
-    target = dtype_of(call.int_("to"), "the target of Cast")
+    """To the type that an attribute names, or that of another tensor."""
+    target = _dtype(call)
     return _each(lambda n: _as(n, target), given[0])
-
-
-def _as_other(call: Call, given: list[Content]) -> Content:
-    like = call.dtype(1)
-    return _each(lambda n: _as(n, like), given[0])
 
 
 def _as(n: Number, target: DType) -> Number:
@@ -195,10 +172,7 @@ def _mod(a: Number, b: Number) -> Number:
 def _pow(a: Number, b: Number) -> Number:
     if isinstance(a, Expr) or isinstance(b, Expr) or abs(b) > 64 or abs(a) > 2**32 or (a <= 0 and b < 0):
         raise _UnknownError
-    return _real(a**b)
-
-
-def _real(n: object) -> Number:
+    n = a**b
     if not isinstance(n, int | float):
         raise _UnknownError
     return n
@@ -226,17 +200,15 @@ def _range(call: Call, given: list[Content]) -> Content | None:
     if any(isinstance(n, Expr | float) for n in (start, limit, step)) or step == 0:
         return None
     found = range(start, limit, step)
-    return None if len(found) > MAX_CONTENT else _array(list(found))
+    return None if len(found) > MAX_CONTENT else np.array(list(found), dtype=object)
 
 
 def _fill(call: Call, given: list[Content]) -> Content | None:
     dims = given[0].tolist()
     if any(isinstance(d, Expr) for d in dims) or math.prod(dims) > MAX_CONTENT or any(d < 0 for d in dims):
         return None
-    from .items import stored_item
-
     tensor = call.attributes.get("value")
-    value = stored_item(tensor.t).content if tensor is not None else _array([0.0])
+    value = stored_item(tensor.t).content if tensor is not None else np.array([0.0], dtype=object)
     if value is None or value.size != 1:
         return None
     made = np.empty(tuple(int(d) for d in dims), dtype=object)
@@ -258,7 +230,7 @@ def _reduce(start: Number, fn: Callable[[Number, Number], Number]) -> Known:
         total = start
         for n in given[0].reshape(-1).tolist():
             total = fn(total, n)
-        return _array([total] if call.int_("keepdims", 1) and given[0].ndim else total)
+        return np.array([total] if call.int_("keepdims", 1) and given[0].ndim else total, dtype=object)
 
     return run
 
@@ -310,7 +282,7 @@ def _where(call: Call, given: list[Content]) -> Content:
 
 KNOWN: Mapping[str, Known] = {
     "Gather": _gather, "Concat": _concat, "Slice": _slice, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
-    "Reshape": _reshape, "Cast": _cast, "Range": _range, "ConstantOfShape": _fill, "Expand": _expand,
+    "Reshape": _reshape, "Cast": _cast, "CastLike": _cast, "Range": _range, "ConstantOfShape": _fill, "Expand": _expand,
     "Transpose": _transpose, "Where": _where, "Identity": lambda call, given: given[0],
     "Add": _folded(lambda a, b: _dim(a + b)), "Sub": _folded(lambda a, b: _dim(a - b)),
     "Mul": _folded(lambda a, b: _dim(a * b)), "Div": _folded(_div), "Mod": _folded(_mod), "Pow": _folded(_pow),

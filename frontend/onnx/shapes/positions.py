@@ -15,8 +15,7 @@ from ....ir.sizes.expr import Dim
 from ....ir.types import DType, TensorType
 from ..call import Call, axis_of
 from ..rules.pointwise import joined_dims
-from .affine import Affine, Joined, Number, Pattern, moved, times, whole
-from .items import Item
+from .items import Affine, Item, Joined, Number, Pattern, moved, times, whole
 from .known import compare
 
 # What wraps around: sizes of eight and sixteen bits are not followed.
@@ -313,5 +312,3 @@ _RULES: Mapping[str, Callable[[_Given], Pattern | None]] = {
 # What stays as the file has it where it is no single number: a kernel that runs, or a look at a range.
 _KEPT = ("Range", "Identity", "Cast", "CastLike", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice",
          "Add", "Sub", "Mul")  # fmt: skip
-
-__all__ = ["chosen", "followed", "pattern_of"]

@@ -128,15 +128,13 @@ class Sizes:
             term = as_expr(1)
             for factor in part.split("*"):
                 found = _TERM.fullmatch(factor)
-                size = None if found is None else self._factor(found.group(1))
+                word = "" if found is None else found.group(1)
+                size = int(word) if word.isdecimal() else self.find(word) if word else None
                 if size is None:
                     return None
                 term = term * size
             total = total + term
         return as_dim(total)
-
-    def _factor(self, word: str) -> Dim | None:
-        return int(word) if word.isdecimal() else self.find(word)
 
     def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim | None:
         """Return the size of a named or unnamed dim of an input, by name, else by where it stands; None: not known."""

@@ -1,4 +1,4 @@
-"""Attention with all that can stand beside it, the indexer of sparse attention, and the append to a cache."""
+"""Attention with all that can stand beside it, norms, rotary embedding, softmax and the loss."""
 
 from __future__ import annotations
 
@@ -9,9 +9,144 @@ from torch import Tensor
 
 from ....ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ....ir.ops.fused.index_keys import IndexAttrs
-from ..call import Call, NotComputedError, Reference
-from ..differentiate import gradients
-from ..models.constants import attrs_of, number
+from ....ir.ops.tensors.normalize import DimAttrs, NormAttrs
+from ...semantic.constants import STYLES, turned
+from ..call import Call, NotComputedError, Reference, attrs_of, given, gradients, number, operator, share, word
+
+_EPS = {"rms": 1e-6, "layer": 1e-5}  # defaults of our operator and of torch's
+
+
+def norm(call: Call) -> tuple[Tensor, ...]:
+    """The normalised rows, then as many statistics of rows as the call makes: (mean, 1 / deviation) or 1 / rms."""
+    x, *rest = call.inputs
+    first = given(call, "weight", 1 if rest else None) if _is_layer(call) else (1 if rest else None)
+    weight = rest[0] if first is not None else None
+    bias = rest[-1] if len(rest) > (weight is not None) else None
+    y, mean, inverse = _normed(call, x, weight, bias)
+    return ((y, mean, inverse) if _is_layer(call) else (y, inverse))[: len(call.dims)]
+
+
+def norm_bwd(call: Call) -> tuple[Tensor, ...]:
+    """Gradients of x, weight and bias, those that the call makes, of (dy, x, statistics, weight)."""
+    grad, x, *rest = call.inputs
+    weight = next((t for t in rest[1:] if t.dim() == 1), None)
+    tensors = (x,) if weight is None else (x, weight)
+    found = gradients(lambda t: _normed(call, t[0], t[1] if len(t) > 1 else None, None)[0], tensors, grad)
+    bias = grad.reshape(-1, grad.shape[-1]).sum(0)
+    return (*found, bias)[: len(call.dims)]
+
+
+def _is_layer(call: Call) -> bool:
+    return attrs_of(call, NormAttrs).kind == "layer"
+
+
+def _normed(call: Call, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows over their length: the deviation, the root mean square, or (L2) the Euclidean one."""
+    layer = _is_layer(call)
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean if layer else x
+    square = centred.square()
+    size = square.sum(-1, keepdim=True) if "l2_norm" in operator(call) else square.mean(-1, keepdim=True)
+    inverse = torch.rsqrt(size + number(call, "eps", _EPS["layer" if layer else "rms"]))
+    y = centred * inverse
+    y = y if weight is None else y * (weight + number(call, "offset", 0.0))
+    return y if bias is None else y + bias, mean, inverse
+
+
+def rope(call: Call) -> tuple[Tensor, ...]:
+    """Rotated x [.., d] by tables that broadcast to it."""
+    x, cos, sin = call.inputs
+    return (_rotated(call, x, cos, sin),)
+
+
+def rope_bwd(call: Call) -> tuple[Tensor, ...]:
+    """The adjoint of the rotation; that is linear, so that its gradient is the same anywhere."""
+    grad, cos, sin = call.inputs
+    return gradients(lambda t: _rotated(call, t[0], cos, sin), (torch.zeros_like(grad),), grad)
+
+
+def _rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The first entries of x, as many as the tables have (twice as many in narrow styles), by pairs of a style."""
+    style = word(call, "style", "half")
+    if style not in STYLES:
+        raise NotComputedError(f"rotary embedding in the style '{style}'")
+    return turned(x, cos, sin, style)
+
+
+def softmax(call: Call) -> tuple[Tensor, ...]:
+    """Softmax along a dim, or its logarithm where the call says so."""
+    x, dim = call.inputs[0], attrs_of(call, DimAttrs).dim
+    return (torch.log_softmax(x, dim) if "log_softmax" in operator(call) else torch.softmax(x, dim),)
+
+
+def softmax_bwd(call: Call) -> tuple[Tensor, ...]:
+    """Gradient y (dy - sum(dy y)), or of a logarithm dy - exp(y) sum(dy), of (dy, y)."""
+    grad, y = call.inputs
+    dim = attrs_of(call, DimAttrs).dim
+    if "log_softmax" in operator(call):
+        return (grad - y.exp() * grad.sum(dim, keepdim=True),)
+    return (y * (grad - (grad * y).sum(dim, keepdim=True)),)
+
+
+_SUM, _TARGET = 1, 2  # places of the statistics of the loss; in front of them the maximum
+
+
+def cross_entropy(call: Call) -> tuple[Tensor, ...]:
+    """Mean loss, and a row (0, sum of exponentials, logit of the target).
+
+    The maximum that a kernel subtracts is nothing here, so that statistics over parts of the vocabulary add up; the
+    logit of a target counts on the rank that has it. The loss of a part of the vocabulary is none: `loss_of` makes it
+    of whole statistics.
+    """
+    logits, target = call.inputs
+    inside, local = _local_targets(call, 0, logits, target)
+    chosen = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1) * inside
+    sums = logits.exp().sum(-1)
+    statistics = torch.stack((torch.zeros_like(sums), sums, chosen), dim=-1)
+    return loss_of(call, statistics, target), statistics
+
+
+def loss_of(call: Call, statistics: Tensor, target: Tensor) -> Tensor:
+    """Return this rank's part of the mean loss, of statistics [.., 3] that are whole over the vocabulary."""
+    kept = _kept(call, target)
+    losses = (statistics[..., _SUM].log() - statistics[..., _TARGET]) * kept
+    return losses.sum() / _rows(call, 0, kept)
+
+
+def cross_entropy_bwd(call: Call) -> tuple[Tensor, ...]:
+    """Gradient (softmax - one at the target) dloss / rows of (dloss, logits, targets, statistics)."""
+    grad, logits, target, statistics = call.inputs
+    kept = _kept(call, target)
+    inside, local = _local_targets(call, 1, logits, target)
+    soft = logits.exp() / statistics[..., _SUM].unsqueeze(-1)
+    hit = torch.zeros_like(logits).scatter_(-1, local.unsqueeze(-1), inside.unsqueeze(-1))
+    return ((soft - hit) * kept.unsqueeze(-1) * grad / _rows(call, 1, kept),)
+
+
+def _kept(call: Call, target: Tensor) -> Tensor:
+    """One for each row that counts, as torch leaves rows with the ignored label out."""
+    return (target != int(number(call, "ignore_index", -100))).double()
+
+
+def _rows(call: Call, logits: int, kept: Tensor) -> float:
+    """Rows of the mean over all ranks; 1 for a sum. Ranks with parts of the rows must leave the same number out: 0."""
+    if word(call, "reduction", "mean") == "sum":
+        return 1.0
+    others = 1
+    for dim in range(kept.dim()):
+        others *= share(call, logits, dim)[1]
+    if others > 1 and not bool(kept.all()):
+        raise NotComputedError("a mean over rows of several ranks, of which some are ignored")
+    return float(kept.sum()) * others
+
+
+def _local_targets(call: Call, value: int, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """One where this rank's part of the vocabulary has the target, and the target in that part (0 elsewhere)."""
+    index, _ = share(call, value, logits.dim() - 1)
+    local = target.long() - index * logits.shape[-1]
+    inside = (local >= 0) & (local < logits.shape[-1])
+    return inside.to(logits.dtype), local.where(inside, torch.zeros_like(local))
+
 
 # As good as minus infinity in a softmax, without its NaN in rows and gradients that are hidden altogether.
 HIDDEN = -1e30
@@ -33,9 +168,14 @@ def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     q, k, v, *rest = inputs
     attrs = attrs_of(call, AttentionAttrs)
     extras = dict(zip(attrs.extras, rest, strict=True))
-    scores = _scores(call, attrs, q, k)
+    # Scaled products of queries and keys, softly capped where the call says so.
+    scale = number(call, "scale", 0.0) or float(q.shape[3]) ** -0.5
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(2, 3) * scale
+    scores = attrs.softcap * torch.tanh(scores / attrs.softcap) if attrs.softcap else scores
     if "bias" in extras:
-        scores = _biased(scores, extras["bias"])
+        # A bias of numbers is added; one of truth values says what is seen.
+        bias = extras["bias"]
+        scores = scores + bias.clamp(min=HIDDEN) if bias.is_floating_point() else scores.masked_fill(bias == 0, HIDDEN)
     scores = scores.masked_fill(~_visible(call, attrs, (q.shape[2], k.shape[2]), extras.get("ids")), HIDDEN)
     sinks = extras.get("sinks")
     if sinks is not None:
@@ -43,18 +183,6 @@ def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     weights = torch.softmax(scores, dim=3)[..., : k.shape[2]]
     values = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
     return (weights @ values).transpose(1, 2), torch.logsumexp(scores, dim=3)
-
-
-def _scores(call: Call, attrs: AttentionAttrs, q: Tensor, k: Tensor) -> Tensor:
-    """Scaled products of queries and keys, softly capped where the call says so."""
-    scale = number(call, "scale", 0.0) or float(q.shape[3]) ** -0.5
-    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(2, 3) * scale
-    return attrs.softcap * torch.tanh(scores / attrs.softcap) if attrs.softcap else scores
-
-
-def _biased(scores: Tensor, bias: Tensor) -> Tensor:
-    """A bias of numbers is added; one of truth values says what is seen."""
-    return scores + bias.clamp(min=HIDDEN) if bias.is_floating_point() else scores.masked_fill(bias == 0, HIDDEN)
 
 
 def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Tensor | None) -> Tensor:
@@ -105,4 +233,6 @@ def kv_append(call: Call) -> tuple[Tensor, ...]:
 
 REFERENCES: Mapping[str, Reference] = {
     "attention": attention, "attention_bwd": attention_bwd, "index_keys": index_keys, "kv_append": kv_append,
+    "norm": norm, "norm_bwd": norm_bwd, "rope": rope, "rope_bwd": rope_bwd, "softmax": softmax,
+    "softmax_bwd": softmax_bwd, "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd,
 }  # fmt: skip

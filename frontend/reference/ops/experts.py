@@ -10,9 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ....ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
 from ....ir.ops.fused.routing import RoutedAttrs
-from ..call import Call, NotComputedError, Reference
-from ..differentiate import gradients
-from ..models.constants import attrs_of, number, word
+from ..call import Call, NotComputedError, Reference, attrs_of, gradients, number, word
 
 _Function = Callable[[Tensor], Tensor]
 _ACTIVATIONS: Mapping[str, _Function] = {

@@ -1,4 +1,4 @@
-"""Recurrences along the sequence, one step after another, whatever the chunks that a kernel runs them in."""
+"""Recurrences along the sequence, one step after another, convolutions, and what changes no number."""
 
 from __future__ import annotations
 
@@ -9,29 +9,78 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
+from ....ir.ops import Trait, has
 from ....ir.ops.fused.scan import DELTA, GATED, KEEP_STATE, LINEAR, ScanAttrs
-from ..call import Call, NotComputedError, Reference
-from ..differentiate import gradients
-from ..models.constants import number
+from ....ir.ops.tensors.conv import ConvAttrs
+from ..call import Call, NotComputedError, Reference, attrs_of, gradients, number, share
+
+
+def conv(call: Call) -> tuple[Tensor, ...]:
+    """Result, and where there is a state the last inputs, of x, weight, bias where given, state where given."""
+    attrs = attrs_of(call, ConvAttrs)
+    x, weight, *rest = call.inputs
+    state = rest.pop() if attrs.has_state else None
+    y = _convolved(call, attrs, (x, weight, *rest), state)
+    if len(call.dims) == 1:
+        return (y,)
+    seen = x if state is None else torch.cat((state, x), dim=2)
+    kept = call.dims[1][2]
+    return y, seen[..., seen.shape[2] - kept :]
+
+
+def conv_bwd(call: Call) -> tuple[Tensor, ...]:
+    """Those of the gradients of x, weight and bias that the call makes, told by their dims."""
+    attrs = attrs_of(call, ConvAttrs)
+    grad, x, weight, *bias = call.inputs
+    found = gradients(lambda t: _convolved(call, attrs, t, None), (x, weight, *bias), grad)
+    sums = grad.flatten(2).sum((0, 2))
+    made = {x.shape: found[0], weight.shape: found[1]}
+    return tuple((found[2] if bias else sums) if len(d) == 1 else made[torch.Size(d)] for d in call.dims)
+
+
+def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: Tensor | None) -> Tensor:
+    x, weight, *bias = tensors
+    padding: tuple[int, ...] = attrs.padding
+    if attrs.causal:
+        if share(call, 1 if has(call.node, Trait.BACKWARD) else 0, 2)[1] > 1:
+            raise NotComputedError("a causal convolution over a split sequence, which reads positions of a neighbour")
+        # The positions that the first results read beside their own: those of a state, else zeros.
+        past = x.new_zeros(*x.shape[:2], weight.shape[2] - 1)
+        if state is not None:
+            past = torch.cat((past, state), dim=2)[..., state.shape[2] :]
+        x, padding = torch.cat((past, x), dim=2), (0,)
+    groups = int(number(call, "groups", 1)) if attrs.transposed else x.shape[1] // weight.shape[1]
+    y = torch.convolution(
+        x, weight, bias[0] if bias else None, attrs.stride, padding, attrs.dilation, attrs.transposed,
+        (0,) * len(padding), groups,
+    )  # fmt: skip
+    if attrs.activation not in ("", "silu"):
+        raise NotComputedError(f"a convolution with the activation '{attrs.activation}'")
+    return F.silu(y) if attrs.activation else y
+
+
+def same(call: Call) -> tuple[Tensor, ...]:
+    """The tensors themselves: precision, host and device are no part of what is verified."""
+    return tuple(call.inputs[i % len(call.inputs)] for i in range(len(call.dims)))
+
+
+def parameters(call: Call) -> tuple[Tensor, ...]:
+    """An update writes parameters; whose gradients are right is checked before it."""
+    return call.inputs[: len(call.dims)]
+
 
 _L2_EPS = 1e-6
 
 
 def scan(call: Call) -> tuple[Tensor, ...]:
     """Result [b, L, h, p] and state [b, h, n, p] of values, operands and the state before."""
-    return _run(call, _attrs(call), call.inputs)[: len(call.dims)]
+    return _run(call, attrs_of(call, ScanAttrs), call.inputs)[: len(call.dims)]
 
 
 def scan_bwd(call: Call) -> tuple[Tensor, ...]:
     """Gradients of values and operands, in order; not of the state before."""
     grad, *given = call.inputs
-    return gradients(lambda t: _run(call, _attrs(call), t)[0], given, grad)[: len(call.dims)]
-
-
-def _attrs(call: Call) -> ScanAttrs:
-    """The attributes; those of the backward op are a kind of them."""
-    assert isinstance(call.node.attrs, ScanAttrs)
-    return call.node.attrs
+    return gradients(lambda t: _run(call, attrs_of(call, ScanAttrs), t)[0], given, grad)[: len(call.dims)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +134,6 @@ def _by_head(t: Tensor, v: Tensor) -> Tensor:
     return t.repeat_interleave(v.shape[2] // t.shape[2], dim=2)
 
 
-def _limited(step: Tensor, least: float, most: float) -> Tensor:
-    """Time steps of at least so much, and at most so much where that is not negative."""
-    return step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
-
-
 def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mamba and Mamba-2: v, C, B, dt, z where given, A, then D and the bias of dt where given.
 
@@ -102,7 +146,10 @@ def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> 
     skip, bias = (own[0] if own else None), (own[1] if len(own) > 1 else None)
     step = dt if bias is None else dt + bias
     step = F.softplus(step) if number(call, "softplus", 1) else step
-    step = _limited(step, number(call, "least", 0.0), number(call, "most", -1.0))
+    # Time steps of at least so much, and at most so much where that is not negative.
+    least = number(call, "least", 0.0)
+    most = number(call, "most", -1.0)
+    step = step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
     decay = torch.exp(step.unsqueeze(-1) * (a if a.dim() == 2 else a.unsqueeze(-1)))
     y, held = _stepped(_Steps(v * step.unsqueeze(-1), _by_head(c, v), _by_head(b, v), decay), state)
     y = y if skip is None else y + skip.reshape(1, 1, -1, 1) * v
@@ -176,4 +223,7 @@ def keep_state(call: Call) -> tuple[Tensor, ...]:
     return call.inputs[:1]
 
 
-REFERENCES: Mapping[str, Reference] = {"scan": scan, "scan_bwd": scan_bwd, KEEP_STATE: keep_state}
+REFERENCES: Mapping[str, Reference] = {
+    "scan": scan, "scan_bwd": scan_bwd, KEEP_STATE: keep_state, "conv": conv, "conv_bwd": conv_bwd, "quantise": same,
+    "offload": same, "fetch": same, "optimizer_step": parameters, "host_optimizer_step": parameters,
+}  # fmt: skip

@@ -16,10 +16,10 @@ from torch.nn import functional as F  # noqa: N812
 from slipstick.frontend import derive
 from slipstick.frontend.aten.flat import Flat
 from slipstick.frontend.fold.blocks import Identity
-from slipstick.frontend.fold.scoped import whole
+from slipstick.frontend.fold.layered import whole
 from slipstick.frontend.huggingface.configs.building import build
 from slipstick.frontend.recognise import recognise
-from slipstick.frontend.user_module import build_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import TraceError, UnsupportedOpError
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of
@@ -81,14 +81,14 @@ def test_latent_attention_differs_by_the_copies_of_gradients_that_eager_pytorch_
 
 
 def test_a_module_that_returns_its_loss_keeps_it(nets: str) -> None:
-    flat = recorded(build_from_factory(f"{nets}:with_loss", DType.BF16), Workload.TRAIN)
+    flat = recorded(run_from_factory(f"{nets}:with_loss", DType.BF16).module, Workload.TRAIN)
     assert_same_backward(flat, derive.training(derive.forward_of(flat)))
 
 
 def test_a_model_in_single_steps_trains_as_one_in_library_calls() -> None:
     """Recognised, then derived: what the recorder writes of the same model in calls that it knows."""
     source = str(Path(__file__).parents[1] / "spelled_llama.py")
-    steps, calls = (build_from_factory(f"{source}:{name}", DType.BF16) for name in ("in_steps", "by_calls"))
+    steps, calls = (run_from_factory(f"{source}:{name}", DType.BF16).module for name in ("in_steps", "by_calls"))
     fused = recognise(recorded(steps))
     assert lines(fused) == lines(recorded(calls))
     found, derived = recorded(calls, Workload.TRAIN), derive.training(fused)

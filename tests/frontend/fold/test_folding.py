@@ -10,8 +10,8 @@ import pytest
 
 from slipstick.frontend import load
 from slipstick.frontend.fold import trace as tracing
-from slipstick.frontend.fold.layers import LayerStack, find_stack
-from slipstick.frontend.fold.scoped import whole as fold_whole
+from slipstick.frontend.fold.layered import whole as fold_whole
+from slipstick.frontend.fold.trace import LayerStack, find_stack
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.sizes.expr import Expr, symbol
 from slipstick.ir.text.printer import print_graph

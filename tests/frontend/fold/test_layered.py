@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import slipstick
 from slipstick import Family
 from slipstick.frontend.fold import trace as tracing
-from slipstick.frontend.fold.scoped import whole
+from slipstick.frontend.fold.layered import whole
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.layers import is_layer, num_layers

@@ -11,7 +11,7 @@ from torch import nn
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
 from slipstick.frontend.huggingface.configs.models import read_config
-from slipstick.frontend.user_module import build_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import TraceError
 from slipstick.ir.graph import Workload
 from slipstick.ir.types import DType
@@ -63,7 +63,7 @@ def test_a_recorded_model_is_left_as_it_was(name: str, workload: Workload, confi
 
 @pytest.mark.parametrize("factory", ["odd_layers", "skips", "routed", "pair"])
 def test_a_users_module_is_left_as_it_was_even_when_it_fails(factory: str, nets: str) -> None:
-    module = build_from_factory(f"{nets}:{factory}", DType.BF16)
+    module = run_from_factory(f"{nets}:{factory}", DType.BF16).module
     before = Look.at(module)
     try:
         trace(module, Identity(factory, Workload.TRAIN, DType.BF16), is_transformers=False)

@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from slipstick.frontend.fold import trace as tracing
 from slipstick.frontend.fold.blocks import Identity
-from slipstick.frontend.fold.scoped import fold_by_scope, whole
+from slipstick.frontend.fold.layered import fold_by_scope, whole
 from slipstick.frontend.record import memo
-from slipstick.frontend.user_module import build_from_factory
+from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.errors import InternalError
 from slipstick.ir.graph import Graph, Phase, Role, Run, Workload
 from slipstick.ir.text.printer import print_graph
@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
 
 
 def built(name: str) -> nn.Module:
-    return build_from_factory(f"{STACKS}:{name}", DType.FP32)
+    return run_from_factory(f"{STACKS}:{name}", DType.FP32).module
 
 
 def traced(module: nn.Module, workload: Workload = Workload.TRAIN) -> Graph:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import FloorDiv
 
-from slipstick.frontend.huggingface.configs.config_checks import check_heads
+from slipstick.frontend.huggingface.configs.building import check_heads
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
-from slipstick.frontend.record.quotients import exact_quotient
+from slipstick.frontend.record.shapes import exact_quotient
 from slipstick.ir.errors import NotUnderstoodError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.sizes.expr import Expr, symbol

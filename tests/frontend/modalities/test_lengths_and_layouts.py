@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from slipstick.frontend.huggingface.configs.models import config_of
-from slipstick.frontend.huggingface.source_length import with_source
+from slipstick.frontend.huggingface.lengths import with_source
 from slipstick.frontend.loading import load_config
 from slipstick.ir.errors import TraceError, UsageError
 from slipstick.ir.graph import Bound, Graph, Workload

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor, nn
 
 from slipstick.frontend.huggingface.configs.architectures import ModelConfig
-from slipstick.frontend.modalities.feeding import feeds_of
+from slipstick.frontend.modalities.feeding import all_feeds
 from slipstick.frontend.modalities.kinds import ASIDE, COLUMNS, KINDS, columns
 from slipstick.frontend.modalities.sizes import Sizes
 from slipstick.ir.errors import NotBuiltError
@@ -37,7 +37,7 @@ def test_an_argument_of_no_known_size_is_named_with_what_to_write() -> None:
         r"Tasked reads 'task_ids', whose size .* --input 'task_ids:int64\[batch,\.\.\]', in Python .*'task_ids': tensor"
     )
     with pytest.raises(NotBuiltError, match=told):
-        feeds_of(Tasked(2, 2), Workload.PREFILL)
+        next(all_feeds(Tasked(2, 2), Workload.PREFILL))
 
 
 def test_all_patches_of_a_picture_are_rows_of_it() -> None:

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from slipstick.frontend.onnx import load_onnx
-from slipstick.frontend.onnx.files.lifting import lifted
 from slipstick.frontend.onnx.loading import value_types
+from slipstick.frontend.onnx.standard import lifted
 from slipstick.ir.graph import Workload
 
 from .conftest import Writer

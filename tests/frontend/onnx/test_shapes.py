@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from slipstick.frontend.onnx.files.reading import read_model
 from slipstick.frontend.onnx.loading import value_types
+from slipstick.frontend.onnx.reading import read_model
 from slipstick.ir.graph import Workload
 from slipstick.ir.sizes.expr import as_expr
 

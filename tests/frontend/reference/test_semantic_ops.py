@@ -13,18 +13,12 @@ from slipstick.frontend.reference.call import Call, NotComputedError, Reference
 from slipstick.frontend.reference.ops import (
     attention as ops_attention,
 )
-from slipstick.frontend.reference.ops import (
-    conv as ops_conv,
-)
+from slipstick.frontend.reference.ops import attention as ops_loss
+from slipstick.frontend.reference.ops import attention as ops_norm
 from slipstick.frontend.reference.ops import (
     experts as ops_experts,
 )
-from slipstick.frontend.reference.ops import (
-    loss as ops_loss,
-)
-from slipstick.frontend.reference.ops import (
-    norm as ops_norm,
-)
+from slipstick.frontend.reference.ops import scan as ops_conv
 from slipstick.frontend.reference.ops import (
     scan as ops_scan,
 )

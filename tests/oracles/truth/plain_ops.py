@@ -8,26 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from slipstick.frontend.reference.call import Call, Reference
-from slipstick.frontend.reference.models.constants import attrs_of, share
-from slipstick.frontend.reference.ops import (
-    attention as ops_attention,
-)
-from slipstick.frontend.reference.ops import (
-    conv as ops_conv,
-)
-from slipstick.frontend.reference.ops import (
-    experts as ops_experts,
-)
-from slipstick.frontend.reference.ops import (
-    loss as ops_loss,
-)
-from slipstick.frontend.reference.ops import (
-    norm as ops_norm,
-)
-from slipstick.frontend.reference.ops import (
-    scan as ops_scan,
-)
+from slipstick.frontend.reference.call import Call, Reference, attrs_of, share
+from slipstick.frontend.reference.ops import attention, experts, scan
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
@@ -191,5 +173,5 @@ PLAIN: Mapping[str, Reference] = {
     "window": _pairs, "window_bwd": _pairs, "channel_norm": _channel_norm, "channel_norm_bwd": _channel_norm_bwd,
     "sort": lambda c: tuple(c.inputs[0].sort(attrs_of(c, DimAttrs).dim)),
 }  # fmt: skip
-FAMILIES = (ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan)
+FAMILIES = (attention, experts, scan)
 REFERENCES: Mapping[str, Reference] = {**{k: v for m in FAMILIES for k, v in m.REFERENCES.items()}, **PLAIN}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from slipstick.frontend.reference.call import Call, zigzag
-from slipstick.frontend.reference.ops.loss import loss_of
+from slipstick.frontend.reference.ops.attention import loss_of
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
 from slipstick.ir.ops import OpCall
 from slipstick.ir.ops.fused.attention import AttentionAttrs

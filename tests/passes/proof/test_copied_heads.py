@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
+from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
-from slipstick.frontend.huggingface.configs.small_configs import small_config
-from slipstick.frontend.reference.models.shrink import shrunken
-from slipstick.frontend.reference.models.subject import subject_of
+from slipstick.frontend.huggingface.configs.shrink import shrunken
+from slipstick.frontend.reference.compare import subject_of
 from slipstick.ir.graph import Graph
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.proof.certificate import certify

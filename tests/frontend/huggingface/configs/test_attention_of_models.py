@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from slipstick.frontend.fold.trace import count_parameters
+from slipstick.frontend.fold.balance import count_parameters
 from slipstick.frontend.huggingface.configs.building import build
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.loading import translated
-from slipstick.frontend.onnx.shapes.affine import Affine
+from slipstick.frontend.onnx.shapes.items import Affine
 from slipstick.ir.graph import Workload
 from slipstick.ir.sizes.expr import as_expr
 

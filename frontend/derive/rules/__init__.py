@@ -1,1 +1,0 @@
-"""Backward rules, one an op."""

@@ -1,1 +1,0 @@
-"""ONNX files to checked models: read without weights, lifted, functions written out."""

@@ -1,1 +1,0 @@
-"""Attention in single steps to one operator."""

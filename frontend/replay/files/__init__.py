@@ -1,1 +1,0 @@
-"""Exported programs from files: JSON parts read without torch's own reader."""
