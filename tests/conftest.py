@@ -97,8 +97,7 @@ def h100_text() -> str:
 @pytest.fixture(scope="session")
 def made_up() -> "System":
     """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
-    from slipstick.backends.kernels.constants import KernelConstants
-    from slipstick.backends.kernels.roofline import RooflineConstants
+    from slipstick.backends.kernels.constants import KernelConstants, RooflineConstants
     from slipstick.backends.machine.chip import Chip, Peaks
     from slipstick.backends.machine.software.stack import StackConstants
     from slipstick.backends.machine.system import System

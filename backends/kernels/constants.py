@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, cast, get_args
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
 from ...ir.units import parse_quantity, split_quantity
@@ -26,12 +26,23 @@ from .exchange import ExchangeConstants
 from .experts import ExpertsConstants
 from .gemm import GemmConstants
 from .grouped import GroupedConstants
-from .limits import Limit, limits_of
-from .roofline import RooflineConstants
+from .limits import ChipShare, Limit, Scope, limits_of
 from .rowwise import RowwiseConstants
 
 if TYPE_CHECKING:
     from ..machine.files.system_tree import Tree
+
+# What has no model of its own: one efficiency for each unit.
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineConstants:
+    """Parts of the peaks and of the memory's bandwidth that kernels reach."""
+
+    matmul_efficiency: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+    memory_efficiency: ChipShare
+    vector_efficiency: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+
 
 C = TypeVar("C")
 Kinds: TypeAlias = Mapping[str, C]

@@ -3,31 +3,220 @@
 from __future__ import annotations
 
 import gc
+import shlex
+import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
-from ...ir.errors import UsageError
+from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ..flags.request import Request
-from .answer import check_front, write_answer
+from ..output.files import columns, write_text
 from .axes import Asked
-from .file import space_yaml
+from .file import space_of, space_yaml
 from .flags import SearchCommand, Wanted
 from .job import job_of
-from .kept import Kept, kept
 from .memory import rows_at_once
-from .progress import best_so_far, progress
+from .progress import best_so_far, counted, progress
 from .trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
-    from ...explore.best import Best
+    from numpy.typing import NDArray
+
+    from ...explore.best import Best, Columns
     from ...explore.block import Found
+    from ...explore.plans.job import PlanJob
+    from ...explore.runs.ledger import Ledger
     from ...explore.runs.running import Ran
+    from ...explore.runs.runs import Runs
+    from ...explore.servers.job import ServingJob
+    from ...explore.trials.trial_job import TrialJob
     from ...report.search.answer import SearchAnswer
+    from ...report.search.front import Front, Goal
     from ...report.search.plans import PlanRows
     from ...report.search.servers import ServerRows
+
+# The ledger of a search: begun under the next free name, or gone on with; none where nothing is to be kept.
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a search asks for with what its run says, and the ledger once there is a job."""
+
+    asked: Asked
+    wanted: Wanted
+    opened: list[Ledger] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Close what is open."""
+        while self.opened:
+            self.opened.pop().close()
+
+    def forget(self) -> None:
+        """Remove a run that was begun in vain: nothing is in it."""
+        begun = [ledger.path.stem for ledger in self.opened if self.wanted.resume is None and not ledger.num_done()]
+        self.close()
+        for name in begun:
+            _runs(self.wanted).remove(name)
+
+    def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
+        """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
+        from ...explore.runs.run import Run
+        from ...explore.runs.tool import tool_version
+
+        if self.wanted.resume is not None:
+            path = _runs(self.wanted).path(self.wanted.resume)
+            found = _resumed(path, job, tool_version())
+        elif self.wanted.ledger:
+            typed = shlex.join(["slipstick", *sys.argv[1:]])
+            run = Run.of(job, tool_version(), self.asked.model, typed, [str(goal) for goal in job.goals], job.words)
+            found = _runs(self.wanted).create(run)
+            click.echo(f"run {found.path.stem}", err=True)
+        else:
+            return None
+        self.opened.append(found)
+        return found
+
+
+@contextmanager
+def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
+    """Yield what a search asks for, over what its run does where one is gone on with; close its ledger in the end."""
+    if wanted.resume is not None and not wanted.ledger:
+        raise UsageError("--resume goes on with a ledger: leave --no-ledger out")
+    run = Kept(asked if wanted.resume is None else asked.over(_stored(wanted, wanted.resume)), wanted)
+    try:
+        yield run
+    except SlipstickError:
+        run.forget()
+        raise
+    finally:
+        run.close()
+
+
+def _resumed(path: Path, job: PlanJob | ServingJob | TrialJob, version: str) -> Ledger:
+    from ...explore.runs.ledger import Ledger
+    from ...explore.trials.trial_job import TrialJob
+    from ...explore.trials.trying import resumed
+
+    return resumed(path, job, version) if isinstance(job, TrialJob) else Ledger.resume(path, job, version)
+
+
+def _stored(wanted: Wanted, name: str) -> Asked:
+    from ...explore.runs.ledger import Ledger
+
+    path = _runs(wanted).path(name)
+    with Ledger.open(path) as ledger:
+        return space_of(ledger.run.text, f"run {name}")
+
+
+def _runs(wanted: Wanted) -> Runs:
+    from ...explore.runs.runs import Runs
+
+    return Runs.at(wanted.runs)
+
+
+# What a search found, to where the user wants it: the table, the best plan as a file, the front as a picture.
+
+_FRONTS = (".svg", ".html", ".json", ".txt")
+
+
+def write_answer(answer: SearchAnswer, wanted: Wanted) -> None:
+    """Write all that was asked for; InfeasibleError where no plan is left, with why."""
+    from ...explore.runs.tool import tool_version
+    from ...report.search.answer import search_json
+    from ...report.search.table import search_text
+
+    if not answer.tally.num_kept:
+        reasons = counted(answer.tally.pruned)
+        raise InfeasibleError(f"none of {answer.tally.num_candidates:,} candidates is left: {reasons}")
+    if wanted.form == "json":
+        text = search_json(answer, tool_version())
+    else:
+        text = search_text(answer, columns()) + (_why(answer) if wanted.why else "")
+    write_text(text, wanted.output)
+    if wanted.best_plan is not None:
+        write_text(best_plan_text(answer), wanted.best_plan)
+    if wanted.front is not None:
+        write_text(_front_text(answer, wanted.front), wanted.front)
+
+
+def check_front(path: str | None) -> None:
+    """UsageError for a picture of a kind that there is not, before anything slow happens."""
+    if path is not None and not path.endswith(_FRONTS):
+        raise UsageError(f"--front {path}: the name says the form: {', '.join(_FRONTS)}")
+
+
+def best_plan_text(answer: SearchAnswer) -> str:
+    """Return the best row as a file that `estimate --plan` takes."""
+    from ...report.search.plans import PlanRows
+    from ...report.search.servers import ServerRows
+    from ..plans.text import command_file_text, plan_file_text
+
+    top, rows = answer.best.top, answer.rows
+    if isinstance(rows, PlanRows):
+        return plan_file_text(rows.job.plan_of(top, 0), rows.around(top, 0))
+    assert isinstance(rows, ServerRows)
+    return command_file_text(shlex.split(rows.command(top, 0))[2:])
+
+
+def _why(answer: SearchAnswer) -> str:
+    """Why the first row beats the second, part by part."""
+    from ...report.search.answer import num_rows
+    from ...report.search.why import why, why_text
+
+    if num_rows(answer.best.top) < 2:
+        return ""
+    first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
+    return "\n\n" + why_text(why(first, second, _goals(answer)))
+
+
+def _front_text(answer: SearchAnswer, path: str) -> str:
+    """The front in the form that the ending of its file says."""
+    from ...report.search.front_html import front_html
+    from ...report.search.front_svg import front_svg
+    from ...report.search.front_table import front_json, front_table
+
+    front = front_of(answer)
+    if path.endswith(".svg"):
+        return front_svg(front)
+    if path.endswith(".html"):
+        return front_html(front)
+    return front_json(front) if path.endswith(".json") else front_table(front)
+
+
+def front_of(answer: SearchAnswer) -> Front:
+    """Return the front of a search, before a cloud of other plans."""
+    from ...report.search.answer import num_rows
+    from ...report.search.front import Front
+
+    rows, cloud = answer.best.front, answer.best.cloud
+    labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
+    goals = _goals(answer)
+    behind = ~np.isin(_places(cloud), _places(rows))
+    return Front.of(
+        goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
+        {goal.name: cloud[goal.name][behind] for goal in goals}, answer.tally.num_kept,
+    )  # fmt: skip
+
+
+def _goals(answer: SearchAnswer) -> list[Goal]:
+    """The goals of a search, as people see them."""
+    from ...report.search.front import Goal
+
+    return [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
+
+
+def _places(rows: Columns) -> NDArray[np.float64]:
+    """Where each row came from, as one number."""
+    from ...explore.best import BLOCK, ROW
+
+    return rows[BLOCK] * 2.0**20 + rows[ROW]
 
 
 @click.command("search", cls=SearchCommand)

@@ -7,16 +7,47 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
+
+import numpy as np
 
 from ...ir.units import format_bytes, format_time
 from ...report.columns import in_columns
 from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
 from .outcomes import Outcome, Part
-from .ranges import Ranges
 from .statistics import Accuracy, Confusion
+
+# How often measurements lie in ranges that were predicted for them.
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Shares of the measurements that lie inside, below and above; `width` is the median of high over low."""
+
+    num: int
+    inside: float
+    below: float
+    above: float
+    width: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Ranges:
+        """Count the outcomes that are ranges, one of them at least."""
+        ends = [(o.low, o.high, o.measured) for o in outcomes if o.low is not None and o.high is not None]
+        low, high, measured = np.asarray(ends, dtype=np.float64).T
+        below, above = float((measured < low).mean()), float((measured > high).mean())
+        return cls(len(ends), 1.0 - below - above, below, above, float(np.median(high / low)))
+
+    @classmethod
+    def by_part(cls, outcomes: Sequence[Outcome]) -> Iterator[tuple[Part, Ranges]]:
+        """Yield what judges and what was fitted, where there is any."""
+        for part in (Part.JUDGED, Part.FIT):
+            some = [o for o in outcomes if o.part is part]
+            if some:
+                yield part, cls.of(some)
+
 
 Lines = list[list[str]]
 _FIGURES = ["rows", "n", "median", "mean", "p75", "p90", "worst", "bias"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ...backends.machine.system import System
 from ...frontend import config_of
@@ -13,10 +16,189 @@ from ..rows.machines import overrides_of, system_of
 from ..rows.models import Architecture, architecture
 from ..rows.rows import NotJudged, Row
 from .machine_shop import MachineShop
-from .network_state import HEALTHY_PORTS, NetworkState, network_state
-from .outliers import outlier
-from .quantity import step_s
 from .sources import SOURCES, Source, completed
+
+# The measured time of a step: given, or from a rate under the convention of its source.
+
+# Recomputing the forward phase of the layers adds a third to the FLOPs of forward and backward.
+AGAIN = 4.0 / 3.0
+
+
+def step_s(row: Row, peak_flop_per_s: float) -> float:
+    """Return the seconds of a step; NotJudged where nothing of a row gives them.
+
+    In this order: the step itself, a step that was derived for the table, tokens or samples a second, model FLOP/s,
+    FLOP/s with recomputation, MFU, HFU. `peak_flop_per_s` is the dense peak of 16-bit products, which every source of
+    an MFU divides by.
+    """
+    given = row.measured("step_time_s") or row.measured("step_time_s_derived")
+    if given is not None:
+        return given
+    rates = (_by_tokens(row), _by_samples(row), _by_flops(row, peak_flop_per_s))
+    found = next((seconds for seconds in rates if seconds is not None), None)
+    if found is None:
+        raise NotJudged("it gives no time, no rate and no utilisation of a step")
+    return found
+
+
+def model_flops(row: Row) -> float:
+    """Return the FLOPs of one step, forward and backward, attention over the full square of the sequence.
+
+    6 x (tokens) x (weights of products + 2 layers x seq x heads x head_dim): for a GPT with an MLP of four times the
+    hidden size 72 B s l h^2 (1 + s / 6h + V / 12 l h), as in arXiv 2104.04473 and 2205.05198.
+    """
+    return _tokens(row) * 6.0 * (_layer_weights(row) * row.number("layers") + _head(row) + _scores(row))
+
+
+def hardware_flops(row: Row) -> float:
+    """Return the same with the forward phase of every layer run twice: 96 B s l h^2 (1 + s / 6h + V / 16 l h)."""
+    again = AGAIN if row.text("activation_recompute").startswith("full") else 1.0
+    layers = _layer_weights(row) * row.number("layers") + _scores(row)
+    return _tokens(row) * 6.0 * (again * layers + _head(row))
+
+
+def _by_tokens(row: Row) -> float | None:
+    rate = row.measured("tokens_per_s_per_gpu")
+    return None if rate is None else _tokens(row) / (rate * row.number("n_gpus"))
+
+
+def _by_samples(row: Row) -> float | None:
+    rate = row.measured("samples_per_s")
+    return None if rate is None else row.number("global_batch") / rate
+
+
+def _by_flops(row: Row, peak_flop_per_s: float) -> float | None:
+    gpus = row.number("n_gpus")
+    for column, unit, flops in (
+        ("model_tflops_per_gpu", 1e12, model_flops), ("hw_tflops_per_gpu", 1e12, hardware_flops),
+        ("mfu_pct", peak_flop_per_s / 100.0, model_flops), ("hfu_pct", peak_flop_per_s / 100.0, hardware_flops),
+    ):  # fmt: skip
+        rate = row.measured(column)
+        if rate is not None:
+            return flops(row) / (rate * unit * gpus)
+    return None
+
+
+def _tokens(row: Row) -> float:
+    return float(row.number("global_batch") * row.number("seq_len"))
+
+
+def _layer_weights(row: Row) -> float:
+    hidden, heads = row.number("hidden"), row.number("heads")
+    head_dim = row.number("head_dim", hidden // heads)
+    attention = 2 * hidden * head_dim * (heads + row.number("kv_heads", heads))
+    matrices = 2 if row.text("family") in ("gpt", "mpt") and not row.flag("swiglu") else 3
+    return float(attention + matrices * hidden * row.number("ffn_hidden", 4 * hidden))
+
+
+def _head(row: Row) -> float:
+    return float(row.number("hidden") * row.number("vocab"))
+
+
+def _scores(row: Row) -> float:
+    """Products of queries with keys and of scores with values: 2 x seq x width a token, as weights count."""
+    heads = row.number("heads")
+    width = heads * row.number("head_dim", row.number("hidden") // heads)
+    return 2.0 * row.number("layers") * row.number("seq_len") * width
+
+
+# Measured steps that no model should follow: documented by their properties, or by id with the reason.
+
+_ALLOCATOR = "most of the memory is reserved and messages inside the node run at a tenth: allocator or fallback"
+_TIMEOUT = "0.8 to 1.3 s a micro-batch where neighbours take 0.02 to 0.2: looks like a time-out"
+# By id, of nanotron_h100: no column tells them from their neighbours.
+BY_ID: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (f"nanotron_{run}" for run in (14098602, 14098699, 14098750, 14098755, 14098757, 14098922, 14098877)),
+            _ALLOCATOR,
+        ),
+        **dict.fromkeys(
+            (
+                f"nanotron_{run}"
+                for run in (14099050, 14099194, 14099253, 14099259, 14099271, 14099144, 14099209, 14098842)
+            ),
+            _TIMEOUT,
+        ),
+    }
+)
+_SOFTMAX = (
+    "heads of a rank x micro-batch is no multiple of 4, which the fused softmax needs: scores pass through several "
+    "kernels, 5 ms a layer whatever its size"
+)
+BY_ID_VTRAIN: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys((f"vtrain_single_{run}" for run in ("1264", "0283", "1214", "0489", "1150")), _SOFTMAX),
+        **dict.fromkeys(
+            ("vtrain_multi_043", "vtrain_multi_050"),
+            "24 to 26 s where the same model on half as many stages takes 16 to 19",
+        ),
+        "vtrain_multi_015": "one micro-batch of 131072 tokens takes twice as long: probably short of memory",
+    }
+)
+# A micro-batch of this many hidden values a token, over 32 ranks, made the allocator give back and take again.
+THRASHING = 131072
+
+
+def outlier(row: Row) -> str:
+    """Return why a row is left out of the figures, empty for most."""
+    if row.id in BY_ID_VTRAIN:
+        return BY_ID_VTRAIN[row.id]
+    if row.dataset not in _RULES:
+        return ""
+    return BY_ID.get(row.id, "") or _RULES[row.dataset](row)
+
+
+def _nanotron(row: Row) -> str:
+    if row.number("tp", 1) >= 32 and row.number("micro_batch", 1) * row.number("hidden") >= THRASHING:
+        return "tp of 32 or more with micro-batch x hidden of 131072 or more: the allocator thrashes"
+    return ""
+
+
+_RULES: Mapping[str, Callable[[Row], str]] = MappingProxyType({"nanotron_h100": _nanotron})
+
+
+# The state of the network that a run recorded, as what its stack adds to messages.
+
+_BUS = re.compile(r"all-reduce bus bandwidth ([\d.]+) GB/s at this world size, intra-node ([\d.]+)")
+# An all-reduce over a healthy network of one 400 Gbit/s port a GPU: eight ports of a node at 22 GB/s each.
+HEALTHY_BUS_BYTES_PER_S = 8 * 22e9
+# The same as a setting of the machine, whose ports reach nine tenths of what is said of them.
+HEALTHY_PORTS = ("network.infiniband.bandwidth=24.4GB/s",)
+# Bytes of the message that was timed: with them the bandwidths recorded at 32 to 512 GPUs, which halve with each
+# doubling, are one latency a step of the ring.
+TIMED_BYTES = 2.7e9
+# Bus bandwidth inside a node below which the host's time for a layer grows with the tensor-parallel degree: runs
+# recorded 410 to 430 GB/s or 450 to 462, and nothing in between.
+PER_RANK_BELOW_BYTES_PER_S = 442e9
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """What an all-reduce reached in the run itself: bus bandwidth over all its GPUs, and inside of one node."""
+
+    world_bus_bytes_per_s: float
+    node_bus_bytes_per_s: float
+
+    def step_latency_s(self, num_gpus: int) -> float:
+        """Return what each step of a collective takes more than on a healthy network.
+
+        S (1/B - 1/B0) / n: the loss of bandwidth over n ranks as a latency of the n - 1 steps of the ring.
+        """
+        lost = 1.0 / self.world_bus_bytes_per_s - 1.0 / HEALTHY_BUS_BYTES_PER_S
+        return max(0.0, TIMED_BYTES * lost / num_gpus)
+
+    @property
+    def per_rank(self) -> bool:
+        """Whether it is of the nodes where every rank of tensor parallelism costs the host time."""
+        return self.node_bus_bytes_per_s < PER_RANK_BELOW_BYTES_PER_S
+
+
+def network_state(row: Row) -> NetworkState | None:
+    """Read the all-reduce bandwidths that a run measured before it trained; None where it did not."""
+    found = _BUS.search(row.text("note"))
+    return None if found is None else NetworkState(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)
+
 
 # What else a layout may count as a layer: the embedding and the head.
 _EDGES = 2

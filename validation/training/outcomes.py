@@ -2,20 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from multiprocessing import get_context
 
 from ...frontend import GraphCache
+from ...ir.errors import InternalError, SlipstickError
 from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows
 from ..rows.rows import Row
 from ..rows.tables import Table
 from .cases import TrainingCase, training_case
-from .causes import cause_of, causes
 from .fitted import TABLE, StackRecords
+from .judge import Bench, Prepared, Refused, priced
 from .machine_shop import MachineShop
-from .pool import Answer, answers
+
+# Cases judged in several processes: rows of one model go together, and come back by their places in the table.
 
 Report = Callable[[str], None]
+Placed = Mapping[int, TrainingCase]
+
+# Loads a process: several, so that none waits long for the last, and few, so that what loads share is read few times.
+LOADS = 4
+# Recording and lowering a model take as long as judging so many rows.
+MODEL_ROWS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a case came to: the seconds of its step, or why there are none."""
+
+    step_s: float = float("nan")
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Some models with their cases, each with its place in the table, and what is needed to judge them anywhere."""
+
+    models: tuple[Placed, ...]
+    cache: GraphCache | None
+    calibration: str | None
+
+    @property
+    def num_rows(self) -> int:
+        """Cases of all its models."""
+        return sum(map(len, self.models))
+
+
+def answers(
+    cases: Placed, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None = None
+) -> dict[int, Answer]:
+    """Return the answer of each case by its place; the same whatever the number of processes."""
+    models = _by_model(cases)
+    if jobs <= 1 or len(models) <= 1:
+        return answer(Load(tuple(models), cache, calibration), report)
+    loads = [Load(tuple(part), cache, calibration) for part in dealt(models, LOADS * jobs)]
+    return {place: one for part in _parallel(loads, jobs, report) for place, one in part.items()}
+
+
+def answer(load: Load, report: Report | None = None) -> dict[int, Answer]:
+    """Judge the cases of a load, model by model."""
+    bench = Bench(load.cache, None, MachineShop(load.calibration))
+    found: dict[int, Answer] = {}
+    for model in load.models:
+        if report is not None:
+            report(f"judging {len(model)} rows of {_name(model)}")
+        places = {id(case): place for place, case in model.items()}
+        for table in bench.prepare(list(model.values())):
+            found |= {places[id(case)]: one for case, one in _answered(table)}
+    return found
+
+
+def dealt(models: Sequence[Placed], number: int) -> list[list[Placed]]:
+    """Deal models into so many parts or fewer that take about as long: the largest first, each to the lightest part."""
+    parts: list[list[Placed]] = [[] for _ in range(min(number, len(models)))]
+    weights = [0] * len(parts)
+    for model in sorted(models, key=lambda one: -len(one)):
+        lightest = weights.index(min(weights))
+        parts[lightest].append(model)
+        weights[lightest] += len(model) + MODEL_ROWS
+    return parts
+
+
+def _parallel(loads: Sequence[Load], jobs: int, report: Report | None) -> Iterator[Mapping[int, Answer]]:
+    """Processes are spawned: a forked one would inherit the threads of torch in a state that it cannot use."""
+    whole, done = sum(load.num_rows for load in loads), 0
+    with ProcessPoolExecutor(min(jobs, len(loads)), mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(answer, load): load for load in loads}
+        for future in as_completed(running):
+            done += running[future].num_rows
+            if report is not None:
+                report(f"judged {done} of {whole} rows")
+            yield future.result()
+
+
+def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]]:
+    if isinstance(table, Refused):
+        yield table.case, Answer(reason=table.reason)
+        return
+    try:
+        found = priced(table).metrics["step_time_s"]
+    except InternalError:
+        raise
+    except SlipstickError as error:
+        yield from ((case, Answer(reason=str(error).splitlines()[0])) for case in table.cases)
+        return
+    for number, case in enumerate(table.cases):
+        yield case, Answer(float(found[number]))
+
+
+def _name(model: Placed) -> str:
+    return next(iter(model.values())).row.text("model")
+
+
+def _by_model(cases: Placed) -> list[dict[int, TrainingCase]]:
+    found: dict[tuple[str, str], dict[int, TrainingCase]] = {}
+    for place, case in cases.items():
+        found.setdefault((case.config, str(case.dtype)), {})[place] = case
+    return list(found.values())
+
+
+# What was found to be the cause of large errors: by data set and id, from a file of the package.
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Rows of a data set, by a pattern of their ids, and why they are far off."""
+
+    dataset: str
+    ids: str
+    cause: str
+
+
+def causes() -> tuple[Cause, ...]:
+    """Read `causes.csv`, in the order in which patterns are tried."""
+    package = __name__.rpartition(".")[0]
+    lines = files(package).joinpath("causes.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(Cause(row["dataset"], row["ids"], row["cause"]) for row in csv.DictReader(lines))
+
+
+def cause_of(dataset: str, row_id: str, known: Sequence[Cause]) -> str:
+    """Return the cause of the first pattern that a row meets, empty where none is known.
+
+    >>> cause_of("a", "run_12", [Cause("a", "run_1*", "a slow disk")])
+    'a slow disk'
+    """
+    found = (one.cause for one in known if one.dataset == dataset and fnmatchcase(row_id, one.ids))
+    return next(found, "")
 
 
 def read_cases(table: Table, shop: MachineShop, faults: list[str]) -> tuple[dict[int, TrainingCase], dict[int, str]]:

@@ -16,9 +16,8 @@ from slipstick.backends.kernels.rowwise import RowwiseSizes, rowwise_times
 from slipstick.backends.kernels.terms import Array, KernelTimes
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.pricing.models.attention import AttentionModel
+from slipstick.backends.pricing.models.built_in import GemmModel, RowwiseModel
 from slipstick.backends.pricing.models.experts import ExpertsModel
-from slipstick.backends.pricing.models.gemm import GemmModel
-from slipstick.backends.pricing.models.rowwise import RowwiseModel
 from slipstick.backends.pricing.program import compile_graph
 from slipstick.backends.pricing.roofline import Backend
 from slipstick.driver import lower

@@ -8,8 +8,8 @@ import pytest
 
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.cost.serving.batching.times import StepTimes
+from slipstick.cost.serving.simulate.result import spread, weighted_spread
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.simulate.spread import spread, weighted_spread
 from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Mix
 from slipstick.cost.serving.traffic.traffic import burst, closed, poisson
 from slipstick.ir.errors import UsageError

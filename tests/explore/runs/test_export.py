@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from slipstick.explore.block import Found
-from slipstick.explore.runs.export import Selection, cells, write_csv, write_parquet
+from slipstick.explore.runs.export import Condition, Selection, cells, write_csv, write_parquet
 from slipstick.explore.runs.ledger import Ledger
 from slipstick.explore.runs.run import Run
-from slipstick.explore.runs.where import Condition
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:

@@ -26,11 +26,10 @@ from slipstick.explore.job import InProcess, Worker
 from slipstick.explore.machine import Machine
 from slipstick.explore.plans.job import TOO_LARGE, UNEVEN
 from slipstick.explore.servers.answers import answer_of, command_of
-from slipstick.explore.servers.job import ServingJob, serving_job
+from slipstick.explore.servers.job import ServingJob, serving_job, space_text
 from slipstick.explore.servers.rows import COLUMNS, METRICS, MONEY, OF_POOLS
 from slipstick.explore.servers.servers import Servers
 from slipstick.explore.servers.space import ServingSpace
-from slipstick.explore.servers.text import space_text
 from slipstick.ir.errors import InfeasibleError, PlanError, SlipstickError, UnknownNameError, UsageError
 
 CONFIGS = Path(__file__).parents[2] / "data" / "configs"

@@ -27,8 +27,7 @@ from slipstick.validation.inference.outcomes import served_outcomes
 from slipstick.validation.inference.predict import predicted
 from slipstick.validation.results.figures import by_kernel, by_range
 from slipstick.validation.results.outcomes import Outcome, Part
-from slipstick.validation.results.ranges import Ranges
-from slipstick.validation.results.report import rows_csv, summary_json, summary_text
+from slipstick.validation.results.report import Ranges, rows_csv, summary_json, summary_text
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import HALF, in_first_half
 from slipstick.validation.rows.tables import Table, read_table

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from slipstick.backends.kernels.constants import CLASSES
+from slipstick.backends.kernels.constants import CLASSES, RooflineConstants
 from slipstick.backends.kernels.limits import limits_of
-from slipstick.backends.kernels.roofline import RooflineConstants
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.ir.errors import InternalError

@@ -3,7 +3,7 @@
 import pytest
 
 from slipstick.validation.rows.rows import Row
-from slipstick.validation.training.bridge import bridge_cells, container
+from slipstick.validation.training.sources import bridge_cells, container
 
 
 def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **cells: str) -> Row:

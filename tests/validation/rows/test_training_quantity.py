@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.validation.rows.rows import NotJudged, Row
-from slipstick.validation.training.quantity import hardware_flops, model_flops, step_s
+from slipstick.validation.training.cases import hardware_flops, model_flops, step_s
 
 PEAK = 312e12
 # Korthikanti's 530B, 8 replicas on 2240 GPUs.

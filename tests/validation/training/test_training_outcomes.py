@@ -13,12 +13,10 @@ from slipstick.validation.judge import read_tables
 from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.tables import Table, read_table
-from slipstick.validation.training.causes import Cause, cause_of, causes
+from slipstick.validation.training.cases import BY_ID, BY_ID_VTRAIN, outlier
 from slipstick.validation.training.judge import prepared
 from slipstick.validation.training.machine_shop import MachineShop
-from slipstick.validation.training.outcomes import read_cases, step_outcomes
-from slipstick.validation.training.outliers import BY_ID, BY_ID_VTRAIN, outlier
-from slipstick.validation.training.pool import dealt
+from slipstick.validation.training.outcomes import Cause, cause_of, causes, dealt, read_cases, step_outcomes
 
 HERE = Path(__file__).parents[1]
 SMALL = ("vtrain_single_0004", "vtrain_single_0432", "vtrain_single_0885", "maxtext_32B_v5p-128")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstick.cost.serving.batching.coupled import busiest, met
+from slipstick.cost.serving.batching.continuous import busiest, met
 
 
 def test_one_rank_has_its_own_prompts_and_many_have_those_of_the_busiest() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.machine.software.engine import Engine
-from slipstick.cost.serving.batching.continuous import life, steady
-from slipstick.cost.serving.batching.coupled import busiest
+from slipstick.cost.serving.batching.continuous import busiest, life, steady
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.traffic.requests import Lengths
 

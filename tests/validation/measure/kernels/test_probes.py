@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from slipstick.ir.types import DType
-from slipstick.validation.measure.check import MEDIUM, SMALL
 from slipstick.validation.measure.device import Device
 from slipstick.validation.measure.kernels.attention import attention_probes
 from slipstick.validation.measure.kernels.probe import Measured, Probe
 from slipstick.validation.measure.kernels.products import product_probes
 from slipstick.validation.measure.kernels.rowwise import KERNELS, rowwise_probes
 from slipstick.validation.measure.kernels.updates import layer_shapes, update_probes
-from slipstick.validation.measure.tables import Origin, rows_of, write_tables
+from slipstick.validation.measure.run import MEDIUM, SMALL, Origin, rows_of, write_tables
 
 CPU = Device("cpu", 1, 4)
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from slipstick.ir.ops import OpClass
 from slipstick.validation.measure.device import Device
-from slipstick.validation.measure.op_clock import OpClock
+from slipstick.validation.measure.step import OpClock
 
 
 def _run(model: nn.Module, clock: OpClock) -> None:
