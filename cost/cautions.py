@@ -34,8 +34,19 @@ def cautions(
     yield from _of_the_plan(graph, system, plan)
     if replicated is not None and replicated.largest >= LARGE:
         yield f"{replicated.line}; --tp-plan auto searches for a plan that divides more"
-    yield from _of_unpriced(graph, plan)
-    yield from _of_memory(system, metrics)
+    # What operators without a rule weigh; a note of the graph names them.
+    if unpriced_calls(graph):
+        share = unpriced_byte_share(graph, {name: float(v[0]) for name, v in PlanTable.of([plan]).columns.items()})
+        yield (
+            f"operators without a rule move {share:.1%} of the bytes of a micro-batch; what they compute is unknown, "
+            "and they may take longer than their bytes do"
+        )
+    need, has = metrics["peak_mem_bytes"], system.chip.hbm_bytes
+    if SAFE_SHARE * has < need <= has:
+        yield (
+            f"memory is {need / has:.0%} full: beyond {SAFE_SHARE:.0%} allocators give back and take again, "
+            "and steps may take several times as long"
+        )
     yield from _of_the_host(system, metrics, breakdown_s)
 
 
@@ -64,25 +75,6 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
         )
     if plan.tp > 1 and plan.ep > 1 and plan.family.etp and not plan.family.sp:
         yield "without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic"
-
-
-def _of_unpriced(graph: Graph, plan: Plan) -> Iterator[str]:
-    """What operators without a rule weigh; a note of the graph names them."""
-    if unpriced_calls(graph):
-        share = unpriced_byte_share(graph, {name: float(v[0]) for name, v in PlanTable.of([plan]).columns.items()})
-        yield (
-            f"operators without a rule move {share:.1%} of the bytes of a micro-batch; what they compute is unknown, "
-            "and they may take longer than their bytes do"
-        )
-
-
-def _of_memory(system: System, metrics: Mapping[str, float]) -> Iterator[str]:
-    need, has = metrics["peak_mem_bytes"], system.chip.hbm_bytes
-    if SAFE_SHARE * has < need <= has:
-        yield (
-            f"memory is {need / has:.0%} full: beyond {SAFE_SHARE:.0%} allocators give back and take again, "
-            "and steps may take several times as long"
-        )
 
 
 def _of_the_host(system: System, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]) -> Iterator[str]:

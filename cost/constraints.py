@@ -58,8 +58,12 @@ class ConstraintProgram:
         legal = np.asarray(deals(sizes, degrees, self.copied).all(axis=0))
         pp, vpp = plans.stages
         laid = can_lay(self.num_blocks, plans.family.pp_layout, pp * vpp)
+        dealt = np.zeros(len(plans), dtype=bool) if plans.ep is None else plans.ep > 1
         return np.asarray(
-            legal[point] & laid & self._are_its_sizes(plans) & (self.has_experts | ~_asks_for_experts(plans))
+            legal[point]
+            & laid
+            & self._are_its_sizes(plans)
+            & (self.has_experts | ~np.asarray(dealt | bool(expert_options(plans.family, 1))))
         )
 
     def _are_its_sizes(self, plans: PlanTable) -> NDArray[np.bool_]:
@@ -72,16 +76,8 @@ class ConstraintProgram:
             suits = suits & (plans.cp == 1)
         asked = {"batch": plans.micro_batch, "kv": plans.kv_len, "seq": plans.seq_len}
         for bound in self.bounds:
-            suits = suits & _within(bound, asked[bound.name])
+            # Which sizes a bound allows; see `Bound.holds`.
+            sizes = asked[bound.name]
+            inside = (sizes >= bound.low) & ((sizes <= bound.high) if bound.high else True)
+            suits = suits & np.asarray(inside & ((sizes - bound.low) % bound.step == 0) & ~np.isin(sizes, bound.gaps))
         return np.asarray(suits & (plans.seq_len == length) if length is not None else suits)
-
-
-def _within(bound: Bound, sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which sizes a bound allows; see `Bound.holds`."""
-    inside = (sizes >= bound.low) & ((sizes <= bound.high) if bound.high else True)
-    return np.asarray(inside & ((sizes - bound.low) % bound.step == 0) & ~np.isin(sizes, bound.gaps))
-
-
-def _asks_for_experts(plans: PlanTable) -> NDArray[np.bool_]:
-    dealt = np.zeros(len(plans), dtype=bool) if plans.ep is None else plans.ep > 1
-    return np.asarray(dealt | bool(expert_options(plans.family, 1)))

@@ -85,7 +85,8 @@ class MemoryJudge:
 
     def _verdicts(self, row: Row) -> list[Verdict]:
         try:
-            _refuse_unmeasured(row)
+            if row.text("measured_or_analytical").startswith("analytical"):
+                raise NotJudged("its values are computed in its source, not measured")
             return self._predicted(row)
         except InternalError:
             raise
@@ -150,11 +151,6 @@ def memory_outcome(verdict: Verdict) -> Outcome:
         row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes,
         measured=verdict.measured_bytes, kind=verdict.quantity, reason="; ".join(verdict.assumed),
     )  # fmt: skip
-
-
-def _refuse_unmeasured(row: Row) -> None:
-    if row.text("measured_or_analytical").startswith("analytical"):
-        raise NotJudged("its values are computed in its source, not measured")
 
 
 def _measured(row: Row) -> tuple[str, float | None]:

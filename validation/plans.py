@@ -38,11 +38,42 @@ def stack_of(row: Row) -> str:
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
     """Return the plan of a row; NotJudged where it is not given in full or is of a kind that is not modelled."""
-    words = _words(row, stack.name)
+    # What a row says of a plan but for batches, experts and chunks.
+    tp, precision = row.number("tp", 1), recipe_of(row)
+    # Whether attention is no one kernel.
+    same = row.measured("kv_heads") in (None, row.measured("heads"))
+    words = PlanWords(
+        tp=tp,
+        pp=row.number("pp", 1),
+        cp=row.number("cp", 1),
+        ep=row.number("ep", 1),
+        seq_len=row.number("seq_len"),
+        sp=row.flag("sequence_parallel") and tp > 1,
+        cp_method=row.text("cp_method") or CP_METHODS[0],
+        precision=precision,
+        fp8_param_gather=_gathers_low(row, stack.name, precision),
+        zero=_zero(row),
+        recompute=_recompute(row),
+        recompute_modules=tuple(row.text("recompute_modules").split()),
+        reshard=_reshard(row, stack.name),
+        reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
+        pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
+        attention="unfused"
+        if (row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same))
+        else "flash",
+        grad_dtype=DType(row.text("grad_dtype") or "fp32"),
+        fused=not row.text("note").startswith(EAGER),
+        async_tp=row.flag("async_tp") and tp > 1,
+        routing_nodes=row.number("routing_nodes", 0),
+    )
     dp = _replicas(row, words.num_devices, words.zero)
     micro = _micro_batch(row, stack.name, dp)
+    # Ranks that one expert is split over; a row that only names its model does not say whether it has
+    # any.
+    given = row.measured("etp")
+    has = row.measured("n_experts") or row.number("ep", 1) > 1
     counted = replace(
-        words, dp=dp, etp=_expert_degree(row), vpp=_chunks(row), micro_batch=micro,
+        words, dp=dp, etp=int(given) if given is not None and has else None, vpp=_chunks(row), micro_batch=micro,
         global_batch=row.number("global_batch", micro * dp * words.pp),
     )  # fmt: skip
     return made_of(counted, stack)
@@ -51,22 +82,6 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
 def dtype_of(row: Row) -> DType:
     """Return the type of weights and activations: fp16 where a row says so, else bf16."""
     return DType.FP16 if row.text("precision").lower().startswith("fp16") else DType.BF16
-
-
-def _words(row: Row, stack: str) -> PlanWords:
-    """Return what a row says of a plan but for batches, experts and chunks."""
-    tp, precision = row.number("tp", 1), recipe_of(row)
-    return PlanWords(
-        tp=tp, pp=row.number("pp", 1), cp=row.number("cp", 1), ep=row.number("ep", 1), seq_len=row.number("seq_len"),
-        sp=row.flag("sequence_parallel") and tp > 1, cp_method=row.text("cp_method") or CP_METHODS[0],
-        precision=precision, fp8_param_gather=_gathers_low(row, stack, precision),
-        zero=_zero(row), recompute=_recompute(row), recompute_modules=tuple(row.text("recompute_modules").split()),
-        reshard=_reshard(row, stack), reduce_dtype=DType.FP32 if stack in ("torchtitan", "fsdp2") else None,
-        pp_layout=_nanotron_layout(row) if stack.startswith("nanotron") else "auto",
-        attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
-        fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1,
-        routing_nodes=row.number("routing_nodes", 0),
-    )  # fmt: skip
 
 
 def _gathers_low(row: Row, stack: str, precision: str) -> bool:
@@ -90,16 +105,6 @@ def _nanotron_layout(row: Row) -> str:
     head = float(row.number("vocab") * hidden)
     sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), head)
     return ",".join(map(str, sizes))
-
-
-def _spelt_out(row: Row) -> bool:
-    """Whether attention is no one kernel.
-
-    Of Megatron-LM's tests the deterministic ones with as many heads for keys as for queries say
-    `--attention-backend: unfused` (`tests/functional_tests/test_cases/gpt/*/model_config.yaml`).
-    """
-    same = row.measured("kv_heads") in (None, row.measured("heads"))
-    return row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same)
 
 
 def _zero(row: Row) -> int:
@@ -150,13 +155,6 @@ def _micro_batch(row: Row, stack: str, dp: int) -> int:
     if row.measured("micro_batch") is None and stack == "torchtitan" and row.number("pp", 1) > 1:
         return row.number("global_batch") // (dp * row.number("pp"))
     return row.number("micro_batch")
-
-
-def _expert_degree(row: Row) -> int | None:
-    """Ranks that one expert is split over; a row that only names its model does not say whether it has any."""
-    given = row.measured("etp")
-    has = row.measured("n_experts") or row.number("ep", 1) > 1
-    return int(given) if given is not None and has else None
 
 
 def _chunks(row: Row) -> int:

@@ -246,7 +246,11 @@ class GemmMachine:
         out = np.empty((1 + len(TERMS), math.prod(shape)))
         for start in range(0, out.shape[1], _CHUNK):
             part = slice(start, start + _CHUNK)
-            _solve(_rows(columns, part, out[0, part].size), self, out[:, part])
+            # Sizes of a few products, as wide as all of them.
+            rows = np.empty((len(columns), out[0, part].size))
+            for i, column in enumerate(columns):
+                rows[i] = column[part] if column.ndim else column
+            _solve(rows, self, out[:, part])
         return out.reshape(-1, *shape)
 
     def _under_all(self, given: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -264,14 +268,6 @@ def _flat(numbers: Array, shape: tuple[int, ...]) -> Array:
     if numbers.ndim == 0:
         return numbers
     return (numbers if numbers.shape == shape else np.broadcast_to(numbers, shape)).reshape(-1)
-
-
-def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
-    """Sizes of a few products, as wide as all of them."""
-    rows = np.empty((len(columns), num))
-    for i, column in enumerate(columns):
-        rows[i] = column[part] if column.ndim else column
-    return rows
 
 
 def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:

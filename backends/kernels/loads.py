@@ -52,10 +52,19 @@ def power_law_loads(tokens: int, num_experts: int, top_k: int, ep: int, exponent
     random = np.random.default_rng((SEED, tokens, num_experts, top_k, round(exponent * 1e6)))
     dense = tokens * top_k > num_experts
     low, high = (DENSE_LOW, DENSE_HIGH * tokens) if dense else SPARSE_RANGE
-    wanted = _power_law(random.random((draws, num_experts)), exponent, low, high)
+    # Invert the distribution function of x^-exponent between bounds.
+    uniform = random.random((draws, num_experts))
+    power = 1.0 - exponent
+    start, end = low**power, high**power
+    wanted = np.asarray((start + (end - start) * uniform) ** (1.0 / power))
     wanted *= tokens * top_k / wanted.sum(axis=1, keepdims=True)
     counts = np.minimum(np.rint(wanted).astype(np.int64), tokens)
-    ranks = _settled(counts, tokens * top_k).reshape(draws, ep, -1)
+    # Make each draw add up to `total`: add to the least loaded experts in order, or take from the
+    # most loaded.
+    lacking = (tokens * top_k) - counts.sum(axis=1)
+    more = _filled(counts, np.maximum(lacking, 0))
+    less = -_filled(-counts, np.maximum(-lacking, 0))
+    ranks = np.where(lacking[:, None] >= 0, more, less).reshape(draws, ep, -1)
     busiest = ranks.sum(axis=2).argmax(axis=1)
     return _kept(ranks[np.arange(draws), busiest].astype(np.float64))
 
@@ -68,21 +77,6 @@ def power_law_imbalance(tokens: int, num_experts: int, top_k: int, ep: int, expo
     """
     loads = power_law_loads(tokens, num_experts, top_k, ep, exponent)
     return float(loads.sum(axis=1).mean() / (tokens * top_k / ep))
-
-
-def _power_law(uniform: Array, exponent: float, low: float, high: float) -> Array:
-    """Invert the distribution function of x^-exponent between bounds."""
-    power = 1.0 - exponent
-    start, end = low**power, high**power
-    return np.asarray((start + (end - start) * uniform) ** (1.0 / power))
-
-
-def _settled(counts: Counts, total: int) -> Counts:
-    """Make each draw add up to `total`: add to the least loaded experts in order, or take from the most loaded."""
-    lacking = total - counts.sum(axis=1)
-    more = _filled(counts, np.maximum(lacking, 0))
-    less = -_filled(-counts, np.maximum(-lacking, 0))
-    return np.where(lacking[:, None] >= 0, more, less)
 
 
 def _filled(counts: Counts, added: Counts) -> Counts:

@@ -145,7 +145,11 @@ def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]
             factors = np.array([[system.stack.factor(e.kind)] for e in group.entries])
             kernels.append(Kernels(group, backend, backend.bind(group, system), rows, factors))
         else:
-            messages.append(_messages(group, row, system))
+            stop = row + len(group.entries)
+            ranks = range(stop, row + len(group.exprs))
+            messages.append(
+                Messages(group, _kind(group), slice(row, stop), ranks, system.stack.slowdown.of(group.axis))
+            )
         row = rows.stop
     return BoundTable(whole, tuple(kernels), tuple(messages))
 
@@ -185,12 +189,6 @@ def _batches(
             model = models[m.kind, m.group.across]
             found.setdefault(model.alike, (model, {}))[1].setdefault(k, []).append((i, m))
     return tuple((model, tuple(_batch(k, mine) for k, mine in parts.items())) for model, parts in found.values())
-
-
-def _messages(group: Group, row: int, system: System) -> Messages:
-    stop = row + len(group.entries)
-    ranks = range(stop, row + len(group.exprs))
-    return Messages(group, _kind(group), slice(row, stop), ranks, system.stack.slowdown.of(group.axis))
 
 
 def _batch(table: int, messages: Sequence[tuple[int, Messages]]) -> CollectiveBatch:

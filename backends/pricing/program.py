@@ -145,7 +145,34 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
         shared = joined(region)
         for node in region.nodes:
             if node.kernel is None and not has(node, OpClass.FREE):
-                entry = _entry(graph, region, node, shared.get(node.key, (node,)))
+                inside = shared.get(node.key, (node,))
+                kind = op_def(node.op).kind
+                axis, across = (
+                    (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
+                )
+                dtype, second = operand_types(region, node)
+                # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
+                alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
+                entry = Entry(
+                    region.name,
+                    node.key,
+                    node.op,
+                    kind,
+                    node.phase,
+                    node.scope,
+                    graph.counts[region.name],
+                    dtype,
+                    work_of(region, node) if alone else kernel_work(region, inside),
+                    axis,
+                    message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
+                    across,
+                    node.attrs,
+                    _shape(call_of(region, node)),
+                    None if second is dtype else second,
+                    graph.workload is Workload.TRAIN,
+                    tuple(n.op for n in inside) if len(inside) > 1 else (),
+                    _reduced_before(region, inside),
+                )
                 found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
@@ -188,26 +215,6 @@ def _batch(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Seque
     first = entries[0]
     messages = [e.message or as_expr(0) for e in entries]
     return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
-
-
-def _entry(graph: Graph, region: Region, node: Node, inside: Sequence[Node]) -> Entry:
-    kind = op_def(node.op).kind
-    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
-    dtype, second = operand_types(region, node)
-    return Entry(
-        region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
-        dtype, _work(region, node, inside), axis,
-        message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
-        across, node.attrs, _shape(call_of(region, node)), None if second is dtype else second,
-        graph.workload is Workload.TRAIN, tuple(n.op for n in inside) if len(inside) > 1 else (),
-        _reduced_before(region, inside),
-    )  # fmt: skip
-
-
-def _work(region: Region, node: Node, inside: Sequence[Node]) -> Work:
-    """What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way."""
-    alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
-    return work_of(region, node) if alone else kernel_work(region, inside)
 
 
 def _reduced_before(region: Region, inside: Sequence[Node]) -> str:

@@ -119,7 +119,8 @@ def price(bound: Bound, points: Points) -> Timing:
     """
     placed = [points.of(table.source.symbols) for table in bound.tables]
     values = [
-        table.source.exprs.evaluate(env, _num(point)) for table, (env, point) in zip(bound.tables, placed, strict=True)
+        table.source.exprs.evaluate(env, int(point.max()) + 1)
+        for table, (env, point) in zip(bound.tables, placed, strict=True)
     ]
     rows = [point for _, point in placed]
     if bound.num_machines is not None:
@@ -140,10 +141,6 @@ def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: 
         raise UsageError(f"a table of {num_machines} machines needs as many plans, one a row, not {len(points[0])}")
     wide = [v if v.shape[1] == 1 else v[:, point] for v, point in zip(values, points, strict=True)]
     return wide, [every] * len(wide)
-
-
-def _num(point: NDArray[np.intp]) -> int:
-    return int(point.max()) + 1
 
 
 def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:

@@ -233,11 +233,8 @@ def _built(budget: Budget, technology: Technology) -> Design:
     fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit)
     rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
     vector = made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz
-    return _blanked(Design(budget, made, cache, memory, network, interface, vector, rates, FITS), fit)
-
-
-def _blanked(found: Design, fit: Fit) -> Design:
-    """Nan in place of all that a budget has no room for, and the reasons beside it."""
+    # Nan in place of all that a budget has no room for, and the reasons beside it.
+    found = Design(budget, made, cache, memory, network, interface, vector, rates, FITS)
     num_rows = columns.length_of(found.budget)
     reasons = Fit(*(np.broadcast_to(x, num_rows) for x in (fit.reason, fit.given, fit.needed)))
     kept = found if reasons.holds.all() else columns.masked(found, reasons.holds)

@@ -34,7 +34,9 @@ def calibrate_engines(
     cache = GraphCache.default()
     for name in names:
         fits = fit_engine(files, name, report, part, cache)
-        click.echo(_text(fits))
+        from ...report.columns import in_columns
+
+        click.echo(f"{in_columns(_numbers(fits), columns())}\n\n{in_columns(_figures(fits), columns())}")
         _write(paths[name], fits)
     return 0
 
@@ -72,12 +74,6 @@ def _write(path: Path, fits: Sequence[EngineFit]) -> None:
     heading = f"Numbers of the engine {tree['name']} fitted to served requests; `slipstick calibrate --engine`."
     with writing(path):
         write_whole(path, text_of(tree, heading))
-
-
-def _text(fits: Sequence[EngineFit]) -> str:
-    from ...report.columns import in_columns
-
-    return f"{in_columns(_numbers(fits), columns())}\n\n{in_columns(_figures(fits), columns())}"
 
 
 def _numbers(fits: Sequence[EngineFit]) -> list[list[str]]:

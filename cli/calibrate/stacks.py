@@ -35,7 +35,9 @@ def calibrate_stacks(
     cache = GraphCache.default()
     for group in groups:
         fits = fit_stacks(files, group, report, part, cache)
-        click.echo(_text(fits))
+        from ...report.columns import in_columns
+
+        click.echo(f"{in_columns(_numbers(fits), columns())}\n\n{in_columns(_figures(fits), columns())}")
         for fit in fits:
             _write(paths[fit.profile.name], fit)
     return 0
@@ -74,12 +76,6 @@ def _write(path: Path, fit: StackFit) -> None:
     heading = f"Numbers of the stack {tree['name']} fitted to measured steps; `slipstick calibrate --stack`."
     with writing(path):
         write_whole(path, text_of(tree, heading))
-
-
-def _text(fits: Sequence[StackFit]) -> str:
-    from ...report.columns import in_columns
-
-    return f"{in_columns(_numbers(fits), columns())}\n\n{in_columns(_figures(fits), columns())}"
 
 
 def _numbers(fits: Sequence[StackFit]) -> list[list[str]]:

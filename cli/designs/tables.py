@@ -64,7 +64,9 @@ def area_table(technology: Technology, die: str | None, node: str | None, form: 
     rows = [[part.replace("_", " "), *(cell for d in dies for cell in d.cells(part, len(dies) > 1))] for part in parts]
     rows.append(["total", *(cell for d in dies for cell in d.totals(len(dies) > 1))])
     rows.append(["real die", *(_mm2(d.real_mm2) for d in dies)])
-    rows.append(["difference", *(_apart(d.found.total_mm2, d.real_mm2) for d in dies)])
+    rows.append(
+        ["difference", *(("-" if d.real_mm2 is None else f"{d.found.total_mm2 / d.real_mm2 - 1:+.1%}") for d in dies)]
+    )
     heading = ["mm2", *(d.name for d in dies), *(["photo"] if dies[0].photo and die else [])]
     width = len(heading)
     return in_columns([heading, *([*row, *[""] * (width - len(row))] for row in rows)], columns())
@@ -114,7 +116,3 @@ class _Die:
 
 def _mm2(area_mm2: Num | None) -> str:
     return "-" if area_mm2 is None else f"{area_mm2:.1f}"
-
-
-def _apart(found_mm2: Num, real_mm2: float | None) -> str:
-    return "-" if real_mm2 is None else f"{found_mm2 / real_mm2 - 1:+.1%}"

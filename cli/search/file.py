@@ -142,7 +142,12 @@ def _flags(given: Mapping[str, object], name: str) -> Iterator[tuple[str, tuple[
             if isinstance(value, list):
                 yield parameter(key), values_of(key, value)
             else:
-                yield parameter(key), values_of(key, [_spelled(value)] if not isinstance(value, str) else value)
+                yield (
+                    parameter(key),
+                    values_of(
+                        key, [("none" if value is None else str(value))] if not isinstance(value, str) else value
+                    ),
+                )
         except UnknownNameError as error:
             raise UnknownNameError(f"{name}: {error}") from None
         except UsageError as error:
@@ -153,10 +158,6 @@ def _rows(value: object, name: str) -> int | None:
     if value is not None and (not isinstance(value, int) or value < 1):
         raise UsageError(f"{name}: {ROWS}: '{value}' is no number of candidates: 1 or more")
     return value
-
-
-def _spelled(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _paths(tree: Mapping[str, object], name: str) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -171,7 +171,12 @@ def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> A
             if is_path(key):
                 paths[name] = _numbers(flag, key, value)
             else:
-                flags[name] = _values(flag, key, value)
+                found = values_of(key, value)
+                if flag == "--fix" and (len(found) > 1 or found == ("all",)):
+                    raise UsageError(
+                        f"--fix {key}={value}: one value is fixed, several are varied: --vary {key}={value}"
+                    )
+                flags[name] = found
     asked = Asked(model=model, flags=flags, paths=paths, objectives=wanted.objectives, constraints=wanted.constraints)
     below = None if wanted.space_file is None else read_space(wanted.space_file)
     return asked if below is None else asked.over(below)
@@ -182,13 +187,6 @@ def _numbers(flag: str, path: str, value: str) -> tuple[str, ...]:
         return numbers_of(path, value)
     check_no_range(path, [value])
     return (value,)
-
-
-def _values(flag: str, key: str, value: str) -> tuple[Value, ...]:
-    found = values_of(key, value)
-    if flag == "--fix" and (len(found) > 1 or found == ("all",)):
-        raise UsageError(f"--fix {key}={value}: one value is fixed, several are varied: --vary {key}={value}")
-    return found
 
 
 def _pair(text: str, flag: str) -> tuple[str, str]:

@@ -251,16 +251,16 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
 def _degrees(asked: Asked) -> Degrees:
     from ...explore.plans.degrees import Degrees
 
-    given = {NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in NUMBERS}
+    given = {
+        NUMBERS[name]: tuple(sorted(value for value in asked.axis(name) if isinstance(value, int)))
+        for name in asked.flags
+        if name in NUMBERS
+    }
     if not given.get("num_gpus"):
         raise PlanError("a search of plans needs a number of GPUs: --gpus 1024")
     if all(word in ALIASES for word in asked.flags.get("schedule") or (USUAL,)):
         given["vpp"] = _chunked(given.get("vpp", ())) or tuple(range(2, _MOST_CHUNKS))
     return Degrees(**given)
-
-
-def _counts(name: str, values: Sequence[Value]) -> tuple[int, ...]:
-    return tuple(sorted(value for value in values if isinstance(value, int)))
 
 
 def _choices(asked: Asked, graph: Graph) -> Choices:

@@ -88,12 +88,19 @@ def _recomputed(region: Region, value: int) -> bool:
 
 def _beside(graph: Graph, region: Region) -> Mapping[str, list[_Beside]]:
     """Bytes of messages beside a region's nodes, for each pair of neighbours; while it sends, only gathers are."""
-    pairs = _neighbours(graph)
+    # Pairs of regions of which the second runs right behind the first in the forward phase.
+    runs = [run for run in graph.schedule if run.count]
+    found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
+    found |= {(run.regions[-1], run.regions[0]) for run in runs if run.count > 1}
+    pairs = found | {(a.regions[-1], b.regions[0]) for a, b in pairwise(runs)}
     later = [graph.region(b) for a, b in pairs if a == region.name]
     earlier = [graph.region(a) for a, b in pairs if b == region.name]
     forward = _messages(region, ((r, _gathered(r, forward=True)) for r in later))
     gathers = _messages(region, ((r, _gathered(r, forward=False)) for r in earlier))
-    reductions = _messages(region, ((r, _reduced(r)) for r in later))
+    # Bytes of the gradients that a region sends in every micro-batch.
+    reductions = _messages(
+        region, ((r, total(r.by_id[i].type.num_bytes for n in _senders(r) for i in n.inputs)) for r in later)
+    )
     backward = [_Beside(a | b, x + y) for (a, x), (b, y) in product(gathers, reductions)]
     return {"forward": forward, "backward": backward, "sending": gathers}
 
@@ -104,24 +111,11 @@ def _messages(region: Region, found: Iterable[tuple[Region, Expr]]) -> list[_Bes
     return some if any(names <= {region.name} for names, _ in some) else [_Beside(NONE, as_expr(0)), *some]
 
 
-def _neighbours(graph: Graph) -> set[tuple[str, str]]:
-    """Pairs of regions of which the second runs right behind the first in the forward phase."""
-    runs = [run for run in graph.schedule if run.count]
-    found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
-    found |= {(run.regions[-1], run.regions[0]) for run in runs if run.count > 1}
-    return found | {(a.regions[-1], b.regions[0]) for a, b in pairwise(runs)}
-
-
 def _gathered(region: Region, forward: bool) -> Expr:
     """Bytes of the parameters that a region gathers in a phase and frees behind it."""
     nodes = [n for n in running(region) if (n.phase is Phase.FORWARD) is forward and gathers_parameter(region, n)]
     values = (region.by_id[o] for n in nodes for o in n.outputs)
     return total(v.type.num_bytes for v in values if not v.saved)
-
-
-def _reduced(region: Region) -> Expr:
-    """Bytes of the gradients that a region sends in every micro-batch."""
-    return total(region.by_id[i].type.num_bytes for n in _senders(region) for i in n.inputs)
 
 
 def _senders(region: Region) -> list[Node]:

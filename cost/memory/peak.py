@@ -76,12 +76,13 @@ class MemoryProgram:
         alive = [e for found in live.values() for e in found]
         empty = placeholders(graph)
         rows = (layers, shared, alive, [num_bytes for num_bytes, _ in empty])
+        sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if has(n, Trait.ACCUMULATES))
         return cls(
             ExprTable.of([e for part in rows for e in part]),
             cast(tuple[int, int, int, int], tuple(accumulate(map(len, rows)))),
             np.array([0, *accumulate(map(len, live.values()))][:-1], dtype=np.intp),
             _rules(graph, (layers, shared), once, list(live), [counts for _, counts in empty]),
-            _copy_share(graph),
+            float(graph.dtype.num_bytes / next(sums, graph.dtype).num_bytes),
         )
 
     @property
@@ -163,19 +164,10 @@ def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> l
     there = copied_bytes(region)
     kept = region.saved_bytes - saved_gathered(region) - there
     states = [weights + held_gathered(region), gradients, optimizer, states_there]
-    return [*states, total(_cache_bytes(region)), kept, there]
+    return [*states, total(v.type.num_bytes for v in kept_caches(region)), kept, there]
 
 
 def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:
     """States of a rank on the device, and behind them the sum of those in host memory."""
     here = [as_expr(0) if gone else e for e, gone in zip(states, away, strict=True)]
     return [*here, total(e for e, gone in zip(states, away, strict=True) if gone)]
-
-
-def _cache_bytes(region: Region) -> Iterable[Expr]:
-    return (v.type.num_bytes for v in kept_caches(region))
-
-
-def _copy_share(graph: Graph) -> float:
-    sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if has(n, Trait.ACCUMULATES))
-    return float(graph.dtype.num_bytes / next(sums, graph.dtype).num_bytes)

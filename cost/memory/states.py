@@ -50,14 +50,13 @@ def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> 
             if param == v.id:
                 reduced = region.by_id[grad].type
                 summed = region.by_id[_running_sum(region, grad)].type
-                states = optimizer_state_bytes(v.type.dtype, kept or _kept(region))
+                # The types of states that a region's update names.
+                states = optimizer_state_bytes(
+                    v.type.dtype,
+                    kept or next((attrs_of(n.attrs) for n in region.nodes if has(n, Trait.UPDATES)), OptimizerAttrs()),
+                )
                 return summed.num_bytes, reduced.numel * states
     return as_expr(0), as_expr(0)
-
-
-def _kept(region: Region) -> OptimizerAttrs:
-    """The types of states that a region's update names."""
-    return next((attrs_of(n.attrs) for n in region.nodes if has(n, Trait.UPDATES)), OptimizerAttrs())
 
 
 def _running_sum(region: Region, grad: int) -> int:

@@ -124,7 +124,10 @@ def _joules(priced: Priced, sizes: Array, energy: EnergySection, memory: str, he
 def _computed(group: Group, sizes: Array, energy: EnergySection, memory: str) -> tuple[Array, ...]:
     amounts = group.amounts_in(sizes)
     each = np.array([[_of_dtype(energy, e)] for e in group.entries])
-    host = np.array([[_host_j_per_byte(energy, e)] for e in group.entries])
+    # Copies to and from the host go through its memory and a link as well.
+    host = np.array(
+        [[(energy.memory["ddr5"].si + energy.network.si if e.kind is OpClass.HOST else 0.0)] for e in group.entries]
+    )
     moved = amounts.num_bytes * energy.memory[memory].si
     return (
         amounts.tensor_flops * each, amounts.vector_flops * energy.vector.si, moved + amounts.num_bytes * host,
@@ -148,11 +151,6 @@ def _element(dtype: str) -> str:
     ['bf16', 'fp8', 'fp8', 'fp4', 'int4']
     """
     return dtype.partition("_")[0].removeprefix("mx").removeprefix("nv")
-
-
-def _host_j_per_byte(energy: EnergySection, entry: Entry) -> float:
-    """Copies to and from the host go through its memory and a link as well."""
-    return energy.memory["ddr5"].si + energy.network.si if entry.kind is OpClass.HOST else 0.0
 
 
 def _sent(group: Group, sizes: Array, energy: EnergySection) -> tuple[Array, ...]:

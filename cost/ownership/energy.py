@@ -67,7 +67,10 @@ def step_energy(
     """
     by_activity = doing is not None and prices.section.energy.power_model == "activity"
     parts = _active(doing, cost, system, prices, step_time_s) if doing is not None and by_activity else {}
-    parts = parts or {"packages": _full(cost, system, prices) * step_time_s}
+    parts = parts or {
+        "packages": (_packages(cost, system) * watts_of(system.chip) * prices.section.energy.average_load.si)
+        * step_time_s
+    }
     load = prices.section.energy.average_load.si
     hosts_w = cost.servers.power_w - _packages(cost, system) * watts_of(system.chip)
     parts = {**parts, "hosts": hosts_w * load * step_time_s, "network": cost.network.power_w * load * step_time_s}
@@ -78,10 +81,6 @@ def step_energy(
 def _packages(cost: SystemCost, system: System) -> Num:
     """Ranks of all servers, those that a plan leaves idle as well."""
     return cost.num_servers * system.node_size
-
-
-def _full(cost: SystemCost, system: System, prices: Prices) -> Num:
-    return _packages(cost, system) * watts_of(system.chip) * prices.section.energy.average_load.si
 
 
 def _active(doing: Activity, cost: SystemCost, system: System, prices: Prices, step_time_s: Num) -> Mapping[str, Num]:

@@ -47,7 +47,8 @@ def _of_rent(system: System) -> Iterator[str]:
 
 def _of_owning(system: System, basis: Basis) -> Iterator[str]:
     yield from _of_package(system)
-    yield from _line(system, "server.rest_power", _rest(system), "server.")
+    known = system.server is not None and system.server.rest_w is not None
+    yield from _line(system, "server.rest_power", _under(system, ("node.num_chips",)) if known else [], "server.")
     rack, server = system.rack, system.server
     if basis == "market" and rack is not None and rack.price_usd is not None:
         yield from _bought(system, "rack.price", rack.has_adapters)
@@ -87,11 +88,6 @@ def _of_package(system: System) -> Iterator[str]:
     if moved and not np.all(package.holds(system.chip.hbm_bytes)):
         held = float(np.max(np.asarray(package.rank_bytes))) / 1e9
         yield f"memory of chip.package: {held:.4g} GB a rank, with another {_listed(moved)}; set its stacks as well"
-
-
-def _rest(system: System) -> list[str]:
-    known = system.server is not None and system.server.rest_w is not None
-    return _under(system, ("node.num_chips",)) if known else []
 
 
 def _of_equipment(system: System, levels: Sequence[NetworkLevel]) -> Iterator[str]:

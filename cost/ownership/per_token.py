@@ -51,13 +51,15 @@ def money_metrics(
     """
     usd_per_gpu_hour = owned.usd_per_gpu_hour
     usd_per_step = usd_per_gpu_hour * owned.num_gpus * work.step_time_s / 3600.0
+    # Tokens that are trained, read or written: each has a price of its own.
+    names = {Workload.PREFILL: "usd_per_mtok_input", Workload.DECODE: "usd_per_mtok_output"}
     found: dict[str, Num] = {
         "usd_capex": owned.capex_usd,
         "usd_opex": owned.opex_usd,
         "usd_tco": owned.tco_usd,
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "usd_per_step": usd_per_step,
-        _per_mtok(work.workload): 1e6 * usd_per_step / work.tokens,
+        names.get(work.workload, "usd_per_mtok"): 1e6 * usd_per_step / work.tokens,
         "tokens_per_usd": work.tokens / usd_per_step,
         "average_power_w": energy.average_w,
         "j_per_token": energy.machines_j / work.tokens,
@@ -65,12 +67,6 @@ def money_metrics(
         "kg_co2e_per_mtok": 1e6 * _step_kg(work, owned, energy, made, prices) / work.tokens,
     }
     return found | _flops(work, usd_per_step, energy) | _capital(work, owned) | _run(work, owned, energy, made, prices)
-
-
-def _per_mtok(workload: Workload) -> str:
-    """Tokens that are trained, read or written: each has a price of its own."""
-    names = {Workload.PREFILL: "usd_per_mtok_input", Workload.DECODE: "usd_per_mtok_output"}
-    return names.get(workload, "usd_per_mtok")
 
 
 def _step_kg(work: Work, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> Num:

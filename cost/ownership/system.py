@@ -91,14 +91,10 @@ def system_cost(
     cooling = "air" if system.server is None else system.server.cooling
     power_w = servers.power_w + network.power_w
     estate = Estate(servers.bill.usd, network.bill.usd, power_w, num_servers, cooling)
-    bought = _gpus_bought(system, num_servers, basis)
-    return SystemCost(num_gpus, num_servers, bought, servers, network, estate, facility_bill(estate, prices), levels)
-
-
-def _gpus_bought(system: System, num_servers: Num, basis: Basis) -> Num:
     rack = system.rack
     in_one = rack.num_servers if basis == "market" and rack is not None and rack.price_usd is not None else 1
-    return plain(np.ceil(np.asarray(num_servers) / in_one) * in_one * system.node_size)
+    bought = plain(np.ceil(np.asarray(num_servers) / in_one) * in_one * system.node_size)
+    return SystemCost(num_gpus, num_servers, bought, servers, network, estate, facility_bill(estate, prices), levels)
 
 
 def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, basis: Basis) -> Owned:

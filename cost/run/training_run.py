@@ -254,7 +254,10 @@ def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Sa
     least = max(1, math.ceil(late_s / job.step_time_s))
     chosen = asked.every_steps is None and asked.every_s is None
     if chosen:
-        num = _best_steps(stall_s, late_s, job.step_time_s, mtbf_s, restart_s, least)
+        # The whole number of steps beside the best interval that makes the run shortest.
+        below = int(best_interval_s(stall_s, mtbf_s) / job.step_time_s)
+        choices = {max(least, below), max(least, below + 1)}
+        num = max(sorted(choices), key=lambda n: shares(n * job.step_time_s, stall_s, mtbf_s, restart_s, late_s).steps)
     else:
         num = asked.every_steps or max(1, round((asked.every_s or 0.0) / job.step_time_s))
     if num < least:
@@ -291,13 +294,6 @@ def _copy_s(asked: Checkpoints, job: Job, num_bytes: float) -> float:
             "chip.host_link with bandwidth, latency and efficiency to its file, or use --no-checkpoint-async"
         )
     return 0.0
-
-
-def _best_steps(stall_s: float, late_s: float, step_s: float, mtbf_s: float, restart_s: float, least: int) -> int:
-    """Return the whole number of steps beside the best interval that makes the run shortest."""
-    below = int(best_interval_s(stall_s, mtbf_s) / step_s)
-    choices = {max(least, below), max(least, below + 1)}
-    return max(sorted(choices), key=lambda n: shares(n * step_s, stall_s, mtbf_s, restart_s, late_s).steps)
 
 
 def _check_progress(found: Shares, mtbf_s: float, restart_s: float) -> None:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ...ir.schedules.closed.line import Line, one_number
 from ...ir.schedules.kind import ClosedCase, PipelineShape, ScheduleKind
 from ...ir.schedules.registry import SCHEDULES
-from ...ir.sizes.expr import Num
 from .closed.extrapolate import extrapolated_s
-from .closed.rows import Alike, Row, alike
+from .closed.rows import Row, alike
 from .tasks import Array, Index
 
 # Of a plan, the place of its closed form, or one of these: it has a single stage, or its tasks are run.
@@ -139,16 +138,16 @@ def _closed_s(
     for some in alike([Row.of(tuple(classes)) for classes in rows], which, cut.astype(np.int64), case):
         part = shape.of(some.plans)
         part = PipelineShape(part.m, part.p, one_number(part.v))
-        found[some.plans] = cases[some.label].seconds(_line(some, times, messages, part.v), part)
+        # The stages of plans that are alike, with the times of one chunk.
+        kinds, plans = some.kinds, some.plans
+        seconds = np.stack(
+            [times.forward_s[kinds, plans], times.dgrad_s[kinds, plans] + times.wgrad_s[kinds, plans]], 1
+        )
+        seconds *= 1.0 / part.v
+        found[some.plans] = cases[some.label].seconds(
+            Line.of(some.runs, seconds, times.send_s[kinds, plans] if messages else None), part
+        )
     return found
-
-
-def _line(some: Alike, times: ClassTimes, messages: bool, chunks: Num) -> Line:
-    """The stages of plans that are alike, with the times of one chunk."""
-    kinds, plans = some.kinds, some.plans
-    seconds = np.stack([times.forward_s[kinds, plans], times.dgrad_s[kinds, plans] + times.wgrad_s[kinds, plans]], 1)
-    seconds *= 1.0 / chunks
-    return Line.of(some.runs, seconds, times.send_s[kinds, plans] if messages else None)
 
 
 def _run_s(

@@ -92,9 +92,22 @@ class Rates:
 
 def rates(prefill: Workers, decode: Workers, lengths: Lengths) -> Rates:
     """Return the most requests a second of either pool. InfeasibleError where a cache cannot hold one request."""
-    _refuse_no_decode(lengths)
-    room = _room(decode, lengths)
-    return Rates(_prefill_rate(prefill, lengths), decode_rate(decode, lengths, room), room)
+    if (lengths.gaps < 1).any():
+        raise UsageError(
+            "output=1: the prefill makes the only token, and a decode pool has nothing to do; allowed: 2 or more"
+        )
+    most = max_batch(decode.times, decode.engine.scheduler, lengths)
+    given = np.asarray(decode.batch, dtype=np.float64)
+    room = np.asarray(np.where(given > 0, np.minimum(most, given), most))
+    # Prompts a second: with pipeline stages the next batch follows in the pace of the slowest stage.
+    num = at_once(prefill)
+    groups = groups_of(prefill.times, num)
+    one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
+    return Rates(
+        np.asarray(prefill.workers * num / (one * groups * prefill.times.pace)),
+        decode_rate(decode, lengths, room),
+        room,
+    )
 
 
 def decode_rate(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
@@ -233,24 +246,3 @@ def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array) -
     gpus = way.prefill.workers * way.prefill.gpus + decode.workers * decode.gpus
     busy = rate / able.prefill_per_s, rate / able.decode_per_s
     return PoolMetrics(served, *busy, transfer_s(way.link, way.kv_bytes), gpus)
-
-
-def _prefill_rate(prefill: Workers, lengths: Lengths) -> Array:
-    """Prompts a second: with pipeline stages the next batch follows in the pace of the slowest stage."""
-    num = at_once(prefill)
-    groups = groups_of(prefill.times, num)
-    one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
-    return np.asarray(prefill.workers * num / (one * groups * prefill.times.pace))
-
-
-def _room(decode: Workers, lengths: Lengths) -> Array:
-    most = max_batch(decode.times, decode.engine.scheduler, lengths)
-    given = np.asarray(decode.batch, dtype=np.float64)
-    return np.asarray(np.where(given > 0, np.minimum(most, given), most))
-
-
-def _refuse_no_decode(lengths: Lengths) -> None:
-    if (lengths.gaps < 1).any():
-        raise UsageError(
-            "output=1: the prefill makes the only token, and a decode pool has nothing to do; allowed: 2 or more"
-        )

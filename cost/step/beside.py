@@ -78,7 +78,7 @@ def _found(region: Region) -> Iterator[tuple[str, int, list[int]]]:
     above = _ancestors(region)
     talks = {n.key for n in nodes if isinstance(n.attrs, CollectiveAttrs)}
     place = {n.key: k for k, n in enumerate(region.nodes)}
-    work = [n for n in nodes if _computes(n)]
+    work = [n for n in nodes if (not has(n, OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST))]
     for message in wanted:
         may = [n.key for n in work if _may(n, message, above, talks, place)]
         if may:
@@ -93,14 +93,10 @@ def _may(
     if node.key in above[message.key] or message.key in above[node.key]:
         return False
     before = above[message.key] & talks
-    return all(place[k] < place[message.key] for k in (above[node.key] & talks) - before) and _after(
-        node, before, above
+    # Whether a node could not have run before the message that the present one follows.
+    return all(place[k] < place[message.key] for k in (above[node.key] & talks) - before) and (
+        not before or bool(above[node.key] & before)
     )
-
-
-def _after(node: Node, before: frozenset[int], above: Mapping[int, frozenset[int]]) -> bool:
-    """Whether a node could not have run before the message that the present one follows."""
-    return not before or bool(above[node.key] & before)
 
 
 def _ancestors(region: Region) -> dict[int, frozenset[int]]:
@@ -122,7 +118,3 @@ def _sources(region: Region, inputs: Sequence[int]) -> Iterator[Node]:
 
 def _axis(node: Node) -> str:
     return node.attrs.axis.split("+")[-1].split("/")[0] if isinstance(node.attrs, CollectiveAttrs) else ""
-
-
-def _computes(node: Node) -> bool:
-    return not has(node, OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST)

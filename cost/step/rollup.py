@@ -95,7 +95,16 @@ def roll_up(
     lend(step, policy.sm_share, plans.family.async_tp)
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
-    return Step(_in_order(step.exposed), step.hidden, best.forward_s, best.backward_s, tuple(stages))
+    # Compute by class, then communication, copies to and from the host, waiting for the host, bubble
+    # and optimizer.
+    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
+    return Step(
+        dict(sorted(step.exposed.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0]))),
+        step.hidden,
+        best.forward_s,
+        best.backward_s,
+        tuple(stages),
+    )
 
 
 def _wgrad(timing: Timing, plans: PlanTable, program: StepProgram) -> Mapping[str, Array]:
@@ -150,18 +159,14 @@ def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy,
     axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}
     if plans.family.async_tp:
         axes["tp"] = 0.0
-        _hide_pairs(found, timing, plans, program)
+        for (region, key), seconds in hidden_behind_products(timing, plans, program.pairs).items():
+            phase = timing.program.graph.region(region).producer[key].phase
+            name = "forward" if phase is Phase.FORWARD else "backward"
+            _move(found, region, name, "tp", seconds)
     for axis, share in axes.items():
         if share > 0.0 and program.beside.messages[axis]:
             _hide_beside(found, timing, program, axis, share)
     return found
-
-
-def _hide_pairs(found: Found, timing: Timing, plans: PlanTable, program: StepProgram) -> None:
-    for (region, key), seconds in hidden_behind_products(timing, plans, program.pairs).items():
-        phase = timing.program.graph.region(region).producer[key].phase
-        name = "forward" if phase is Phase.FORWARD else "backward"
-        _move(found, region, name, "tp", seconds)
 
 
 def _hide_beside(found: Found, timing: Timing, program: StepProgram, axis: str, share: float) -> None:
@@ -185,9 +190,3 @@ def _dearest(accounts: list[Account], staging: Staging) -> Account:
     for cls, account in enumerate(accounts[1:], 1):
         best = best.where((account.total_s > best.total_s) & staging.is_there(cls), account)
     return best
-
-
-def _in_order(breakdown: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Compute by class, then communication, copies to and from the host, waiting for the host, bubble and optimizer."""
-    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
-    return dict(sorted(breakdown.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.graph import Graph, Region
+from ...ir.graph import Graph
 from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
 from ...ir.plan.layout.stages import Layout, between_stages, by_cost
-from ...ir.sizes.expr import Expr, total
+from ...ir.sizes.expr import total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points, distinct
 
@@ -114,7 +114,7 @@ class StageProgram:
 
         Layouts go to and come from `layouts`, which may serve other graphs too.
         """
-        costs = ExprTable.of([_flops(r) for r in graph.regions])
+        costs = ExprTable.of([total(work_of(r, n).tensor_flops for n in r.nodes) for r in graph.regions])
         return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
 
     def laid(self, policy: str, recomputed: int) -> StageProgram:
@@ -161,10 +161,6 @@ class StageProgram:
         number: dict[tuple[float, ...], int] = {}
         share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
         return list(number), share[point]
-
-
-def _flops(region: Region) -> Expr:
-    return total(work_of(region, n).tensor_flops for n in region.nodes)
 
 
 def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:

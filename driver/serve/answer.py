@@ -147,7 +147,12 @@ def metrics_of(
     server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Iterator[tuple[str, float]]:
     """Yield metrics of all that answers by their names; those of decode steps are of `server`."""
-    known = fleet_metrics(server, fleet, lengths, found, _decode_bytes(server, found, decode))
+    # What a device reads while each of the groups takes a step.
+    moved = decode.table.lowered.must_move
+    groups = float(groups_of(server.times, found.batch))
+    known = fleet_metrics(
+        server, fleet, lengths, found, 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * groups
+    )
     # What there is nothing of is not a number: a time between tokens of an answer that has one.
     yield from ((name, float(value)) for name, value in known.items() if not np.isnan(value))
 
@@ -207,13 +212,6 @@ def _peak(server: Server) -> float:
 
 def _bandwidth(server: Server) -> float:
     return float(server.system.chip.hbm_bytes_per_s)
-
-
-def _decode_bytes(server: Server, found: ServingMetrics, decode: Estimate) -> float:
-    """What a device reads while each of the groups takes a step."""
-    moved = decode.table.lowered.must_move
-    groups = float(groups_of(server.times, found.batch))
-    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * groups
 
 
 def memory_of(

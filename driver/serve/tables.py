@@ -54,9 +54,16 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
     attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
     shape = (len(batches), len(contexts))
-    in_steps = tokens <= _largest(scheduler, longest)
+    # Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step
+    # should be.
+    prompt = 0 if scheduler.chunked_prefill else longest
+    in_steps = tokens <= (max(scheduler.max_batched_tokens, prompt) + scheduler.max_num_seqs)
     attention = _attention_s(decodes).reshape(shape)
     rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
+    # Part of the greatest step of prompts that is experts, and messages over the ranks that share
+    # them.
+    parts = steps.timing.sums(_is_shared)
+    waiting = decodes.step.breakdown.get("bubble")
     return StepTimes(
         Curve(batches, _rising(rest)),
         Surface(batches, contexts, _rising(_rising(attention).T).T),
@@ -65,9 +72,9 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
         Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
         plan.pp,
-        _pace(decodes),
+        1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0]),
         plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
-        _shared(steps),
+        float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0,
     )
 
 
@@ -101,24 +108,12 @@ def _is_attention(entry: Entry) -> bool:
     return entry.kind is OpClass.ATTENTION
 
 
-def _shared(steps: Estimates) -> float:
-    """Part of the greatest step of prompts that is experts, and messages over the ranks that share them."""
-    parts = steps.timing.sums(_is_shared)
-    return float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0
-
-
 def _is_shared(entry: Entry) -> bool:
     return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and "ep" in entry.axis)
 
 
 def _rising(values: Array) -> Array:
     return np.maximum.accumulate(values, axis=0)
-
-
-def _largest(scheduler: Scheduler, longest: int) -> int:
-    """Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step should be."""
-    prompt = 0 if scheduler.chunked_prefill else longest
-    return max(scheduler.max_batched_tokens, prompt) + scheduler.max_num_seqs
 
 
 def _taken_bytes(table: Estimates) -> Array:
@@ -131,8 +126,3 @@ def _free_bytes(system: System, scheduler: Scheduler, *taken: Array) -> float:
     """Memory that the engine may take less what is not cache, in the step that needs most."""
     most = max(float(part.max()) for part in taken)
     return (float(system.chip.hbm_bytes) * scheduler.memory_utilization - most) * scheduler.cache_utilization
-
-
-def _pace(decodes: Estimates) -> float:
-    waiting = decodes.step.breakdown.get("bubble")
-    return 1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0])

@@ -44,20 +44,16 @@ def machine_of(form: Form, design: Design, setting: Setting) -> System:
         UnknownNameError: a network, software or system that there is not.
     """
     for text in setting.overrides:
-        _check_free(text)
+        # Refuse to set what follows from a design's budget.
+        path = text.partition("=")[0].strip()
+        if path.startswith("chip.") or path == "node.num_chips" or _OWN_LEVEL.fullmatch(path):
+            raise UsageError(
+                f"cannot set '{text}': each design has its own, which follows from its budget; set numbers of the"
+                " technology, prices, stack, server, rack, or latencies and efficiencies of network levels"
+            )
     text = machine_text(form, design, setting)
     system = read_system(text, _NAME, setting.stack, None, setting.calibration, setting.overrides)
     return replace(system, own_prices=setting.prices)
-
-
-def _check_free(text: str) -> None:
-    """Refuse to set what follows from a design's budget."""
-    path = text.partition("=")[0].strip()
-    if path.startswith("chip.") or path == "node.num_chips" or _OWN_LEVEL.fullmatch(path):
-        raise UsageError(
-            f"cannot set '{text}': each design has its own, which follows from its budget; set numbers of the"
-            " technology, prices, stack, server, rack, or latencies and efficiencies of network levels"
-        )
 
 
 def machines_of(machine: System, made: Design, package: Package, like: str) -> System:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...ir.errors import InternalError
 from ..block import Array, Found
@@ -85,7 +84,8 @@ def packed(found: Found, names: Sequence[str]) -> tuple[Head, bytes]:
     bits = table.view(_BITS)
     same = (bits == bits[:, :1]).all(axis=1) if found.num_rows else np.zeros(len(names), dtype=np.bool_)
     ranks = np.ascontiguousarray(table[~same].reshape(-1).view(np.uint8).reshape(-1, 8).T)
-    data = same.tobytes() + bits[same, :1].tobytes() + _deflated(ranks)
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
+    data = same.tobytes() + bits[same, :1].tobytes() + (squeeze.compress(ranks.data) + squeeze.flush())
     head = Head(
         found.number,
         found.num_legal,
@@ -128,8 +128,3 @@ def _ends(table: Array, better: np.ufunc) -> Array:
         return np.full(len(table), np.nan, dtype=_NUMBER)
     found: Array = better.reduce(table, axis=1)
     return found.astype(_NUMBER, copy=False)
-
-
-def _deflated(ranks: NDArray[np.uint8]) -> bytes:
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
-    return squeeze.compress(ranks.data) + squeeze.flush()

@@ -169,16 +169,17 @@ def pools_of(space: ServingSpace, has_experts: bool) -> Iterator[Group]:
     answers = [u for u in units_of(space, has_experts, space.tp, space.pp) if not u.spread]
     prompts = units_of(space, has_experts, space.prefill_tp or space.tp, space.prefill_pp or space.pp)
     for unit, first in product(answers, prompts):
-        if first.spread or first.ep != unit.ep or not _alike(first, unit):
+        # Whether one flag says of both how experts lie in their ranks; with one rank there is nothing to
+        # say.
+        if (
+            first.spread
+            or first.ep != unit.ep
+            or not (first.ep == 1 or 1 in (first.tp, unit.tp) or first.whole == unit.whole)
+        ):
             continue
         num_prompts, workers = _workers(space, first, unit)
         if len(workers):
             yield Group(unit, first, workers, num_prompts, tuple(sorted(set(space.prefill_batch))))
-
-
-def _alike(first: Unit, unit: Unit) -> bool:
-    """Whether one flag says of both how experts lie in their ranks; with one rank there is nothing to say."""
-    return first.ep == 1 or 1 in (first.tp, unit.tp) or first.whole == unit.whole
 
 
 def _workers(space: ServingSpace, first: Unit, unit: Unit) -> tuple[Counts, Counts]:

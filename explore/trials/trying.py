@@ -139,7 +139,10 @@ class _Trying:
             self.ranked.add(machine)
             self.best.take(found)
         if not found.num_rows:
-            self.infeasible[_reason(found)] += 1
+            # Why nothing is feasible: the most frequent reason; that plans do not divide, only where there is
+            # no other.
+            told = Counter({why: num for why, num in found.pruned.items() if why != UNEVEN}) or Counter(found.pruned)
+            self.infeasible[(told.most_common(1)[0][0] if told else "every plan failed")] += 1
         if self.watch is not None:
             self.watch(found, self.best)
         return self.job.values(found)
@@ -167,9 +170,3 @@ def _searched(job: TrialJob, trials: Sequence[Trial], executor: Executor) -> Ite
         tally[machine].take(found)
     for k, trial in enumerate(good):
         yield job.found(trial, plans, best[k], tally[k])
-
-
-def _reason(found: Found) -> str:
-    """Why nothing is feasible: the most frequent reason; that plans do not divide, only where there is no other."""
-    told = Counter({why: num for why, num in found.pruned.items() if why != UNEVEN}) or Counter(found.pruned)
-    return told.most_common(1)[0][0] if told else "every plan failed"

@@ -52,10 +52,6 @@ def engine_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
 
     engine = load_engine(name)
     record = {key: value for key, value in asdict(engine).items() if key not in ("sources", "accuracy")}
-    return _title(engine), record, engine_numbers(name)
-
-
-def _title(engine: Engine) -> str:
     head = f"{engine.name}: serving engine{f' as of {engine.as_of}' if engine.as_of else ''}, kernels of {engine.stack}"
     at = engine.scheduler
     rows = [
@@ -63,4 +59,4 @@ def _title(engine: Engine) -> str:
         ["prompts", prompts_text(at)],
         ["room for all tokens before a start", "yes" if at.reserve_output else "no"],
     ]
-    return "\n".join([head, "", in_columns(rows)])
+    return "\n".join([head, "", in_columns(rows)]), record, engine_numbers(name)

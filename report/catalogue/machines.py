@@ -90,12 +90,8 @@ def show_machine(
     title, record, numbers = _READERS[kind](name, overrides)
     if as_json:
         return json.dumps({**record, "numbers": [asdict(n) for n in numbers]}, indent=2)
-    silicon = [n for n in numbers if constants or not _of_kernels(n)]
+    silicon = [n for n in numbers if constants or not n.path.startswith("calibration.")]
     return f"{title}\n\n{numbers_text(silicon, columns)}{_left_out([n for n in numbers if n not in silicon])}"
-
-
-def _of_kernels(number: NumberRecord) -> bool:
-    return number.path.startswith("calibration.")
 
 
 def _left_out(numbers: Sequence[NumberRecord]) -> str:

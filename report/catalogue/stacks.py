@@ -45,29 +45,25 @@ def stack_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
     written = {number.path: number for number in stack_numbers(name)}
     # Numbers of no section stand first, as one part.
     numbers = sorted({**{n.path: n for n in _usual(stack)}, **written}.values(), key=lambda n: _order(n.path))
-    return _title(stack, fits), {**asdict(stack), "fits": [asdict(fit) for fit in fits]}, numbers
+    # What is no number.
+    chosen = {f.name: getattr(stack, f.name) for f in fields(stack) if f.name not in ("name", "as_of")}
+    rows = [
+        [key, (value if isinstance(value, str) else "yes" if value else "no")]
+        for key, value in chosen.items()
+        if isinstance(value, str | bool)
+    ]
+    lines = [f"{stack.name}: software{f' as of {stack.as_of}' if stack.as_of else ''}", "", in_columns(rows)]
+    return (
+        "\n".join([*lines, "", *map(_fit, fits)] if fits else lines),
+        {**asdict(stack), "fits": [asdict(fit) for fit in fits]},
+        numbers,
+    )
 
 
 def _order(path: str) -> tuple[int, str]:
     parts = ("", "host", "overlap", "slowdown", "kernel_slowdown", "network", "chips")
     section = path.partition(".")[0] if "." in path else ""
     return parts.index(section), section
-
-
-def _title(stack: StackConstants, fits: Sequence[FitRecord]) -> str:
-    lines = [f"{stack.name}: software{f' as of {stack.as_of}' if stack.as_of else ''}", "", _settings(stack)]
-    return "\n".join([*lines, "", *map(_fit, fits)] if fits else lines)
-
-
-def _settings(stack: StackConstants) -> str:
-    """What is no number."""
-    chosen = {f.name: getattr(stack, f.name) for f in fields(stack) if f.name not in ("name", "as_of")}
-    rows = [[key, _word(value)] for key, value in chosen.items() if isinstance(value, str | bool)]
-    return in_columns(rows)
-
-
-def _word(value: str | bool) -> str:
-    return value if isinstance(value, str) else "yes" if value else "no"
 
 
 def _fit(fit: FitRecord) -> str:

@@ -41,7 +41,7 @@ def comparison_text(found: Comparison, gates: Sequence[Gate], floor: float, colu
     for block in _blocks(found, floor):
         rows = [(block.title, *block.head), *block.rows] if block.rows else [(block.title,)]
         lines += ["", in_columns(rows, columns), *block.notes]
-    lines += ["", *(_verdict(gate) for gate in gates)] if gates else []
+    lines += ["", *(f"gate {'FAILED' if gate.failed else 'passed'}  {gate}" for gate in gates)] if gates else []
     return "\n".join(lines)
 
 
@@ -190,7 +190,7 @@ def _section(section: Section, floor: float) -> Block:
     )  # fmt: skip
     large, small = split(section.parts, floor * size)
     shared = section.add_up and abs(whole.difference) > floor * size
-    rows = [(*_row(c), _share(c, whole)) if shared else _row(c) for c in large]
+    rows = [(*_row(c), percent(c.difference / whole.difference)) if shared else _row(c) for c in large]
     moved = [c for c in small if c.difference]
     rest = Change("", whole.unit, 0.0, sum(c.difference for c in moved))
     notes = [f"{len(moved)} more: {shown_change(rest)}"] if moved and section.add_up else []
@@ -198,16 +198,8 @@ def _section(section: Section, floor: float) -> Block:
     return Block(section.title, head, rows, notes)
 
 
-def _share(c: Change, whole: Change) -> str:
-    return percent(c.difference / whole.difference)
-
-
 def _label(name: str) -> str:
     return METRICS[name].label if name in METRICS else name
-
-
-def _verdict(gate: Gate) -> str:
-    return f"gate {'FAILED' if gate.failed else 'passed'}  {gate}"
 
 
 def _measured(gate: Gate) -> str:

@@ -87,7 +87,11 @@ class Comparison:
                 names = [n for n in names if n in one.values and n in other.values]
             changes = [Change(n, one.unit, one.values.get(n, 0.0), other.values.get(n, 0.0)) for n in names]
             if whole is not None:
-                found.append(Section(one.name, one.title, whole, _by_size(changes), one.add_up))
+                found.append(
+                    Section(
+                        one.name, one.title, whole, tuple(sorted(changes, key=lambda c: -abs(c.difference))), one.add_up
+                    )
+                )
         return tuple(found)
 
     @cached_property
@@ -125,7 +129,3 @@ def split(changes: Iterable[Change], least: float) -> tuple[list[Change], list[C
     every = list(changes)
     large = [c for c in every if abs(c.difference) > least]
     return large, [c for c in every if abs(c.difference) <= least]
-
-
-def _by_size(changes: Iterable[Change]) -> Sequence[Change]:
-    return tuple(sorted(changes, key=lambda c: -abs(c.difference)))

@@ -13,7 +13,6 @@ from ...cost.bill import Bill
 from ...cost.ownership.loans import YEAR_S
 from ...cost.ownership.tco import pue_of
 from ...cost.silicon.dies.die import good_die
-from ...ir.sizes.expr import Num
 from ...ir.units import format_si, format_usd
 from ..columns import in_columns
 from ..metrics import format_metric
@@ -192,17 +191,13 @@ def _carbon(money: Money, columns: int | None) -> list[str]:
     rows = [[k, f"{kg:,.0f} kg", f"{kg / total if total else 0:.1%}", f"{kg / n:,.1f} kg"] for k, kg in parts]
     grid = money.prices.section.carbon
     per_kwh = grid.grids[grid.grid].si * 3.6e6
-    yearly_t = one(_year_j(money)) * grid.grids[grid.grid].si / 1e3
+    # Joules of a year of machines and building at the load of the price book.
+    pue, load = pue_of(money.prices, money.cost.estate.cooling), money.prices.section.energy.average_load.si
+    yearly_t = one(money.cost.power_w * (load * pue * YEAR_S)) * grid.grids[grid.grid].si / 1e3
     return [
         in_columns(right([["made, kgCO2e", "all", "share", "a GPU"], *rows]), columns),
         f"energy of a year: {yearly_t:,.4g} tCO2e at {per_kwh:.3g} kg/kWh (grid {grid.grid}), building and load in it",
     ]
-
-
-def _year_j(money: Money) -> Num:
-    """Joules of a year of machines and building at the load of the price book."""
-    pue, load = pue_of(money.prices, money.cost.estate.cooling), money.prices.section.energy.average_load.si
-    return money.cost.power_w * (load * pue * YEAR_S)
 
 
 _VIEWS: Mapping[str, Callable[[Money, int | None], list[str]]] = MappingProxyType(

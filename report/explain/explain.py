@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from ...backends.kernels.collective import IN_SWITCHES, constants_of
-from ...backends.machine.files.records import NumberRecord
 from ...backends.machine.system import System
 from ...backends.network.algorithms.menu import IN_NETWORKS
 from ...backends.network.collectives import CUSTOM, collective_time
@@ -45,7 +44,9 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     """
     if wanted == "memory":
         return memory_text(answer)
-    wanted = _metric_name(wanted)
+    # The metric that a table shows under this label, else the text itself.
+    labels = {m.label.lower(): m.name for m in METRICS.values()}
+    wanted = labels.get(wanted.lower(), wanted)
     if answer.run is not None and wanted in answer.run.metrics:
         return explain_run(answer.run, wanted)
     if wanted in answer.metrics:
@@ -61,12 +62,6 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     if len(found) > MOST:
         shown.append(f"... and {len(found) - MOST} more; name one, or narrow the module path")
     return "\n\n".join(shown)
-
-
-def _metric_name(wanted: str) -> str:
-    """Return the metric that a table shows under this label, else the text itself."""
-    labels = {m.label.lower(): m.name for m in METRICS.values()}
-    return labels.get(wanted.lower(), wanted)
 
 
 def _is(entry: Entry, wanted: str) -> bool:
@@ -95,7 +90,11 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     count, where = max(sent, default=entry.count), " and stage" if between else ""
     yield f"{entry.name}  {entry.kind}, runs {count:.3g} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
-    yield from _inside(answer, entry)
+    # Say what else a kernel does, and whether it is part of the message before it.
+    if entry.inside:
+        yield f"  one kernel of {', '.join(entry.inside)}"
+    if entry.behind and answer.table.system.stack.fused_all_reduce:
+        yield f"  part of the all-reduce over {entry.behind} before it, where that has more than one rank"
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
     known = accuracy_of(answer, priced, row, entry)
     if known is not None:
@@ -106,14 +105,6 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
         yield from _forced(region, node, entry)
         yield from _collective(answer, priced, row, entry, point)
         yield from _hidden(answer, entry, time_s)
-
-
-def _inside(answer: Estimate, entry: Entry) -> Iterator[str]:
-    """Say what else a kernel does, and whether it is part of the message before it."""
-    if entry.inside:
-        yield f"  one kernel of {', '.join(entry.inside)}"
-    if entry.behind and answer.table.system.stack.fused_all_reduce:
-        yield f"  part of the all-reduce over {entry.behind} before it, where that has more than one rank"
 
 
 def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
@@ -156,7 +147,10 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
             yield f"    {unit}: ({flops}) FLOP = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)}"
     moved = format_bytes(float(work.num_bytes.evaluate(env)))
     yield f"    bytes: ({work.num_bytes}) B = {moved}{_idle_experts(work, env)}"
-    yield from _numbers(records_at(system, priced.backend.numbers(entry, system)))
+    # One line for numbers of one place and source.
+    records = records_at(system, priced.backend.numbers(entry, system))
+    for (place, confidence, source), found in by_origin(records).items():
+        yield f"    {place}: {named(found)} [{confidence}] {source}"
     yield f"  bound: {kernels.bound(row, point)}"
 
 
@@ -223,9 +217,3 @@ def _overhead_paths(system: System, used: Sequence[str], algorithm: str) -> tupl
         return ("calibration.custom_all_reduce.default.",)
     protocols = [v.protocol for v in system.levels if v.protocol and v.name in used]
     return tuple(f"calibration.collective.{p}.overhead" for p in protocols) or ("stack.collective_overhead",)
-
-
-def _numbers(records: Iterator[NumberRecord]) -> Iterator[str]:
-    """One line for numbers of one place and source."""
-    for (place, confidence, source), found in by_origin(records).items():
-        yield f"    {place}: {named(found)} [{confidence}] {source}"

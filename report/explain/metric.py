@@ -102,11 +102,9 @@ def _peak(answer: Estimate) -> str:
 
 def _of_peak(answer: Estimate) -> Iterator[str]:
     yield f"masked attention counts as --flops-convention {answer.table.convention} says"
-    yield from (f"peak: {text}" for text in sources_of(answer.table.system, _peak_path(answer)))
-
-
-def _peak_path(answer: Estimate) -> str:
-    return f"chip.matmul.{answer.table.lowered.source.dtype}"
+    yield from (
+        f"peak: {text}" for text in sources_of(answer.table.system, f"chip.matmul.{answer.table.lowered.source.dtype}")
+    )
 
 
 def _mbu(answer: Estimate) -> Iterator[str]:

@@ -53,7 +53,16 @@ def parameters(system: System, timing: Timing) -> list[Parameter]:
 
 
 def _of_chip(timing: Timing) -> Iterator[Parameter]:
-    for dtype in sorted({dtype for p in timing.priced for dtype in _dtypes(p)}):
+    # Matrix units that multiply something.
+    for dtype in sorted(
+        {
+            dtype
+            for p in timing.priced
+            for dtype in (
+                unit_of(str(e.dtype)) for e in p.group.entries if e.work.gemms or e.work.attention is not None
+            )
+        }
+    ):
         yield Parameter(f"chip.matmul.{dtype}", True, _peak(dtype))
     for name, field in (
         ("vector.fp32", "vector_flop_per_s"), ("clock", "clock_hz"), ("memory.hbm.bandwidth", "hbm_bytes_per_s")
@@ -88,11 +97,6 @@ def _of_software(system: System, timing: Timing) -> Iterator[Parameter]:
         yield Parameter("overhead.network", False, _network_state)
     if system.stack.spacing_s or any(getattr(system.stack.host, name) for name in _times_in(system.stack.host)):
         yield Parameter("overhead.host", False, _host_overheads)
-
-
-def _dtypes(priced: Priced) -> Iterator[str]:
-    """Matrix units that multiply something."""
-    return (unit_of(str(e.dtype)) for e in priced.group.entries if e.work.gemms or e.work.attention is not None)
 
 
 def _talks(priced: Priced) -> bool:

@@ -67,7 +67,7 @@ class Scale:
         """
         base = _base(self.unit, max(abs(self.low), abs(self.high)))
         found = self._powers(base, most) if self.log else self._round(base, most)
-        texts = [_tick(value, self.unit) for value in found]
+        texts = [(f"{value * 100:.6g} %" if self.unit == "1" else shown(value, self.unit)) for value in found]
         if len(set(texts)) < len(texts):
             texts = [f"{value / base:.7g}" for value in found]
         return list(zip(found, texts, strict=True))
@@ -96,7 +96,3 @@ def _base(unit: str, largest: float) -> float:
     if unit == "s":
         return next((scale for limit, scale in _TIMES if largest >= limit), 1.0)
     return 1.0
-
-
-def _tick(value: float, unit: str) -> str:
-    return f"{value * 100:.6g} %" if unit == "1" else shown(value, unit)

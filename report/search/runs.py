@@ -57,7 +57,7 @@ def run_text(summary: Summary, width: int | None = None) -> str:
         ["ledger", f"{summary.path}, {format_bytes(summary.size_bytes)}"],
     ]
     sections = [in_columns([row for row in rows if row[1]], width), _counts(summary, width)]
-    ranges = _ranges(summary)
+    ranges = list(_each_range(summary))
     if ranges:
         sections.append(in_columns([["column", "least", "most"], *ranges], width))
     return "\n\n".join([*sections, "space\n" + "\n".join(f"  {line}" for line in run.text.rstrip().split("\n"))])
@@ -123,10 +123,6 @@ def _counts(summary: Summary, width: int | None) -> str:
     ]
     digits = max(len(row[1]) for row in rows)
     return in_columns([[what, number.rjust(digits), why] for what, number, why in rows], width)
-
-
-def _ranges(summary: Summary) -> list[list[str]]:
-    return list(_each_range(summary))
 
 
 def _each_range(summary: Summary) -> Iterator[list[str]]:

@@ -85,13 +85,12 @@ def _saved(answer: Answer, called: str) -> Saved:
 
 def _labels(*answers: Answer) -> Iterator[str]:
     """Yield what tells plans apart, with their systems where these differ."""
-    names = [_system(answer) for answer in answers]
+    names = [
+        (answer.server.system.name if isinstance(answer, ServeEstimate) else answer.table.system.name)
+        for answer in answers
+    ]
     for answer, name in zip(answers, names, strict=True):
         yield f"{_label(answer)} on {name}" if len(set(names)) > 1 else _label(answer)
-
-
-def _system(answer: Answer) -> str:
-    return answer.server.system.name if isinstance(answer, ServeEstimate) else answer.table.system.name
 
 
 def _label(answer: Answer) -> str:

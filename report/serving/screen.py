@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,9 @@ def plan_text(answer: ServeEstimate) -> str:
 
 def requests_text(answer: ServeEstimate) -> str:
     """Say what requests are like and how they come."""
-    prompt, output, cached = (float(np.asarray(n)) for n in _lengths(answer))
+    prompt, output, cached = (
+        float(np.asarray(n)) for n in (answer.lengths.prompt, answer.lengths.output, answer.lengths.cached)
+    )
     hit = f" ({cached:g} cached)" if cached else ""
     given = answer.load.given.get(answer.load.name)
     shown = given if isinstance(given, str) else f"{given or 0:g}"
@@ -84,10 +86,6 @@ def requests_text(answer: ServeEstimate) -> str:
         "batch": f"static batch {shown}", "traffic": shown,
     }.get(answer.load.name, most)  # fmt: skip
     return f"isl {prompt:g}{hit}  osl {output:g}  {how}"
-
-
-def _lengths(answer: ServeEstimate) -> Sequence[object]:
-    return answer.lengths.prompt, answer.lengths.output, answer.lengths.cached
 
 
 def _metrics(answer: ServeEstimate) -> Table:

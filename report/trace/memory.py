@@ -199,7 +199,14 @@ def _curve(shape: Shape, alive: Alive, timeline: Timeline, scale: float) -> Curv
             top = max(made, key=lambda p: p.num_bytes)
             runs.append(Point(run.start_s, top.activations, top.temporary, run.region, k, top.key))
     whole = scale * sum(kept)
-    return Curve(tuple(runs), tuple(nodes), _peak(nodes, whole, shape.time_s), whole)
+    # The moment of most bytes; at least what is kept in the end.
+    found = max(nodes, key=lambda p: p.num_bytes, default=None)
+    return Curve(
+        tuple(runs),
+        tuple(nodes),
+        found if found is not None and found.num_bytes >= whole else Point(shape.time_s, whole, 0.0),
+        whole,
+    )
 
 
 def _before(kept: Sequence[float], place: int, kind: Kind) -> float:
@@ -207,12 +214,6 @@ def _before(kept: Sequence[float], place: int, kind: Kind) -> float:
     if kind is Kind.FORWARD:
         return sum(kept[:place])
     return sum(kept[place + 1 :]) if kind is Kind.BACKWARD else sum(kept) - kept[place]
-
-
-def _peak(nodes: Sequence[Point], whole: float, end_s: float) -> Point:
-    """Return the moment of most bytes; at least what is kept in the end."""
-    found = max(nodes, key=lambda p: p.num_bytes, default=None)
-    return found if found is not None and found.num_bytes >= whole else Point(end_s, whole, 0.0)
 
 
 def _steps(

@@ -32,7 +32,14 @@ def memory_text(answer: Estimate) -> str:
     stage = book.fullest()
     memory = book.stage(stage)
     moments = list(moments_of(timeline, stage, memory))
-    lines = [_headline(answer, timeline, stage, memory), *_table(moments), *_peak(timeline, stage, memory)]
+    num = len(timeline.stages.cls)
+    where = f", the fullest of {num} stages" if num > 1 else ""
+    capacity = format_bytes(float(answer.table.system.chip.hbm_bytes))
+    lines = [
+        f"memory of a device of stage {stage}{where}: at most {format_bytes(memory.peak)} of {capacity}",
+        *_table(moments),
+        *_peak(timeline, stage, memory),
+    ]
     return "\n".join([*lines, *_others(timeline, book, stage)])
 
 
@@ -61,13 +68,6 @@ def _moment(memory: StageMemory, name: str, at_s: float, activations: float, tem
 def _at(timeline: Timeline, task: int, point: Point) -> float:
     """The moment of a point; what comes at the end of a task, there."""
     return float(min(timeline.start_s[task] + point.at_s * timeline.pace, timeline.stop_s[task]))
-
-
-def _headline(answer: Estimate, timeline: Timeline, stage: int, memory: StageMemory) -> str:
-    num = len(timeline.stages.cls)
-    where = f", the fullest of {num} stages" if num > 1 else ""
-    capacity = format_bytes(float(answer.table.system.chip.hbm_bytes))
-    return f"memory of a device of stage {stage}{where}: at most {format_bytes(memory.peak)} of {capacity}"
 
 
 def _table(moments: list[Moment]) -> Iterator[str]:

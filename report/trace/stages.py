@@ -65,14 +65,10 @@ def stages_of(answer: Estimate) -> Stages:
 def _schedule(answer: Estimate, num_chunks: int) -> Schedule:
     plan = answer.plan
     if answer.table.lowered.graph.workload is not Workload.TRAIN:
-        return _one_pass(plan.pp, num_chunks)
+        # One batch that goes forward through every chunk.
+        order = Order.of(Task(Kind.FORWARD, 0, chunk) for chunk in range(num_chunks))
+        return Schedule.of("forward", 1, (order,) * plan.pp, round_robin(plan.pp, num_chunks))
     return schedule_of(plan.family.schedule, plan.pp, plan.num_micro_batches, num_chunks)
-
-
-def _one_pass(num_stages: int, num_chunks: int) -> Schedule:
-    """One batch that goes forward through every chunk."""
-    order = Order.of(Task(Kind.FORWARD, 0, chunk) for chunk in range(num_chunks))
-    return Schedule.of("forward", 1, (order,) * num_stages, round_robin(num_stages, num_chunks))
 
 
 def _numbered(graph: Graph, rows: Sequence[tuple[str, ...]], borders: Sequence[str]) -> list[ChunkRow]:

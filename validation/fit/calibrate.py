@@ -91,19 +91,17 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
     for (owner, cls, kind), of in groups.items():
         seen = [p for p in (_part(pool, choice.split, True) for pool in of) if p.cases]
         if not seen or not tells(seen, _together):
-            skipped[_too_few(owner, cls, kind, seen)] = sum(len(p.cases) for p in of)
+            rows = sum(len(pool.cases) for pool in seen)
+            whose = f" of {owner}" if owner else ""
+            skipped[f"the half to fit has {rows} rows, too few for the constants of {cls} '{kind}'{whose}"] = sum(
+                len(p.cases) for p in of
+            )
             continue
         report(f"fitting {cls} {kind}{f' of {owner}' if owner else ''}: {sum(len(p.cases) for p in seen)} rows")
         found.append(_kind_fit(owner, of, seen, choice, room))
     if not found:
         raise UsageError("nothing to fit: " + "; ".join(f"{n} rows: {why}" for why, n in skipped.items()))
     return Calibrated(tuple(found), skipped)
-
-
-def _too_few(owner: str, cls: str, kind: str, seen: Sequence[Pool]) -> str:
-    rows = sum(len(pool.cases) for pool in seen)
-    whose = f" of {owner}" if owner else ""
-    return f"the half to fit has {rows} rows, too few for the constants of {cls} '{kind}'{whose}"
 
 
 def _pools(paths: Sequence[Path], choice: Choice, room: MachineRoom) -> tuple[list[Pool], dict[str, int]]:

@@ -104,9 +104,9 @@ def _record(fit: KindFit, tool: str) -> Record:
     }  # fmt: skip
     for part, accuracy in (("fitted", fit.fit), ("judged", fit.judged)):
         if accuracy is not None:
-            found[part] = {"rows": accuracy.num, **_rounded(asdict(accuracy), ("median", "p90", "bias"))}
+            figures = asdict(accuracy)
+            found[part] = {
+                "rows": accuracy.num,
+                **{name: round(figures[name], 4) for name in ("median", "p90", "bias")},
+            }
     return found
-
-
-def _rounded(figures: Mapping[str, float], names: Sequence[str]) -> Record:
-    return {name: round(figures[name], 4) for name in names}

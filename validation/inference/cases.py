@@ -51,7 +51,11 @@ def _overflow(row: Row) -> bool:
 
 
 def _idle(row: Row) -> bool:
-    return _served(row, "vllm", "H100") and row.text("model").endswith("gpt-oss-120b") and _clients(row) == 512
+    return (
+        _served(row, "vllm", "H100")
+        and row.text("model").endswith("gpt-oss-120b")
+        and row.number("batch_or_concurrency", 1) == 512
+    )
 
 
 def _undriven(row: Row) -> bool:
@@ -71,10 +75,6 @@ def _slow_prompts(row: Row) -> bool:
 def _served(row: Row, engine: str, accelerator: str) -> bool:
     aggregated = row.dataset == "aiconfigurator_silicon_agg"
     return aggregated and row.text("engine").startswith(engine) and row.text("accelerator").startswith(accelerator)
-
-
-def _clients(row: Row) -> int:
-    return row.number("batch_or_concurrency", 1)
 
 
 _RULES: Sequence[tuple[str, Callable[[Row], bool]]] = (
@@ -133,13 +133,12 @@ def numerics_of(row: Row, engine: str) -> Numerics:
     if recipe is None:
         raise NotJudged(f"which recipe of low precision '{given}' is, is not said")
     kv, why = _cache(row, engine, model)
-    return Numerics(DType.BF16, _on_chip(recipe, row, engine), kv, (f"kv cache {kv} ({why})",))
-
-
-def _on_chip(recipe: str, row: Row, engine: str) -> str:
-    """Experts in mxfp4 meet rows in mxfp8 where units take both; vLLM keeps bf16 unless told otherwise."""
+    # Experts in mxfp4 meet rows in mxfp8 where units take both; vLLM keeps bf16 unless told
+    # otherwise.
     mixes = _is_blackwell(row) and engine != "vllm"
-    return "mxfp4-mxfp8" if recipe == "mxfp4" and mixes else recipe
+    return Numerics(
+        DType.BF16, "mxfp4-mxfp8" if recipe == "mxfp4" and mixes else recipe, kv, (f"kv cache {kv} ({why})",)
+    )
 
 
 def _is_blackwell(row: Row) -> bool:

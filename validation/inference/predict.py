@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...backends.machine.software.engine import Engine
-from ...backends.machine.system import System
 from ...cost.serving.batching.continuous import most_throughput, steady
 from ...cost.serving.batching.offline import offline
 from ...cost.serving.batching.static import static_batch
@@ -35,7 +34,10 @@ def pooled(case: ServedCase, bench: Bench) -> ServingMetrics:
     if prefill is None or decode is None:
         raise NotJudged("its pools are not given")
     num = sum(pool.workers * pool.laid.replica.num_gpus for pool in (prefill, decode))
-    link = _link(bench.system(case), num)
+    # The innermost level of the network that holds all devices, as one device uses it.
+    system = bench.system(case)
+    level = next((one for one in system.levels if one.size is None or one.size >= num), system.levels[-1])
+    link = Link(bytes_per_s=float(level.bytes_per_s * level.efficiency), latency_s=float(level.latency_s))
     return disaggregated(_pool(case, prefill, bench), _pool(case, decode, bench), link, case.batch, case.lengths).served
 
 
@@ -46,12 +48,6 @@ def _pool(case: ServedCase, pool: replicas.Pool, bench: Bench) -> Pool:
         times=bench.times(case, replica), engine=replace(engine, scheduler=wide),
         workers=pool.workers * replica.attention_dp, gpus=replica.num_gpus // replica.attention_dp, batch=pool.batch,
     )  # fmt: skip
-
-
-def _link(system: System, num_gpus: int) -> Link:
-    """The innermost level of the network that holds all devices, as one device uses it."""
-    level = next((one for one in system.levels if one.size is None or one.size >= num_gpus), system.levels[-1])
-    return Link(bytes_per_s=float(level.bytes_per_s * level.efficiency), latency_s=float(level.latency_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +68,27 @@ Answers = Mapping[Quantity, Predicted]
 def predicted(case: ServedCase, bench: Bench) -> Answers:
     """Return every quantity of a case; errors of the product where it cannot run as said."""
     if case.form is Form.POOLS:
-        return _of_pools(case, bench)
+        if case.layout.prefill is None or case.layout.decode is None:
+            raise NotJudged("its pools are not given")
+        return _loaded(pooled(case, bench), 1)
     replica = case.layout.replica.replica
     times, engine = bench.times(case, replica), bench.engine(case)
     if case.form is Form.STATIC:
-        return _static(static_batch(times, _wide(engine, case.batch), case.batch, case.lengths), replica.attention_dp)
+        # An engine that takes a static batch as a whole: one built ahead is built for the batch that is
+        # measured.
+        scheduler = engine.scheduler
+        found = static_batch(
+            times,
+            replace(engine, scheduler=replace(scheduler, max_num_seqs=max(scheduler.max_num_seqs, case.batch))),
+            case.batch,
+            case.lengths,
+        )
+        return {
+            Quantity.TTFT: Predicted(_number(found.ttft_s)),
+            Quantity.TPOT: Predicted(_number(found.tpot_s)),
+            Quantity.E2EL: Predicted(_number(found.e2el_s)),
+            Quantity.THROUGHPUT: _rate(found, replica.attention_dp),
+        }
     if case.form is Form.FIRST_TOKEN:
         alone = static_batch(times, engine, 1.0, Lengths(case.lengths.prompt, 1.0))
         return {Quantity.TTFT: Predicted(_number(alone.ttft_s))}
@@ -93,15 +105,6 @@ def _saturated(case: ServedCase, times: StepTimes, engine: Engine) -> ServingMet
     return offline(times, engine, share, case.lengths)
 
 
-def _static(found: ServingMetrics, groups: int) -> Answers:
-    return {
-        Quantity.TTFT: Predicted(_number(found.ttft_s)),
-        Quantity.TPOT: Predicted(_number(found.tpot_s)),
-        Quantity.E2EL: Predicted(_number(found.e2el_s)),
-        Quantity.THROUGHPUT: _rate(found, groups),
-    }
-
-
 def _loaded(found: ServingMetrics, groups: int) -> Answers:
     ends = (_number(found.ttft_low_s), _number(found.ttft_high_s)) if _number(found.concurrency) > 1 else (None, None)
     return {
@@ -110,18 +113,6 @@ def _loaded(found: ServingMetrics, groups: int) -> Answers:
         Quantity.E2EL: Predicted(_number(found.e2el_s)),
         Quantity.THROUGHPUT: _rate(found, groups),
     }
-
-
-def _of_pools(case: ServedCase, bench: Bench) -> Answers:
-    if case.layout.prefill is None or case.layout.decode is None:
-        raise NotJudged("its pools are not given")
-    return _loaded(pooled(case, bench), 1)
-
-
-def _wide(engine: Engine, batch: int) -> Engine:
-    """An engine that takes a static batch as a whole: one built ahead is built for the batch that is measured."""
-    scheduler = engine.scheduler
-    return replace(engine, scheduler=replace(scheduler, max_num_seqs=max(scheduler.max_num_seqs, batch)))
 
 
 def _rate(found: ServingMetrics, groups: int) -> Predicted:

@@ -70,14 +70,10 @@ def _most_throughput(row: Row) -> Settings:
 def _inference_max(row: Row) -> Settings:
     """SemiAnalysisAI/InferenceMAX, benchmarks/*.sh; rows without a date are aiconfigurator's own runs."""
     engine, model = row.text("engine").split(" ")[0], row.text("model")
-    recipe = _RECIPES.get((engine, _family(model)))
+    recipe = _RECIPES.get((engine, next((name for name in ("Llama", "gpt-oss", "DeepSeek") if name in model), "")))
     if recipe is None or "measured 20" not in row.text("note"):
         return Settings()
     return replace(recipe(row), source="recipes of InferenceMAX")
-
-
-def _family(model: str) -> str:
-    return next((name for name in ("Llama", "gpt-oss", "DeepSeek") if name in model), "")
 
 
 def _vllm(row: Row) -> Settings:

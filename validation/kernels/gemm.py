@@ -78,7 +78,9 @@ def _sizes(row: Row, kind: str) -> GemmSizes:
     c_bytes = (2 if accumulated else 1) * (4.0 if row.text("out_dtype") == "fp32" else 2.0)
     quantised = float("activation quantisation" in row.text("note") and kind != "bf16")
     m, n, k = (_size(row, name) for name in ("m", "n", "k"))
-    return gemm_sizes(m, n, k, kind, batch=_batch(row), c_bytes=c_bytes, quantised=quantised)
+    return gemm_sizes(
+        m, n, k, kind, batch=_size(row, "batch") if row.text("batch") else 1, c_bytes=c_bytes, quantised=quantised
+    )
 
 
 def _size(row: Row, name: str) -> int:
@@ -88,10 +90,6 @@ def _size(row: Row, name: str) -> int:
     if not (size >= 1.0 and size.is_integer()):
         raise UsageError(f"row '{row.id}', column '{name}': {size:g} is no size")
     return int(size)
-
-
-def _batch(row: Row) -> int:
-    return _size(row, "batch") if row.text("batch") else 1
 
 
 def _time_s(row: Row) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..results.outcomes import Outcome, Part
 from ..rows.cases import Case, Judge
-from ..rows.gather import Gathered, Pool, gather
+from ..rows.gather import Pool, gather
 from ..rows.machine_room import MachineRoom
 from ..rows.split import Fitted, seen
 from ..rows.tables import Table
@@ -16,16 +16,13 @@ from ..rows.tables import Table
 
 def judge_kernels(judge: Judge[object], table: Table, room: MachineRoom, faults: list[str]) -> list[Outcome]:
     """Return one outcome a row, in the order of the table."""
-    return _in_order(judge.name, table, gather(judge, table, room, faults), room)
-
-
-def _in_order(name: str, table: Table, gathered: Gathered, room: MachineRoom) -> list[Outcome]:
+    gathered = gather(judge, table, room, faults)
     placed = [
-        (place, Outcome(row=table.rows[place], table=name, part=Part.SKIPPED, reason=why))
+        (place, Outcome(row=table.rows[place], table=judge.name, part=Part.SKIPPED, reason=why))
         for place, why in gathered.skipped
     ]
     for pool in gathered.pools:
-        placed += zip(pool.places, _outcomes(name, pool, room), strict=True)
+        placed += zip(pool.places, _outcomes(judge.name, pool, room), strict=True)
     return [outcome for _, outcome in sorted(placed, key=lambda pair: pair[0])]
 
 

@@ -68,10 +68,28 @@ class ElementwiseJudge:
             raise NotJudged(f"no kind of row-wise kernel is '{op}' of '{framework}'")
         if time_us is None:
             raise NotJudged("time_us is not given")
-        sizes = _sizes(op, row.number("rows"), row.number("cols"))
+        rows = row.number("rows")
+        cols = row.number("cols")
+        elements = float(rows) * cols
+        moved, flops, specials = (np.array(n * elements) for n in _PER_ELEMENT[op])
+        sizes = RowwiseSizes(np.array(float(rows)), np.array(float(cols)), moved, flops, specials)
         outlier = "1.9x slower than 32768 x 4096: rows too long for one pass" if row.id == _TOO_LONG else ""
-        measured_s = time_us * 1e-6 / _calls(row)
-        return Case(row, system_of(row), _library(row), "rowwise", kind, _group(row), sizes, measured_s, outlier)
+        measured_s = (
+            time_us * 1e-6 / (2 if row.text("op") == "residual_add" and row.text("note").startswith(_TWO_SUMS) else 1)
+        )
+        # Rows of one width belong to one model and its split; a sweep of single shapes has a group each.
+        shape = [row.text("cols")] if _library(row) == "pytorch" else [row.text("rows"), row.text("cols")]
+        return Case(
+            row,
+            system_of(row),
+            _library(row),
+            "rowwise",
+            kind,
+            ",".join([row.text("op"), *shape]),
+            sizes,
+            measured_s,
+            outlier,
+        )
 
     def seconds(self, cases: Sequence[Case[RowwiseSizes]], system: System, constants: object) -> Array:
         """Predict kernels of one kind."""
@@ -84,12 +102,6 @@ class ElementwiseJudge:
         return ("arithmetic", "warm")
 
 
-def _sizes(op: str, rows: int, cols: int) -> RowwiseSizes:
-    elements = float(rows) * cols
-    moved, flops, specials = (np.array(n * elements) for n in _PER_ELEMENT[op])
-    return RowwiseSizes(np.array(float(rows)), np.array(float(cols)), moved, flops, specials)
-
-
 def _stacked(sizes: Sequence[RowwiseSizes]) -> RowwiseSizes:
     return RowwiseSizes(
         np.array([s.rows for s in sizes]), np.array([s.cols for s in sizes]), np.array([s.num_bytes for s in sizes]),
@@ -99,16 +111,6 @@ def _stacked(sizes: Sequence[RowwiseSizes]) -> RowwiseSizes:
 
 def _library(row: Row) -> str:
     return "pytorch-host" if row.text("timing_method").startswith("host") else "pytorch"
-
-
-def _group(row: Row) -> str:
-    """Rows of one width belong to one model and its split; a sweep of single shapes has a group each."""
-    shape = [row.text("cols")] if _library(row) == "pytorch" else [row.text("rows"), row.text("cols")]
-    return ",".join([row.text("op"), *shape])
-
-
-def _calls(row: Row) -> int:
-    return 2 if row.text("op") == "residual_add" and row.text("note").startswith(_TWO_SUMS) else 1
 
 
 Cells = Mapping[str, str]

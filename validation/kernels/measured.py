@@ -84,7 +84,12 @@ def _times(rows: Sequence[Row], system: System, constants: object) -> KernelTime
     if isinstance(constants, GemmConstants):
         return _products(rows, system, constants)
     if isinstance(constants, RowwiseConstants):
-        return rowwise_times(_rowwise_sizes(rows), system.chip, constants)
+        # Arithmetic is left out: what is measured whole has it in the pace at which its bytes are moved.
+        nothing = np.zeros(len(rows))
+        moved = _column(rows, "bytes_moved_min")
+        return rowwise_times(
+            RowwiseSizes(_column(rows, "rows"), _column(rows, "cols"), moved, nothing, nothing), system.chip, constants
+        )
     if isinstance(constants, FlashConstants):
         return flash_times(_attention_sizes(rows), system.chip, constants)
     raise InternalError(f"no measured table is priced with {type(constants).__name__}")
@@ -95,13 +100,6 @@ def _products(rows: Sequence[Row], system: System, constants: GemmConstants) -> 
     m, n, k, batch = (_column(rows, name) for name in ("m", "n", "k", "batch"))
     sizes = gemm_sizes(m, n, k, dtype, batch=batch, c_bytes=OPERAND_BYTES[dtype])
     return gemm_times(sizes, system.chip, constants)
-
-
-def _rowwise_sizes(rows: Sequence[Row]) -> RowwiseSizes:
-    """Arithmetic is left out: what is measured whole has it in the pace at which its bytes are moved."""
-    nothing = np.zeros(len(rows))
-    moved = _column(rows, "bytes_moved_min")
-    return RowwiseSizes(_column(rows, "rows"), _column(rows, "cols"), moved, nothing, nothing)
 
 
 def _attention_sizes(rows: Sequence[Row]) -> AttentionSizes:

@@ -20,7 +20,6 @@ from ...backends.kernels.exchange import (
 )
 from ...backends.kernels.terms import Array
 from ...backends.machine.system import System
-from ...backends.network.topology.level import NetworkLevel
 from ..rows.cases import Case
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
@@ -36,7 +35,8 @@ def exchange_case(row: Row) -> Case[MoeSizes]:
     """Read an exchange; a bandwidth becomes a time by the bytes that its benchmark divides by."""
     system = system_of(row)
     way, direction = _way(row), "dispatch" if "dispatch" in row.text("quantity") else "combine"
-    token = float(row.number("hidden")) * _element_bytes(row, direction)
+    # Results come back in 16 bits, whatever the tokens went out in.
+    token = float(row.number("hidden")) * (FP8_BYTES if row.text("dtype") == "fp8" and direction == "dispatch" else 2.0)
     sizes = _copies(row, way).sizes(np.array(float(row.number("tokens_per_gpu"))), np.array(token), np.array(1.0))
     group = ",".join([direction, way, *(row.text(c) for c in ("hidden", "topk", "n_gpus", "tokens_per_gpu"))])
     library = "trtllm" if way == "two_sided" else "deepep"
@@ -53,12 +53,10 @@ def exchange_seconds(sizes: Sequence[ExchangeSizes], system: System, constants: 
 
 def rates_of(system: System) -> ExchangeRates:
     """Return the bandwidths that an exchange goes over: that of the node, and the outermost."""
-    inner = next((level for level in system.levels if _holds_node(level, system)), system.levels[-1])
+    inner = next(
+        (level for level in system.levels if (level.size is None or level.size >= system.node_size)), system.levels[-1]
+    )
     return ExchangeRates(inner.bytes_per_s, system.levels[-1].bytes_per_s)
-
-
-def _holds_node(level: NetworkLevel, system: System) -> bool:
-    return level.size is None or level.size >= system.node_size
 
 
 def _way(row: Row) -> str:
@@ -80,11 +78,6 @@ def _copies(row: Row, way: str) -> Copies:
     if way == "normal":
         return distinct_ranks(top_k, ranks, node, np.array(float(GROUPS)))
     return each_expert(top_k, ranks, np.array(1.0) if "pure RDMA" in row.text("kernel") else node)
-
-
-def _element_bytes(row: Row, direction: str) -> float:
-    """Results come back in 16 bits, whatever the tokens went out in."""
-    return FP8_BYTES if row.text("dtype") == "fp8" and direction == "dispatch" else 2.0
 
 
 def _measured_s(row: Row, token_bytes: float) -> float:

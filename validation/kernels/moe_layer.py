@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ...backends.kernels.constants import kind_of
-from ...backends.kernels.exchange import ExchangeSizes, distinct_ranks
+from ...backends.kernels.exchange import distinct_ranks
 from ...backends.kernels.experts import ExpertsConstants, of_loads
 from ...backends.kernels.loads import balanced_loads
 from ...backends.kernels.terms import Array
@@ -37,7 +37,17 @@ def layer_case(row: Row) -> Case[MoeSizes]:
     ffn = np.array(row.number("inter_size") / row.number("tp"))
     experts = of_loads(loads, np.array(float(tokens)), hidden, ffn, True, dtype)
     backward = row.text("quantity") == BACKWARD
-    sizes = LayerSizes(replace(experts, passes=2.0 if backward else 1.0), _sent(row, tokens, hidden), _way(row))
+    dispatcher = row.text("kernel").removeprefix("dispatcher ")
+    if dispatcher not in WAYS:
+        raise NotJudged(f"no exchange is modelled as '{dispatcher}'")
+    ranks = np.array(float(row.number("ep")))
+    node = np.array(row.number("n_gpus") / row.number("n_nodes"))
+    copies = distinct_ranks(np.array(float(row.number("topk"))), ranks, node, ranks)
+    sizes = LayerSizes(
+        replace(experts, passes=2.0 if backward else 1.0),
+        copies.sizes(np.array(float(tokens)), hidden, np.array(TOKEN_BYTES)),
+        WAYS[dispatcher],
+    )
     group = ",".join(row.text(c) for c in ("kernel", "hidden", "dtype"))
     return Case(row, system_of(row), "megatron-core", "experts", dtype, group, sizes, measured_s(row))
 
@@ -51,17 +61,3 @@ def _seconds(sizes: LayerSizes, dtype: str, system: System, constants: ExpertsCo
     kinds = [kind_of(system.kernels.exchange, f"{direction}_{sizes.way}") for direction in ("dispatch", "combine")]
     exchanged = [exchange_seconds([sizes.sent], system, kind) for kind in kinds]
     return float(sum(exchanged, experts_seconds([sizes.experts], dtype, system, constants))[0])
-
-
-def _way(row: Row) -> str:
-    dispatcher = row.text("kernel").removeprefix("dispatcher ")
-    if dispatcher not in WAYS:
-        raise NotJudged(f"no exchange is modelled as '{dispatcher}'")
-    return WAYS[dispatcher]
-
-
-def _sent(row: Row, tokens: int, hidden: Array) -> ExchangeSizes:
-    ranks = np.array(float(row.number("ep")))
-    node = np.array(row.number("n_gpus") / row.number("n_nodes"))
-    copies = distinct_ranks(np.array(float(row.number("topk"))), ranks, node, ranks)
-    return copies.sizes(np.array(float(tokens)), hidden, np.array(TOKEN_BYTES))

@@ -74,7 +74,13 @@ def rows_of(measured: Sequence[Measured], origin: Origin) -> dict[str, list[dict
     """Return the rows of each table."""
     tables: dict[str, list[dict[str, str]]] = {}
     for m in measured:
-        tables.setdefault(m.probe.table, []).append(_row(m, origin))
+        cells = {
+            "id": f"{origin.name}_{m.probe.table}_{m.probe.name}", "dataset": f"measured_{m.probe.table}",
+            "source": origin.source, "status": "measured", "accelerator": origin.accelerator,
+            "framework": origin.framework, **m.probe.cells, "time_us": f"{m.time_s * 1e6:.5g}",
+            "timing_method": origin.timing_method, "note": f"{origin.timing_method}; spread {m.spread:.1%}",
+        }  # fmt: skip
+        tables.setdefault(m.probe.table, []).append({name: str(value) for name, value in cells.items()})
     return tables
 
 
@@ -91,16 +97,6 @@ def write_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], folder: Path
         paths.append(folder / f"{name}.csv")
         write_whole(paths[-1], text.getvalue())
     return tuple(paths)
-
-
-def _row(m: Measured, origin: Origin) -> dict[str, str]:
-    cells = {
-        "id": f"{origin.name}_{m.probe.table}_{m.probe.name}", "dataset": f"measured_{m.probe.table}",
-        "source": origin.source, "status": "measured", "accelerator": origin.accelerator,
-        "framework": origin.framework, **m.probe.cells, "time_us": f"{m.time_s * 1e6:.5g}",
-        "timing_method": origin.timing_method, "note": f"{origin.timing_method}; spread {m.spread:.1%}",
-    }  # fmt: skip
-    return {name: str(value) for name, value in cells.items()}
 
 
 # The whole sweep of a machine: silicon, kernels of every class, collectives where there are ranks.
@@ -153,7 +149,12 @@ def write_sweep(sweep: Sweep, folder: Path) -> Files:
 
 
 def _probes(device: Device, silicon: Silicon, quick: bool) -> tuple[Probe, ...]:
-    swept = _swept(device, silicon)
+    # The dtypes worth a sweep, the one that models train in first: bf16 on an accelerator, fp32 on a
+    # CPU.
+    first = DType.BF16 if device.is_cuda else DType.FP32
+    rates = silicon.flop_per_s
+    others = [d for d in (DType.FP32, DType.BF16) if d is not first and rates[d] > _WORTH * rates[first]]
+    swept = (first, *others)
     main = swept[0]
     return (
         *product_probes(device, swept, quick),
@@ -161,14 +162,6 @@ def _probes(device: Device, silicon: Silicon, quick: bool) -> tuple[Probe, ...]:
         *rowwise_probes(device, main, quick),
         *update_probes(device, main, quick),
     )
-
-
-def _swept(device: Device, silicon: Silicon) -> tuple[DType, ...]:
-    """The dtypes worth a sweep, the one that models train in first: bf16 on an accelerator, fp32 on a CPU."""
-    first = DType.BF16 if device.is_cuda else DType.FP32
-    rates = silicon.flop_per_s
-    others = [d for d in (DType.FP32, DType.BF16) if d is not first and rates[d] > _WORTH * rates[first]]
-    return (first, *others)
 
 
 def _origin(sweep: Sweep) -> Origin:

@@ -38,7 +38,8 @@ class Silicon:
 def measure_silicon(device: Device, effort: Effort) -> Silicon:
     """Measure each rate, the best of some rounds."""
     peaks = {dtype: _peak(device, dtype, effort) for dtype in DTYPES}
-    return Silicon(peaks, _bandwidth(device, effort), _best(_one_element(device), device, effort))
+    x = torch.ones(1, device=device.kind)
+    return Silicon(peaks, _bandwidth(device, effort), _best(lambda: torch.neg(x), device, effort))
 
 
 def _best(call: Call, device: Device, effort: Effort) -> float:
@@ -59,8 +60,3 @@ def _bandwidth(device: Device, effort: Effort) -> float:
     copied = 2.0 * size / _best(lambda: target.copy_(source), device, effort)
     # A cache reads what it is about to write, and no sum counts that.
     return max(copied, 3.0 * size / _best(lambda: target.add_(source), device, effort))
-
-
-def _one_element(device: Device) -> Call:
-    x = torch.ones(1, device=device.kind)
-    return lambda: torch.neg(x)

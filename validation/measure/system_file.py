@@ -25,24 +25,18 @@ def write_system(
     path: Path, device: Device, facts: Facts, silicon: Silicon, link: Link | None, when: str, calibration: str
 ) -> None:
     """Write the file, whole; it refers to its calibration by the name of a file beside it."""
-    tree = _system(path.stem, device, facts, silicon, link, when, calibration)
-    heading = f"# {facts.name}, measured by `slipstick calibrate --device {device.kind}` on {when}.\n"
-    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
-    write_whole(path, heading + text)
-
-
-def _system(
-    name: str, device: Device, facts: Facts, silicon: Silicon, link: Link | None, when: str, calibration: str
-) -> dict[str, object]:
     how = f"slipstick calibrate --device {device.kind}, {facts.versions}"
-    return {
-        "name": name,
+    tree = {
+        "name": path.stem,
         "chip": _chip(device, facts, silicon, how, when),
         "node": {"num_chips": _count(1, "ranks that were measured")},
         "network": [_network(silicon, link, how, when)],
         "stack": _stack(silicon, how, when),
         "calibration": calibration,
     }
+    heading = f"# {facts.name}, measured by `slipstick calibrate --device {device.kind}` on {when}.\n"
+    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
+    write_whole(path, heading + text)
 
 
 def _measured(value: float, unit: str, source: str, when: str) -> dict[str, object]:
@@ -62,13 +56,15 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
     peaks = {d.value: _measured(r / 1e12, "TFLOP/s", rate, when) for d, r in silicon.flop_per_s.items()}
     watts = _WATTS_CUDA if device.is_cuda else _WATTS_A_THREAD * device.threads
     units = "multiprocessors" if device.is_cuda else "threads used; a thread counts as an SM"
+    # On a CPU products run on the vector units; on a GPU those in fp32 do.
+    source = "products in fp32, which no tensor core takes" if device.is_cuda else "products run on the vector units"
     return {
         "name": facts.name,
         "num_sms": _count(facts.num_sms, units),
         "clock": _measured(facts.clock_hz / 1e9, "GHz", "the system says so", when),
         "power": _estimated(watts, "W", "not measured: what processors of its kind draw"),
         "matmul": peaks,
-        "vector": {"fp32": _vector(device, peaks)},
+        "vector": {"fp32": {**peaks[DType.FP32.value], "source": source}},
         "memory": {
             "hbm": {
                 "capacity": _measured(facts.memory_bytes / 1e9, "GB", "the system says so", when),
@@ -78,12 +74,6 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
                                 "source": "the system says so: the last cache before the memory"}},
         },
     }  # fmt: skip
-
-
-def _vector(device: Device, peaks: Mapping[str, dict[str, object]]) -> dict[str, object]:
-    """On a CPU products run on the vector units; on a GPU those in fp32 do."""
-    source = "products in fp32, which no tensor core takes" if device.is_cuda else "products run on the vector units"
-    return {**peaks[DType.FP32.value], "source": source}
 
 
 def _network(silicon: Silicon, link: Link | None, how: str, when: str) -> dict[str, object]:

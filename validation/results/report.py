@@ -17,7 +17,7 @@ from ...ir.units import format_bytes, format_time
 from ...report.columns import in_columns
 from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
 from .outcomes import Outcome, Part
-from .statistics import Accuracy, Confusion
+from .statistics import Accuracy
 
 # How often measurements lie in ranges that were predicted for them.
 
@@ -70,9 +70,12 @@ def summary_text(
 
     With the `limit` rows that are farthest off, and those that are off by more than `beyond`.
     """
+    left = {(o.row.dataset, o.row.id): o for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED)}
+    counts = Counter((o.row.dataset, o.part, o.reason) for o in left.values())
+    lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
     tables = (
         _datasets(outcomes), _kinds(outcomes), _ranges(outcomes), _labels(outcomes), _worst(outcomes, limit),
-        _beyond(outcomes, beyond), _assumed(outcomes), _left_out(outcomes),
+        _beyond(outcomes, beyond), _assumed(outcomes), [["data set", "left out", "rows", "because"], *lines],
     )  # fmt: skip
     return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
 
@@ -197,13 +200,6 @@ def _assumed(outcomes: Sequence[Outcome]) -> Lines:
     return [["data set", "rows", "assumed"], *([name, str(n), said] for (name, said), n in counts.items())]
 
 
-def _left_out(outcomes: Sequence[Outcome]) -> Lines:
-    left = {(o.row.dataset, o.row.id): o for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED)}
-    counts = Counter((o.row.dataset, o.part, o.reason) for o in left.values())
-    lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
-    return [["data set", "left out", "rows", "because"], *lines]
-
-
 def _kernels(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     return [
         {"system": system, "kind": kind, **_record(Figures.of(of))}
@@ -220,14 +216,17 @@ def _record(figures: Figures) -> dict[str, object]:
         **{part.value: {"n": of.num, **_errors(of)} for part, of in figures.parts.items()},
     }
     if figures.labels is not None:
-        found["labels"] = {**asdict(figures.labels), **_shares(figures.labels)}
+        # Shares of labels; None where there is nothing to take a share of.
+        given = {
+            "accuracy": figures.labels.accuracy,
+            "precision": figures.labels.precision,
+            "recall": figures.labels.recall,
+        }
+        found["labels"] = {
+            **asdict(figures.labels),
+            **{name: None if math.isnan(share) else share for name, share in given.items()},
+        }
     return found
-
-
-def _shares(labels: Confusion) -> dict[str, float | None]:
-    """Shares of labels; None where there is nothing to take a share of."""
-    given = {"accuracy": labels.accuracy, "precision": labels.precision, "recall": labels.recall}
-    return {name: None if math.isnan(share) else share for name, share in given.items()}
 
 
 def _range(key: Sequence[str], outcomes: Sequence[Outcome]) -> dict[str, object]:

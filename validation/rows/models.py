@@ -40,7 +40,16 @@ def architecture(row: Row) -> Architecture:
     if family == "gpt":
         return _gpt(row)
     if family == "mpt":
-        return _mpt(row)
+        # MPT as the recipes of llm-foundry set it up: GPT-2 with biases, learned positions and the exact
+        # GELU.
+        fields = {
+            "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
+            "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": row.number("vocab"),
+            "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")), "tie_word_embeddings": True,
+            "activation_function": "gelu",
+            "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        }  # fmt: skip
+        return Architecture(fields)
     raise NotJudged(f"no decoder-only model of kind '{family}' is built from dimensions")
 
 
@@ -73,7 +82,12 @@ def _gpt(row: Row) -> Architecture:
     """GPT-2, or, with fewer heads for keys than for queries, StarCoder2: the same block with rotary positions."""
     if row.flag("swiglu"):
         return Architecture(_llama(row))
-    vocab, assumed = _vocab(row, GPT2_VOCAB)
+    # The vocabulary, padded as Megatron-LM does by default (`--make-vocab-size-divisible-by`).
+    given = row.measured("vocab")
+    vocab, assumed = (
+        padded(int(given or GPT2_VOCAB), row.number("tp", 1)),
+        () if given else (f"vocabulary {GPT2_VOCAB}",),
+    )
     if row.number("kv_heads", row.number("heads")) < row.number("heads"):
         fields: Fields = {
             "model_type": "starcoder2", **_sizes(row), "vocab_size": vocab, "attention_dropout": DROPOUT,
@@ -88,28 +102,6 @@ def _gpt(row: Row) -> Architecture:
         "attn_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "resid_pdrop": DROPOUT,
     }  # fmt: skip
     return Architecture(fields, assumed)
-
-
-def _mpt(row: Row) -> Architecture:
-    """MPT as the recipes of llm-foundry set it up: GPT-2 with biases, learned positions and the exact GELU.
-
-    The parameters that its tables print say so: of mpt_70b at 2048 tokens 64.8624 billion, which are 80 x (12 h^2 +
-    13 h) + (50368 + 2048 + 2) h with h = 8192.
-    """
-    fields = {
-        "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
-        "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": row.number("vocab"),
-        "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")), "tie_word_embeddings": True,
-        "activation_function": "gelu",
-        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
-    }  # fmt: skip
-    return Architecture(fields)
-
-
-def _vocab(row: Row, usual: int) -> tuple[int, tuple[str, ...]]:
-    """Return the vocabulary, padded as Megatron-LM does by default (`--make-vocab-size-divisible-by`)."""
-    given = row.measured("vocab")
-    return padded(int(given or usual), row.number("tp", 1)), () if given else (f"vocabulary {usual}",)
 
 
 def _with_experts(row: Row) -> Architecture:

@@ -34,7 +34,12 @@ def step_s(row: Row, peak_flop_per_s: float) -> float:
     given = row.measured("step_time_s") or row.measured("step_time_s_derived")
     if given is not None:
         return given
-    rates = (_by_tokens(row), _by_samples(row), _by_flops(row, peak_flop_per_s))
+    rate = row.measured("tokens_per_s_per_gpu")
+    rates = (
+        (None if rate is None else _tokens(row) / (rate * row.number("n_gpus"))),
+        _by_samples(row),
+        _by_flops(row, peak_flop_per_s),
+    )
     found = next((seconds for seconds in rates if seconds is not None), None)
     if found is None:
         raise NotJudged("it gives no time, no rate and no utilisation of a step")
@@ -55,11 +60,6 @@ def hardware_flops(row: Row) -> float:
     again = AGAIN if row.text("activation_recompute").startswith("full") else 1.0
     layers = _layer_weights(row) * row.number("layers") + _scores(row)
     return _tokens(row) * 6.0 * (again * layers + _head(row))
-
-
-def _by_tokens(row: Row) -> float | None:
-    rate = row.measured("tokens_per_s_per_gpu")
-    return None if rate is None else _tokens(row) / (rate * row.number("n_gpus"))
 
 
 def _by_samples(row: Row) -> float | None:

@@ -23,12 +23,10 @@ class StackRecords:
         """Whether numbers that a stack has were fitted to a row."""
         if stack not in self._known:
             self._known[stack] = fit_records(stack)
-        seen = (dataset in fit.data_sets and _chosen(fit, group) for fit in self._known[stack])
+        seen = (
+            dataset in fit.data_sets and (fit.split == ALL or in_first_half(TABLE, group)) for fit in self._known[stack]
+        )
         return any(seen)
-
-
-def _chosen(fit: FitRecord, group: str) -> bool:
-    return fit.split == ALL or in_first_half(TABLE, group)
 
 
 def fitted_sets() -> frozenset[str]:

@@ -58,7 +58,10 @@ def answers(
     cases: Placed, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None = None
 ) -> dict[int, Answer]:
     """Return the answer of each case by its place; the same whatever the number of processes."""
-    models = _by_model(cases)
+    found: dict[tuple[str, str], dict[int, TrainingCase]] = {}
+    for place, case in cases.items():
+        found.setdefault((case.config, str(case.dtype)), {})[place] = case
+    models = list(found.values())
     if jobs <= 1 or len(models) <= 1:
         return answer(Load(tuple(models), cache, calibration), report)
     loads = [Load(tuple(part), cache, calibration) for part in dealt(models, LOADS * jobs)]
@@ -118,13 +121,6 @@ def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]
 
 def _name(model: Placed) -> str:
     return next(iter(model.values())).row.text("model")
-
-
-def _by_model(cases: Placed) -> list[dict[int, TrainingCase]]:
-    found: dict[tuple[str, str], dict[int, TrainingCase]] = {}
-    for place, case in cases.items():
-        found.setdefault((case.config, str(case.dtype)), {})[place] = case
-    return list(found.values())
 
 
 # What was found to be the cause of large errors: by data set and id, from a file of the package.

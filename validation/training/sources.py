@@ -263,7 +263,12 @@ def completed(row: Row) -> Completed:
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
     derived = {} if source.derived is None else source.derived(row)
-    noted = {c: _said(found) for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
+    # What a note says of a setting: its value, or that it is on.
+    noted = {
+        c: (found[1] if found.re.groups else "true")
+        for c, pattern in _NOTED.items()
+        if (found := pattern.search(row.text("note")))
+    }
     given = {c: v for c, v in {**source.known, **sizes, **noted, **derived}.items() if not row.text(c)}
     cells = {**row.cells, **given}
     said: list[str] = []
@@ -273,11 +278,6 @@ def completed(row: Row) -> Completed:
             cells[one.column] = one.value
             said.append(f"{one.column} {one.value} ({one.why})")
     return Completed(Row(cells, row.line), tuple(said))
-
-
-def _said(found: re.Match[str]) -> str:
-    """What a note says of a setting: its value, or that it is on."""
-    return found[1] if found.re.groups else "true"
 
 
 def _matters(one: Assumed, row: Row) -> bool:

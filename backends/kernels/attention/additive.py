@@ -49,7 +49,16 @@ def additive_times(sizes: AttentionSizes, chip: Chip, constants: AdditiveConstan
     bandwidth = constants.memory * chip.hbm_bytes_per_s
     pairs = sizes.pairs()
     flops_s = pairs * sizes.flops_a_pair / (constants.tensor * chip.matmul_flop_per_s(sizes.dtype))
-    sram_s = pairs * _sram_bytes_a_pair(sizes, constants) / (constants.sram * chip.hbm_bytes_per_s)
+    # On-chip bytes for one score: its block written and read, and the operands of both products
+    # spread over it.
+    _, columns = _blocks(sizes, constants.block_elements)
+    rows = np.minimum(columns, sizes.qk_dim)
+    width = sizes.qk_dim + sizes.v_dim
+    sram_s = (
+        pairs
+        * np.asarray(sizes.operand_bytes * (2.0 + width * (1.0 / rows + 1.0 / columns)))
+        / (constants.sram * chip.hbm_bytes_per_s)
+    )
     forward, backward = POINTWISE_FLOPS
     pointwise = pairs * np.where(sizes.backward, backward, forward) / (constants.vector * chip.vector_flop_per_s)
     loaded, stored = flash1_bytes(sizes, constants.block_elements)
@@ -83,11 +92,3 @@ def _blocks(sizes: AttentionSizes, block_elements: float) -> tuple[Array, Array]
     """Blocks of keys, and keys in one: B_c = ceil(M_s / (4 d))."""
     keys = np.ceil(block_elements / (4.0 * sizes.qk_dim))
     return np.ceil(sizes.kv_len / keys), keys
-
-
-def _sram_bytes_a_pair(sizes: AttentionSizes, constants: AdditiveConstants) -> Array:
-    """On-chip bytes for one score: its block written and read, and the operands of both products spread over it."""
-    _, columns = _blocks(sizes, constants.block_elements)
-    rows = np.minimum(columns, sizes.qk_dim)
-    width = sizes.qk_dim + sizes.v_dim
-    return np.asarray(sizes.operand_bytes * (2.0 + width * (1.0 / rows + 1.0 / columns)))

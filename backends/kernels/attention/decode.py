@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ..limits import ChipShare, Limit, Overhead, Scope
-from ..terms import Array, KernelTimes
+from ..terms import KernelTimes
 from .sizes import AttentionSizes
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     memory = (read - kept) / (k.memory * chip.hbm_bytes_per_s)
     blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
     reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
-    rounds = _rounds(blocks, keys, k)
+    # Rounds of blocks over the multiprocessors, of which there are `blocks` for each; less than one
+    # where cut.
+    cut = np.minimum(np.maximum(blocks / k.split, k.split_keys / keys), 1.0 + k.ramp)
+    rounds = np.where(blocks > 1.0, np.ceil(blocks) + k.ramp, cut)
     # Parts of one sequence run side by side, so that their fixed work is that of one block however many there are.
     fixed = np.where(blocks > 1.0, rounds, 1.0) * k.block_clocks
     waves = (rounds * reading + fixed) * chip.has_threads / chip.matrix_hz
@@ -89,9 +92,3 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     )
     terms = {"tensor": tensor, "softmax": np.zeros_like(time_s), "rows": by_row, "waves": waves, "memory": memory}
     return KernelTimes(time_s, {**terms, "overhead": np.full_like(time_s, k.overhead_s)})
-
-
-def _rounds(blocks: Array, keys: Array, constants: DecodeConstants) -> Array:
-    """Rounds of blocks over the multiprocessors, of which there are `blocks` for each; less than one where cut."""
-    cut = np.minimum(np.maximum(blocks / constants.split, constants.split_keys / keys), 1.0 + constants.ramp)
-    return np.where(blocks > 1.0, np.ceil(blocks) + constants.ramp, cut)

@@ -35,9 +35,5 @@ def attention_times(
         return over_cache
     whole = flash_times(sizes, chip, fused)
     cached = few & ((sizes.q_len == 1.0) | (over_cache.time_s < whole.time_s))
-    return _either(cached, over_cache, whole)
-
-
-def _either(first: Flags, one: KernelTimes, other: KernelTimes) -> KernelTimes:
-    terms = {name: np.where(first, one.terms[name], other.terms[name]) for name in other.terms}
-    return KernelTimes(np.where(first, one.time_s, other.time_s), terms)
+    terms = {name: np.where(cached, over_cache.terms[name], whole.terms[name]) for name in whole.terms}
+    return KernelTimes(np.where(cached, over_cache.time_s, whole.time_s), terms)

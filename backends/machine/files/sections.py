@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from ....ir.errors import UsageError, did_you_mean
 from .faults import Fault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .system_numbers import Number, Section, leaves_of
-from .system_overrides import Kind, kind_at
+from .system_overrides import kind_at
 from .system_tree import Tree, names_of
 
 # What pydantic finds wrong with a file, as faults in words for people.
@@ -73,12 +73,12 @@ def _shown(keys: Sequence[int | str], tree: Tree) -> list[str]:
 
 def _unknown_key(loc: Sequence[str], key: str, tree: Tree, top: type[Section]) -> str:
     kind = kind_at(loc, tree, top) if loc else top
-    allowed = sorted(_keys_of(kind)) if kind else []
+    allowed = (
+        sorted([f.name for f in fields(kind) if f.init] if issubclass(kind, Number) else kind.model_fields)
+        if kind
+        else []
+    )
     return f"unknown key '{key}'{did_you_mean(key, allowed)} allowed: {', '.join(allowed)}"
-
-
-def _keys_of(kind: Kind) -> Iterable[str]:
-    return [f.name for f in fields(kind) if f.init] if issubclass(kind, Number) else kind.model_fields
 
 
 S = TypeVar("S", bound=Section)

@@ -115,7 +115,12 @@ def kind_at(
         if container is list:
             tree = _entry(tree, rest[:1], path, kinds)
         elif container is dict:
-            tree = _named(tree, rest[:1], path, kinds)
+            # What a mapping has under a name; one number alone makes no new record of several.
+            wanted = rest[:1]
+            found = tree if isinstance(tree, dict) else {}
+            if wanted and wanted[0] not in found and any(not issubclass(kind, Number) for kind in kinds):
+                raise UnknownNameError.of(f"name in {path}", wanted[0], found)
+            tree = found.get(wanted[0]) if wanted else None
         if container is not None and rest:
             path += f".{rest.pop(0)}"
         kind = next((k for k in kinds if k.describes(tree)), kinds[-1] if kinds else None)
@@ -132,14 +137,6 @@ def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind
         raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)
     assert isinstance(entries, list)
     return entries[names.index(wanted[0])]
-
-
-def _named(records: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
-    """Return what a mapping has under a name; one number alone makes no new record of several."""
-    found = records if isinstance(records, dict) else {}
-    if wanted and wanted[0] not in found and any(not issubclass(kind, Number) for kind in kinds):
-        raise UnknownNameError.of(f"name in {path}", wanted[0], found)
-    return found.get(wanted[0]) if wanted else None
 
 
 def _held(annotation: object) -> tuple[type | None, list[Kind]]:

@@ -42,7 +42,11 @@ class _Loader(BaseLoader):
         inside = (*above, node)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return [self._plain(entry, inside) for entry in node.value]
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map" and _has_plain_keys(node):
+        if (
+            isinstance(node, yaml.MappingNode)
+            and node.tag == f"{_TAG}map"
+            and all(key.tag in _SCALARS for key, _ in node.value)
+        ):
             _refuse_repeated(node)
             return {self._plain(key, inside): self._plain(value, inside) for key, value in node.value}
         return self.construct_object(node, deep=True)
@@ -52,10 +56,6 @@ class _Loader(BaseLoader):
             return _SCALARS[node.tag](node.value)
         except ValueError:  # a tag that somebody wrote
             return self.construct_object(node)
-
-
-def _has_plain_keys(node: yaml.MappingNode) -> bool:
-    return all(key.tag in _SCALARS for key, _ in node.value)
 
 
 def _refuse_repeated(node: yaml.MappingNode) -> None:

@@ -55,14 +55,10 @@ def chain(volume: Array, links: Links) -> Terms:
     further = links[-1].share.spanned - 2
     # Without latency the best number of chunks has no bound; a picosecond keeps it finite.
     alpha_s = np.maximum(sum(x.is_top * x.step_s(Pattern.RING) for x in links), 1e-12)
-    whole_s = np.maximum.reduce([_whole_s(x, volume) for x in links])
+    whole_s = np.maximum.reduce([np.where(x.is_spanned, x.wire_s(Pattern.RING, volume / x.inside), 0.0) for x in links])
     chunks = np.maximum(1.0, np.sqrt(np.maximum(further, 0.0) * whole_s / alpha_s))
     hops = [(x.fanout - 1) * x.share.outside + (chunks - 1) * x.is_top for x in links]
     return pipelined(hops, (further + chunks) / chunks * volume, links, Pattern.RING)
-
-
-def _whole_s(link: Link, volume: Array) -> Array:
-    return np.where(link.is_spanned, link.wire_s(Pattern.RING, volume / link.inside), 0.0)
 
 
 def scatter_gather(volume: Array, links: Links) -> Terms:

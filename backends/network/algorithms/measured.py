@@ -30,11 +30,7 @@ def with_measured(
     for ranks in dict.fromkeys(m.ranks for m in measured):
         table = [m for m in measured if m.ranks == ranks]
         here = (size == ranks) & (stride == 1.0) & (num_bytes > 0.0)
-        found = np.where(here, _PARTS[kind] * _between(num_bytes, table), found)
+        sizes, times = np.array([m.num_bytes for m in table]), np.array([m.time_s for m in table])
+        inside = np.exp(np.interp(np.log(np.maximum(num_bytes, 1.0)), np.log(sizes), np.log(times)))
+        found = np.where(here, _PARTS[kind] * np.asarray(inside * np.maximum(num_bytes / sizes[-1], 1.0)), found)
     return found
-
-
-def _between(num_bytes: Array, table: Sequence[MeasuredAllReduce]) -> Array:
-    sizes, times = np.array([m.num_bytes for m in table]), np.array([m.time_s for m in table])
-    inside = np.exp(np.interp(np.log(np.maximum(num_bytes, 1.0)), np.log(sizes), np.log(times)))
-    return np.asarray(inside * np.maximum(num_bytes / sizes[-1], 1.0))

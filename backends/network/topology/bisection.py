@@ -45,15 +45,11 @@ def bisection(edges: Sequence[Edge]) -> Bisection:
     """
     graph, members = graph_of(edges), members_of(edges)
     if len(graph) == len(members) <= EXACT_NODES:
-        least = _exact(graph, members)
+        first, rest = members[0], members[1:]
+        halves = combinations(rest, len(members) // 2 - 1)
+        least = min((_cut(graph, {first, *half}) for half in halves), default=0.0)
         return Bisection(least, least, "exact")
     return Bisection(_kernighan_lin(graph, members), _spectral(graph, members), "Kernighan-Lin above, spectral below")
-
-
-def _exact(graph: nx.Graph[str], members: Sequence[str]) -> float:
-    first, rest = members[0], members[1:]
-    halves = combinations(rest, len(members) // 2 - 1)
-    return min((_cut(graph, {first, *half}) for half in halves), default=0.0)
 
 
 def _cut(graph: nx.Graph[str], side: set[str]) -> float:

@@ -81,7 +81,10 @@ def lay_out(
     reaches = [[_spanned(size, step, part) for size, step in factors] for part in parts[:-1]]
     reaches.append([size for size, _ in factors])
     near = np.ones_like(reaches[0][0])
-    apart = zip(parts, reaches, _below(parts, reaches), strict=True)
+    # Ranks of one member of each part, and how far the factors of the group reach inside of it.
+    sizes = [1, *(part.size or 1 for part in parts[:-1])]
+    first = [np.ones_like(reach) for reach in reaches[0]]
+    apart = zip(parts, reaches, list(zip(sizes, [first, *reaches[:-1]], strict=True)), strict=True)
     steps = [_step(factors, reach, below) if part.shape in _OWN_WIRES else near for part, reach, below in apart]
     return _shares(parts, [_product(reach) for reach in reaches], steps)
 
@@ -103,13 +106,6 @@ def _shares(parts: Sequence[Part], spanned: Sequence[Array], steps: Sequence[Arr
         shares.append(LevelShare(part, fanout, inner, outside, reach, step))
         outside = outside * fanout
     return tuple(reversed(shares))
-
-
-def _below(parts: Sequence[Part], reaches: Sequence[Sequence[Array]]) -> list[tuple[int, Sequence[Array]]]:
-    """Ranks of one member of each part, and how far the factors of the group reach inside of it."""
-    sizes = [1, *(part.size or 1 for part in parts[:-1])]
-    first = [np.ones_like(reach) for reach in reaches[0]]
-    return list(zip(sizes, [first, *reaches[:-1]], strict=True))
 
 
 def _step(factors: Sequence[Sequence[Array]], reach: Sequence[Array], below: tuple[int, Sequence[Array]]) -> Array:

@@ -161,7 +161,13 @@ class _Units:
     def of(cls, schedule: Schedule, num_stages: int) -> _Units:
         """Link the tasks of a step."""
         late, behind = _late(schedule)
-        graph = graph_of(_without_weights(schedule))
+        # No task waits for gradients of weights but the next one on the stage.
+        kept = [order.kind != Kind.WGRAD for order in schedule.orders]
+        orders = [
+            Order(o.chunk[k], o.micro_batch[k], o.kind[k], o.joined[k])
+            for o, k in zip(schedule.orders, kept, strict=True)
+        ]
+        graph = graph_of(replace(schedule, orders=tuple(orders)))
         first, num = graph.first[:-1], graph.waits.shape[1]
         before = np.arange(num) - 1
         before[first] = -1
@@ -215,15 +221,6 @@ def _weights(units: _Units, num_stages: int) -> tuple[tuple[Index, Array], Index
     none = int(codes[0] == -1)
     found = codes[none:]
     return (found % num_stages, (found // num_stages).astype(np.float64)), row.reshape(-1) - none
-
-
-def _without_weights(schedule: Schedule) -> Schedule:
-    """No task waits for gradients of weights but the next one on the stage."""
-    kept = [order.kind != Kind.WGRAD for order in schedule.orders]
-    orders = [
-        Order(o.chunk[k], o.micro_batch[k], o.kind[k], o.joined[k]) for o, k in zip(schedule.orders, kept, strict=True)
-    ]
-    return replace(schedule, orders=tuple(orders))
 
 
 def _late(schedule: Schedule) -> tuple[Array, Array]:

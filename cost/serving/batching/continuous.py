@@ -128,7 +128,9 @@ def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> Servi
     most = max_batch(times, engine.scheduler, lengths)
     tried = np.unique(np.rint(np.geomspace(1.0, np.maximum(most.max(), 1.0), _TRIED)))
     batches = np.minimum(tried, most[..., None])
-    rates = batches / life(times, engine, batches, _stretched(lengths)).total_s
+    # The same lengths with a last axis, for a quantity that is tried at several values.
+    prompt, output, cached = (np.asarray(n)[..., None] for n in (lengths.prompt, lengths.output, lengths.cached))
+    rates = batches / life(times, engine, batches, Lengths(prompt, output, cached, lengths.shared)).total_s
     best = np.take_along_axis(batches, rates.argmax(axis=-1)[..., None], axis=-1)[..., 0]
     found = life(times, engine, best, lengths)
     return _metrics(best, best, found, np.zeros_like(best), lengths)
@@ -245,9 +247,3 @@ def _metrics(
         requests_per_s=rate,
         stall_s=life.stall_s,
     )
-
-
-def _stretched(lengths: Lengths) -> Lengths:
-    """The same lengths with a last axis, for a quantity that is tried at several values."""
-    prompt, output, cached = (np.asarray(n)[..., None] for n in (lengths.prompt, lengths.output, lengths.cached))
-    return Lengths(prompt, output, cached, lengths.shared)

@@ -133,10 +133,6 @@ class Speeds:
         return found
 
 
-def _piece(at: Sequence[float], size: float) -> int:
-    return min(max(bisect_right(at, size) - 1, 0), len(at) - 2)
-
-
 def _line(at: Sequence[float], values: Sequence[float], size: float) -> float:
-    i = _piece(at, size)
+    i = min(max(bisect_right(at, size) - 1, 0), len(at) - 2)
     return values[i] + (values[i + 1] - values[i]) / (at[i + 1] - at[i]) * (size - at[i])

@@ -40,15 +40,16 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     check_built(built, prices)
     # What is wasted of dies of which none is good has no value: such a bill is refused, or one of a table.
     with np.errstate(invalid="ignore", over="ignore"):
-        bill = _bill_of(package, built.lines, prices, others_in_portfolio)
+        designed = () if package.volume is None else (design_bill(package, others_in_portfolio, prices.section),)
+        beside = Lines(memory=tuple(memory_line(stack, prices.section).times(stack.count) for stack in package.beside))
+        usd = prices.section.packages.test_and_assembly.si
+        module = Bill("module", usd, "each_usd", {"each_usd": usd}, ("prices.packages.test_and_assembly",))
+        bill = Bill.of(
+            "package",
+            [*_parts(built.lines + beside), Bill.of("test and assembly", [*built.lines.tests, module]), *designed],
+        )
     check_finite(bill, package, prices)
     return bill
-
-
-def _bill_of(package: Package, lines: Lines, prices: Prices, others: Sequence[Package]) -> Bill:
-    designed = () if package.volume is None else (design_bill(package, others, prices.section),)
-    beside = Lines(memory=tuple(memory_line(stack, prices.section).times(stack.count) for stack in package.beside))
-    return Bill.of("package", [*_parts(lines + beside), _tests(lines, prices), *designed])
 
 
 def package_price_usd(package: Package, cost_usd: Num) -> Num:
@@ -80,9 +81,3 @@ def _parts(lines: Lines) -> list[Bill]:
         Bill.of("wasted dies", lines.wasted),
         *memory,
     ]
-
-
-def _tests(lines: Lines, prices: Prices) -> Bill:
-    usd = prices.section.packages.test_and_assembly.si
-    module = Bill("module", usd, "each_usd", {"each_usd": usd}, ("prices.packages.test_and_assembly",))
-    return Bill.of("test and assembly", [*lines.tests, module])

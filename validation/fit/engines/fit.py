@@ -92,7 +92,12 @@ def fit_engine(
     need_scipy()
     profile = profile_of(name)
     found = []
-    for chip, rows in _rows(_tables(paths), profile, split, report).items():
+    tables, kinds = read_tables(paths)
+    raise_all([
+        f"{table.path}: engines are fitted to a table of served requests, and this one is of kind {kind.name}"
+        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
+    ])  # fmt: skip
+    for chip, rows in _rows(tables, profile, split, report).items():
         fit = _fit_on(chip, rows, profile, Bench(EngineRoom(), cache, report), split)
         found += [] if fit is None else [fit]
     if not found:
@@ -101,15 +106,6 @@ def fit_engine(
             "on a chip"
         )
     return tuple(found)
-
-
-def _tables(paths: Sequence[Path]) -> list[Table]:
-    tables, kinds = read_tables(paths)
-    raise_all([
-        f"{table.path}: engines are fitted to a table of served requests, and this one is of kind {kind.name}"
-        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
-    ])  # fmt: skip
-    return tables
 
 
 def _rows(tables: Sequence[Table], profile: Profile, split: str, report: Report) -> dict[str, _Rows]:
@@ -134,7 +130,7 @@ def _rows(tables: Sequence[Table], profile: Profile, split: str, report: Report)
 def _fit_on(chip: str, rows: _Rows, profile: Profile, bench: Bench, split: str) -> EngineFit | None:
     """Fit on one chip; None where its rows cannot tell the numbers."""
     report = bench.report or (lambda line: None)
-    bench.room.put(_system_of(rows), profile.plain(chip))
+    bench.room.put(next(case.system for case in (*rows.seen, *rows.judging, *rows.excluded)), profile.plain(chip))
     samples, why = samples_of(rows.seen, bench)
     _say(why, report)
     if len(samples) < ROWS_PER_NUMBER * len(profile.free):
@@ -155,10 +151,6 @@ def _fit_on(chip: str, rows: _Rows, profile: Profile, bench: Bench, split: str) 
         fit=Accuracy.of(fitted.tolist()), judged=None if judged is None else Accuracy.of(judged.tolist()),
         num_excluded=len(rows.excluded),
     )  # fmt: skip
-
-
-def _system_of(rows: _Rows) -> str:
-    return next(case.system for case in (*rows.seen, *rows.judging, *rows.excluded))
 
 
 def _sets(samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -84,7 +84,10 @@ class EngineProblem:
         """Return derivatives by differences."""
         here = self.residuals(numbers)
         steps = np.where(numbers + STEP * self.scale <= self.high, 1.0, -1.0) * STEP * self.scale
-        columns = [self.residuals(numbers + step * beside) - here for step, beside in _each(steps)]
+        columns = [
+            self.residuals(numbers + step * beside) - here
+            for step, beside in list(zip(steps.tolist(), np.eye(len(steps)), strict=True))
+        ]
         return np.asarray(np.stack(columns, axis=1) / steps)
 
     def written(self, numbers: Array) -> Array:
@@ -138,7 +141,3 @@ def _set(engine: Engine, path: str, number: Movable) -> float:
     if not path.startswith(OF_STACK):
         return float(getattr(getattr(engine, number.section), number.field))
     return number.of(engine.on(StackConstants("plain", 0.0, 0.0, 0.0)))
-
-
-def _each(steps: Array) -> list[tuple[float, Array]]:
-    return list(zip(steps.tolist(), np.eye(len(steps)), strict=True))

@@ -98,7 +98,12 @@ def fit_stacks(
     """
     need_scipy()
     profiles = profiles_of(names)
-    rows = _rows(_tables(paths), profiles, split, report)
+    tables, kinds = read_tables(paths)
+    raise_all([
+        f"{table.path}: stacks are fitted to a table of training steps, and this one is of kind {kind.name}"
+        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
+    ])  # fmt: skip
+    rows = _rows(tables, profiles, split, report)
     bench = Bench(cache, report)
     pricers = _pricers(bench, rows.seen, report)
     problem = StackProblem.of(pricers, profiles)
@@ -125,15 +130,6 @@ class _Ends:
     def of(self, profile: Profile, case: TrainingCase) -> bool:
         """Whether a step takes numbers of a profile, or of one that is like it."""
         return profile.name in self.profiles.of(case).profiles
-
-
-def _tables(paths: Sequence[Path]) -> list[Table]:
-    tables, kinds = read_tables(paths)
-    raise_all([
-        f"{table.path}: stacks are fitted to a table of training steps, and this one is of kind {kind.name}"
-        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
-    ])  # fmt: skip
-    return tables
 
 
 def _rows(tables: Sequence[Table], profiles: Profiles, split: str, report: Report) -> _Rows:

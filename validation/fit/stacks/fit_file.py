@@ -26,7 +26,17 @@ def tree_of(fit: StackFit, tool: str, folder: Path) -> Record:
     told = ((number.path, number.value, movable(number.path)) for number in fit.numbers)
     numbers = numbers_tree(told, source_of(fit.split, fit.data_sets, fit.fit.num, "rows"))
     like = name_in(folder, fit.profile.name)
-    return {"name": fit.profile.file.tree.get("name"), "like": like, **numbers, "fit": _record(fit, tool)}
+    found: Record = {
+        "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free),
+        "together": list(fit.together), "split": fit.split, "rule": RULE, "excluded": fit.num_excluded, "tool": tool,
+        "fitted": figures(fit.fit),
+    }  # fmt: skip
+    return {
+        "name": fit.profile.file.tree.get("name"),
+        "like": like,
+        **numbers,
+        "fit": (found if fit.judged is None else {**found, "judged": figures(fit.judged)}),
+    }
 
 
 def check(fit: StackFit, tree: Mapping[str, Tree]) -> StackConstants:
@@ -42,12 +52,3 @@ def check(fit: StackFit, tree: Mapping[str, Tree]) -> StackConstants:
 def refuse_other(path: Path) -> None:
     """UsageError where a file that is there is no fit of a stack: a profile that someone wrote is not written over."""
     refuse_unless(path, "a stack", has_record)
-
-
-def _record(fit: StackFit, tool: str) -> Record:
-    found: Record = {
-        "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free),
-        "together": list(fit.together), "split": fit.split, "rule": RULE, "excluded": fit.num_excluded, "tool": tool,
-        "fitted": figures(fit.fit),
-    }  # fmt: skip
-    return found if fit.judged is None else {**found, "judged": figures(fit.judged)}

@@ -135,7 +135,13 @@ def solve(problem: StackProblem, report: Report) -> Solution:
     """
     found, idle = least(problem, report)
     untold = frozenset(slot for slot, alone in zip(problem.slots, idle, strict=True) if alone)
-    kept = np.where(idle, problem.start, _written(problem, found))
+    # Round numbers as files have them, so that what is judged is what is written.
+    near = NEAR * (problem.high - problem.low)
+    ends = np.where(found <= problem.low + near, problem.low, found)
+    ends = np.where(ends >= problem.high - near, problem.high, ends)
+    kept = np.where(
+        idle, problem.start, np.asarray([rounded(slot, x) for slot, x in zip(problem.slots, ends, strict=True)])
+    )
     return Solution(problem.values(kept), untold)
 
 
@@ -172,14 +178,6 @@ def with_values(taken: Taken, values: Mapping[Slot, float]) -> StackConstants:
 
 def _bounded(errors: Array) -> Array:
     return np.asarray(np.clip(np.nan_to_num(errors, nan=FARTHEST), -FARTHEST, FARTHEST))
-
-
-def _written(problem: StackProblem, numbers: Array) -> Array:
-    """Round numbers as files have them, so that what is judged is what is written."""
-    near = NEAR * (problem.high - problem.low)
-    ends = np.where(numbers <= problem.low + near, problem.low, numbers)
-    ends = np.where(ends >= problem.high - near, problem.high, ends)
-    return np.asarray([rounded(slot, x) for slot, x in zip(problem.slots, ends, strict=True)])
 
 
 def rounded(slot: Slot, value: float) -> float:

@@ -88,7 +88,9 @@ class Profiles:
     def of(self, case: TrainingCase) -> Taken:
         """Return what a step takes."""
         if case.system not in self._chips:
-            self._chips[case.system] = _chip_of(case.system)
+            # Name the chip of a system as stacks name it; empty where the system describes its own.
+            chip = read_file("systems", case.system).tree.get("chip")
+            self._chips[case.system] = chip if isinstance(chip, str) else ""
         return self.of_stack(case.stack, self._chips[case.system])
 
     def of_stack(self, stack: str, chip: str = "") -> Taken:
@@ -142,14 +144,15 @@ def all_profiles() -> list[tuple[str, ...]]:
     for name in stack_names():
         chain = lineage(name, unfitted=(name,))
         if "fit" in chain[0].tree:
-            alike = [group for group in found if group & {file.name for file in chain} or _below(group, name)]
+            alike = [
+                group
+                for group in found
+                if group & {file.name for file in chain}
+                or any(file.name == name for one in group for file in lineage(one))
+            ]
             found = [group for group in found if group not in alike]
             found.append({name}.union(*alike))
     return [tuple(sorted(group)) for group in sorted(found, key=min)]
-
-
-def _below(group: set[str], name: str) -> bool:
-    return any(file.name == name for one in group for file in lineage(one))
 
 
 def _profile(name: str) -> Profile:
@@ -163,12 +166,6 @@ def _profile(name: str) -> Profile:
     if refused:
         raise UsageError(f"stack '{name}': {', '.join(refused)} only judges: no stack is fitted to it")
     return Profile(name, fit.data_sets, fit.free, file)
-
-
-def _chip_of(system: str) -> str:
-    """Name the chip of a system as stacks name it; empty where the system describes its own."""
-    chip = read_file("systems", system).tree.get("chip")
-    return chip if isinstance(chip, str) else ""
 
 
 def _place(file: File) -> str:
