@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +93,8 @@ def validate_command(
     from ..validation.rows.machine_room import MachineRoom
 
     report = None if quiet else lambda line: click.echo(line, err=True)
-    settings = Settings(MachineRoom(calibration), GraphCache.default() if cache else None, report, jobs or cpu_count())
+    kept = GraphCache.default() if cache else None
+    settings = Settings(MachineRoom(calibration), kept, report, jobs or cpu_count(), _metrics_of)
     outcomes = chosen(judge_files(files, where, settings), part)
     if rows is not None:
         write_text(rows_csv(outcomes), rows)
@@ -106,6 +110,21 @@ def validate_command(
     click.echo(text)
     _refuse_above(max_error, outcomes)
     return 0
+
+
+def _metrics_of(arguments: Sequence[str]) -> Mapping[str, float]:
+    """Answer arguments of `slipstick estimate`, as a command of its own would, whether or not it fits."""
+    from . import run
+
+    out, errors = io.StringIO(), io.StringIO()
+    # A server that has no room for its requests has no answer at all.
+    whatever = () if "serve" in arguments else ("--allow-infeasible",)
+    with redirect_stdout(out), redirect_stderr(errors):
+        code = run(["estimate", *arguments, "--format", "json", "--quiet", *whatever])
+    if code not in (0, InfeasibleError.exit_code):
+        raise UsageError(errors.getvalue().strip().rpartition("error: ")[2] or f"exit code {code}")
+    metrics = json.loads(out.getvalue())["metrics"]
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
 
 
 def _refuse_above(max_error: float | None, outcomes: Sequence[Outcome]) -> None:

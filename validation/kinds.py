@@ -8,6 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ..ir.errors import UsageError
 from .kernels.kernels import judge_kernels
 from .results.outcomes import Outcome
 from .rows.cases import Judge
@@ -16,6 +17,7 @@ from .rows.tables import Table
 
 if TYPE_CHECKING:
     from ..frontend import GraphCache
+    from .runs import Estimator
 
 # Tables of kernels: the kind of table -> module and class of its judge.
 JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -35,17 +37,22 @@ SERVED_COLUMNS = (
     "id", "dataset", "measurement", "accelerator", "engine", "model", "precision", "batch_or_concurrency", "tp",
     "input_tokens", "output_tokens", "ttft_ms", "tpot_ms",
 )  # fmt: skip
+RUN_COLUMNS = ("id", "dataset", "metric", "measured", "arguments")
 STEP_COLUMNS = (*MEMORY_COLUMNS, "model", "n_gpus", "global_batch", "step_time_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What judging may need: machines and constants, a cache of graphs, where to tell progress, how many processes."""
+    """What judging may need: machines and constants, a cache of graphs, where to tell progress, how many processes.
+
+    `estimate` answers the arguments of `slipstick estimate`; without it tables of runs are refused.
+    """
 
     room: MachineRoom
     cache: GraphCache | None = None
     report: Callable[[str], None] | None = None
     jobs: int = 1
+    estimate: Estimator | None = None
 
 
 class TableKind(Protocol):
@@ -145,6 +152,22 @@ class ServedTable:
         return served_outcomes(table, settings.cache, settings.room.calibration, settings.report, faults)
 
 
+@dataclass(frozen=True, slots=True)
+class RunTable:
+    """A table of whole runs as arguments of `slipstick estimate`."""
+
+    name: str = "runs"
+    columns: tuple[str, ...] = RUN_COLUMNS
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row."""
+        from .runs import RunJudge
+
+        if settings.estimate is None:
+            raise UsageError(f"{table.path}: tables of runs are judged by `slipstick validate`")
+        return RunJudge(settings.estimate, settings.report).outcomes(table, faults)
+
+
 def kernel_judges() -> dict[str, Judge[object]]:
     """Return a judge of each kind of table of kernels."""
     found = {}
@@ -155,6 +178,6 @@ def kernel_judges() -> dict[str, Judge[object]]:
 
 def table_kinds() -> dict[str, TableKind]:
     """Return every kind of table by its name."""
-    others: list[TableKind] = [MemoryTable(), StepTable(), LayerTable(), ServedTable()]
+    others: list[TableKind] = [MemoryTable(), StepTable(), LayerTable(), ServedTable(), RunTable()]
     kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), *others]
     return {kind.name: kind for kind in kinds}

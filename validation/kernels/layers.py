@@ -18,7 +18,7 @@ from ..rows.machines import system_of
 from ..rows.models import architecture
 from ..rows.rows import NotJudged, Row
 from ..rows.tables import Table
-from .layer_ops import op_seconds
+from .elementwise import op_seconds
 
 TABLE = "layer"
 # How a whole layer was run, by the words behind `whole transformer layer:`.

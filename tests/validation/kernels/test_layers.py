@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.frontend import GraphCache
-from slipstick.validation.kernels.layer_ops import op_of
+from slipstick.validation.kernels.elementwise import op_of
 from slipstick.validation.kernels.layers import LayerJudge
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.rows import NotJudged, Row

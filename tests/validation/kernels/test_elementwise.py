@@ -13,7 +13,7 @@ from slipstick.backends.kernels.experts import ExpertsConstants
 from slipstick.backends.kernels.rowwise import RowwiseSizes
 from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import InternalError
-from slipstick.validation.kernels.layer_ops import ElementwiseJudge
+from slipstick.validation.kernels.elementwise import ElementwiseJudge
 from slipstick.validation.rows.cases import Case
 from slipstick.validation.rows.rows import NotJudged, Row
 from slipstick.validation.rows.tables import read_table
