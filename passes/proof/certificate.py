@@ -73,9 +73,9 @@ def _left_in_shards(region: Region, node: Node) -> Iterator[Fault]:
 
 # Which ops a theorem carries from two ranks to any number, and which it does not: Lu et al. (TrainVerify, arXiv
 # 2506.15961, appendix C). Where every entry of a result is one function of entries at affine places, summed by an
-# associative reduction, parts that are equal at size 2 are equal at every size. Masks, orders and places that data decide
-# are no such functions. Entries of our truth tables were computed on 2 and 3 ranks: for the ops below they are evidence,
-# not proof.
+# associative reduction, parts that are equal at size 2 are equal at every size. Masks, orders and places that data
+# decide are no such functions. Entries of our truth tables were computed on 2 and 3 ranks: for the ops below they are
+# evidence, not proof.
 NOT_COVERED: Mapping[str, str] = MappingProxyType(
     {
         "attention": "mask", "attention_bwd": "mask", "index_keys": "choice of keys", "topk": "order", "sort": "order",
