@@ -85,7 +85,11 @@ def _with_step(region: Region, kept: OptimizerAttrs) -> Region:
     tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated, kept)
     for axes in dict.fromkeys(cut for cut in sharded if cut):
         pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut == axes]
-        _gather(tail, axes, pairs)
+        # Every rank gets the parameters that the others have updated.
+        whole = [tail.region.by_id[p] for _, p in pairs]
+        outs = tuple(tail.value(p, p.type, p.storage, p.placements) for p in whole)
+        why = f"{len(pairs)} updated parameters gathered together over {axes}"
+        tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(axes, 0, why))
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *tail.nodes))
 
 
@@ -102,11 +106,3 @@ def _shard(tail: _Tail, param: int, grad: int) -> int:
     made = tail.value(p, p.type.with_dims(g.type.dims), p.storage, g.placements)
     tail.node("slice", (param,), (made,), SliceAttrs(0, 0))
     return made
-
-
-def _gather(tail: _Tail, axes: str, pairs: list[tuple[int, int]]) -> None:
-    """Every rank gets the parameters that the others have updated."""
-    whole = [tail.region.by_id[p] for _, p in pairs]
-    outs = tuple(tail.value(p, p.type, p.storage, p.placements) for p in whole)
-    why = f"{len(pairs)} updated parameters gathered together over {axes}"
-    tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(axes, 0, why))

@@ -67,7 +67,8 @@ class Pipeline(Pass):
         """Append the regions; the schedule names them zero times: one a border, or one for all, and what is shared."""
         scatter, made, names = self.scatter and TP in graph.axes, dict[_Kind, Region](), list[str]()
         for border in _borders(graph):
-            kind = _kind(border)
+            # Borders of one kind have messages that are alike: layers of two kinds in turns use ports in turns.
+            kind = tuple(tuple(sorted((c.kind for c in border[phase].values()), key=str)) for phase in _PHASES)
             if kind not in made:
                 made[kind] = _between(f"{BOUNDARY}{len(made) or ''}", border, scatter)
             names.append(made[kind].name)
@@ -81,11 +82,6 @@ class Pipeline(Pass):
 
 
 _Kind: TypeAlias = tuple[tuple[tuple[str, TensorType, tuple[tuple[str, Placement], ...]], ...], ...]
-
-
-def _kind(border: _Border) -> _Kind:
-    """What two borders have in common whose messages are alike: layers of two kinds in turns use ports in turns."""
-    return tuple(tuple(sorted((c.kind for c in border[phase].values()), key=str)) for phase in _PHASES)
 
 
 def _between(name: str, border: _Border, scatter: bool) -> Region:

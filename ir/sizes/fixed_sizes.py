@@ -109,11 +109,7 @@ def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
             f"{bound.legal}, or where the code allows it record it for that size (--fixed {bound.name}={size} of a "
             f"factory, fixed={{'{bound.name}': {size}}} of slipstick.trace)"
         )
-    _check_fixed(graph, asked)
-
-
-def _check_fixed(graph: Graph, asked: Mapping[str, int]) -> None:
-    """Refuse another batch or length than the numbers that a graph has in their place."""
+    # Refuse another batch or length than the numbers that a graph has in their place.
     own = zip(("--mbs", "--seq"), ("batch", "seq"), fixed_sizes(graph), strict=True)
     wrong = [f"{flag} {has}" for flag, name, has in own if has is not None and has != asked.get(name, has)]
     if wrong:

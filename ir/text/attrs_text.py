@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TypeAlias
 
@@ -35,7 +34,8 @@ def print_attrs(attrs: Attrs) -> str:
 
 def parse_attrs(kind: type[Attrs], text: str) -> Attrs:
     """Read the inside of the braces; ParseError names an unknown, an unreadable or a missing field."""
-    types = _field_types(kind)
+    # The declared types as they are written, which needs no evaluation of annotations.
+    types = {f.name: str(f.type) for f in fields(kind)}
     given: dict[str, Plain] = {}
     pos = 0
     while pos < len(text):
@@ -52,11 +52,6 @@ def parse_attrs(kind: type[Attrs], text: str) -> Attrs:
     if missing:
         raise ParseError(f"{kind.__name__} needs {', '.join(missing)}")
     return kind(**given)
-
-
-def _field_types(kind: type[Attrs]) -> Mapping[str, str]:
-    """Return the declared types as they are written, which needs no evaluation of annotations."""
-    return {f.name: str(f.type) for f in fields(kind)}
 
 
 def _print(value: Plain) -> str:
@@ -87,7 +82,9 @@ def _elements(text: str) -> list[str]:
 
 def _scalar(text: str, kind: str) -> Scalar:
     if kind == "bool":
-        return _truth(text)
+        if text not in ("true", "false"):
+            raise ParseError("allowed: true, false")
+        return text == "true"
     if kind == "int":
         return int(text)
     if kind == "float":
@@ -98,9 +95,3 @@ def _scalar(text: str, kind: str) -> Scalar:
     if not isinstance(value, str):
         raise ParseError("a string is written in double quotes")
     return value
-
-
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ParseError("allowed: true, false")
-    return text == "true"

@@ -23,7 +23,10 @@ def to_networkx(graph: Graph) -> nx.DiGraph[str]:
     out: nx.DiGraph[str] = nx.DiGraph(name=graph.name, workload=str(graph.workload))
     for region in graph.regions:
         _add_region(out, graph, region)
-    _link_ports(out, graph)
+    order = [graph.region(name) for run in graph.schedule if run.count for name in run.regions]
+    for source, port, target, value in (*_links(order, True), *_links(order[::-1], False)):
+        made = source.producer[port.value].key if port.value in source.producer else port.value
+        out.add_edge(f"{source.name}/%{made}", f"{target.name}/%{value.id}", port=port.name)
     nx.freeze(out)
     return out
 
@@ -40,13 +43,6 @@ def _add_region(out: nx.DiGraph[str], graph: Graph, region: Region) -> None:
         for i in node.inputs:
             source = region.producer[i].key if i in region.producer else i
             out.add_edge(f"{region.name}/%{source}", key, value=i, type=str(region.by_id[i].type))
-
-
-def _link_ports(out: nx.DiGraph[str], graph: Graph) -> None:
-    order = [graph.region(name) for run in graph.schedule if run.count for name in run.regions]
-    for source, port, target, value in (*_links(order, True), *_links(order[::-1], False)):
-        made = source.producer[port.value].key if port.value in source.producer else port.value
-        out.add_edge(f"{source.name}/%{made}", f"{target.name}/%{value.id}", port=port.name)
 
 
 def _links(order: Sequence[Region], forward: bool) -> Iterator[tuple[Region, Port, Region, Value]]:

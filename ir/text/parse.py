@@ -80,7 +80,10 @@ class _Reader:
         elif word == "positions":
             self.max_positions = int(rest)
         elif word == "hint":
-            self.hints.append(_hint(line))
+            match = _HINT.fullmatch(line)
+            if match is None:
+                raise ParseError("not a hint")
+            self.hints.append(Hint(match.group(1), _string(match.group(2)), match.group(3)))
         elif word == "spelled_out":
             self.spelled_out = True
         elif word == "bound":
@@ -173,13 +176,6 @@ def _run(text: str) -> Run:
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
     return Run(tuple(match.group(1).split(", ")), int(match.group(2) or 1))
-
-
-def _hint(line: str) -> Hint:
-    match = _HINT.fullmatch(line)
-    if match is None:
-        raise ParseError("not a hint")
-    return Hint(match.group(1), _string(match.group(2)), match.group(3))
 
 
 def _constraint(line: str) -> Constraint:

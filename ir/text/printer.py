@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ..graph import Bound, Constraint, Graph, Node, Phase, Region, Role, Run, Value
+from ..graph import Bound, Graph, Node, Phase, Region, Role, Run, Value
 from .attrs_text import print_attrs
 
 HEADER = "slipstick.graph 1"
@@ -42,7 +42,9 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:
         yield f"schedule {' | '.join(_run(r) for r in graph.schedule)}"
-    yield from (_constraint(c) for c in graph.constraints)
+    yield from (
+        f"constraint {c.dim} % {c.axis}{' copied' if c.copied else ''} {json.dumps(c.where)}" for c in graph.constraints
+    )
     for region in graph.regions:
         yield from _region(region)
 
@@ -50,10 +52,6 @@ def _lines(graph: Graph) -> Iterator[str]:
 def _bound(b: Bound) -> str:
     gaps = f" but {','.join(map(str, b.gaps))}" if b.gaps else ""
     return f"bound {b.name} {b.low} to {b.high} by {b.step}{gaps} {json.dumps(b.where)}"
-
-
-def _constraint(c: Constraint) -> str:
-    return f"constraint {c.dim} % {c.axis}{' copied' if c.copied else ''} {json.dumps(c.where)}"
 
 
 def _run(run: Run) -> str:

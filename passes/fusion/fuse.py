@@ -34,7 +34,9 @@ class Fuse(Pass):
 def _fused(region: Region) -> Region:
     order = list(region.nodes)
     position = {n.key: k for k, n in enumerate(order)}
-    needed = _needed_outside(region)
+    # Values that leave the region, or are gradients, or own a storage that somebody else views.
+    views = {v.storage for v in region.values if v.storage != v.id}
+    needed = {p.value for p in region.outputs} | {g for _, g in region.grads} | views
     readers = {i: [position[n.key] for n in nodes] for i, nodes in region.users.items()}
     maker = {o: k for k, n in enumerate(order) for o in n.outputs}
     alive: list[Node | None] = list(order)
@@ -62,12 +64,6 @@ def _relinked(node: Node, home: Mapping[int, Node]) -> Node:
     """A backward node of a fused forward node belongs to the kernel that swallowed it."""
     kernel = home.get(node.forward) if node.forward is not None else None
     return node if kernel is None else replace(node, forward=kernel.key)
-
-
-def _needed_outside(region: Region) -> set[int]:
-    """Values that leave the region, or are gradients, or own a storage that somebody else views."""
-    views = {v.storage for v in region.values if v.storage != v.id}
-    return {p.value for p in region.outputs} | {g for _, g in region.grads} | views
 
 
 def _absorb_producers(

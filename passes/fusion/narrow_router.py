@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Region
+from ...ir.graph import Graph, Region
 from ...ir.ops import Trait, has
 from ..base import Pass, PassResult, rewritten
 from ..routers import routers
@@ -31,12 +31,10 @@ def _rewrite(region: Region) -> Region:
     products = routers(region)
     if not any(i in cast for n in region.nodes if n.key in products for i in n.inputs):
         return region
-    nodes = [_narrow(n, cast) if n.key in products else n for n in region.nodes]
+    nodes = [
+        replace(n, inputs=tuple(cast.get(i, i) for i in n.inputs)) if n.key in products else n for n in region.nodes
+    ]
     read = {i for n in nodes for i in n.inputs} | {p.value for p in region.outputs}
     gone = {key for key in cast if key not in read}
     values = tuple(v for v in region.values if v.id not in gone)
     return replace(region, values=values, nodes=tuple(n for n in nodes if n.key not in gone))
-
-
-def _narrow(node: Node, cast: dict[int, int]) -> Node:
-    return replace(node, inputs=tuple(cast.get(i, i) for i in node.inputs))

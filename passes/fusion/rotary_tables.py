@@ -26,15 +26,11 @@ class RotaryTables(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that make what only rotations read."""
-        tables = _rotated(graph)
+        # Ports that nothing but rotations reads.
+        ports = [(r, v) for r in graph.regions for v in r.of_role(Role.PORT)]
+        others = {v.name for r, v in ports if not all(has(n, Trait.ROTATES, backward=False) for n in _readers(r, v.id))}
+        tables = frozenset(v.name for _, v in ports) - others
         return rewritten(graph, lambda region: _rewrite(region, tables))
-
-
-def _rotated(graph: Graph) -> frozenset[str]:
-    """Ports that nothing but rotations reads."""
-    ports = [(r, v) for r in graph.regions for v in r.of_role(Role.PORT)]
-    others = {v.name for r, v in ports if not all(has(n, Trait.ROTATES, backward=False) for n in _readers(r, v.id))}
-    return frozenset(v.name for _, v in ports) - others
 
 
 def _readers(region: Region, value: int) -> Iterator[Node]:

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, Trait, has
-from ...ir.sizes.expr import Dim
 
 # Matrix units take operands of low precision in rows of whole 16 bytes; a product of others stays as it is.
 MULTIPLE = 16
@@ -61,11 +60,7 @@ def _is_low(region: Region, node: Node) -> bool:
 
 def fits(region: Region, weight: int) -> bool:
     """Whether matrix units take a weight in low precision: both dims are multiples of 16."""
-    return all(_is_multiple(d) for d in region.by_id[weight].type.dims[-2:])
-
-
-def _is_multiple(dim: Dim) -> bool:
-    return not isinstance(dim, int) or dim % MULTIPLE == 0
+    return all(not isinstance(d, int) or d % MULTIPLE == 0 for d in region.by_id[weight].type.dims[-2:])
 
 
 def selects(region: Region, node: Node) -> bool:

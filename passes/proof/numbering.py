@@ -38,13 +38,9 @@ def attrs_key(attrs: Attrs) -> Attrs:
 def key_of(region: Region, node: Node, inputs: Sequence[int], dims: Dims, whole: bool) -> Key:
     """Return all that decides what a node computes; `whole` counts a slice's start in the tensor of all ranks."""
     start = _start(region, node, whole)
-    return (node.op, attrs_key(node.attrs), tuple(inputs), dims, start, *_unlike_others(node))
-
-
-def _unlike_others(node: Node) -> Key:
-    """Random numbers, and what drops entries at random, are never the same twice."""
+    # Random numbers, and what drops entries at random, are never the same twice.
     random = isinstance(node.attrs, FillAttrs) and node.attrs.kind in _RANDOM
-    return (node.key,) if random else ()
+    return (node.op, attrs_key(node.attrs), tuple(inputs), dims, start, *((node.key,) if random else ()))
 
 
 def _start(region: Region, node: Node, whole: bool) -> str:

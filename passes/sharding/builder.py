@@ -239,7 +239,8 @@ class RegionBuilder:
         found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
             return found
-        return sorted(found, key=lambda g: _growth(self.where[value][g[0]], need[g[0]]))
+        # -1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest.
+        return sorted(found, key=lambda g: isinstance(self.where[value][g[0]], Shard) - isinstance(need[g[0]], Shard))
 
     def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
         """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
@@ -380,11 +381,6 @@ def _goes_through_whole(have: Placement, want: Placement) -> bool:
     if not isinstance(have, Shard):
         return False
     return isinstance(want, Partial) or (isinstance(want, Shard) and have == replace(want, packed=have.packed))
-
-
-def _growth(have: Placement, want: Placement) -> int:
-    """-1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest."""
-    return isinstance(have, Shard) - isinstance(want, Shard)
 
 
 def _conversion(have: Placement, want: Placement) -> tuple[str, int]:

@@ -29,17 +29,13 @@ class RoutedAttrs(Attrs):
         return product(symbol(a) for a in self.own.split("+") if a)
 
 
-def _rows(call: OpCall, tokens: Dim, top_k: Dim) -> Expr:
-    """Rows of all experts: every copy of a token, or what the experts have room for, padded where that is more."""
-    attrs = call.attrs_as(RoutedAttrs)
-    copies = as_expr(tokens) * top_k / attrs.ranks
-    return copies * symbol(CAPACITY) if attrs.capacity else copies
-
-
 def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[str]:
     """Of its own experts' rows the busiest rank has more than the mean."""
-    want = _rows(call, tokens, top_k)
-    more = want * symbol(IMBALANCE) if call.attrs_as(RoutedAttrs).own else want
+    # Rows of all experts: every copy of a token, or what the experts have room for, padded where that is more.
+    attrs = call.attrs_as(RoutedAttrs)
+    copies = as_expr(tokens) * top_k / attrs.ranks
+    want = copies * symbol(CAPACITY) if attrs.capacity else copies
+    more = want * symbol(IMBALANCE) if attrs.own else want
     if as_expr(given) not in (want, more):
         yield f"rows of tokens x k: {given} is not {want}"
 

@@ -88,16 +88,12 @@ def _check(call: OpCall) -> Iterator[str]:
     if isinstance(inner.dims[1], int) and isinstance(c.weight.dims[1], int) and inner.dims[1] % c.weight.dims[1]:
         yield f"{inner.dims[1]} channels are no whole number of groups of {c.weight.dims[1]}"
     if not c.attrs.transposed:
-        yield from _check_positions(c)
+        for i, (size, taps, made) in enumerate(zip(c.x.dims[2:], c.weight.dims[2:], c.y.dims[2:], strict=True)):
+            want = size if c.attrs.causal else _positions(c.attrs, i, size, taps)
+            if want is not None and as_expr(want) != as_expr(made):
+                yield f"{made} positions along dim {i + 2}, {want} come out of {size}"
     if call.op == "conv" and (c.attrs.has_state or len(call.outputs) > 1):
         yield from _check_state(call, c)
-
-
-def _check_positions(c: _Conv) -> Iterator[str]:
-    for i, (size, taps, made) in enumerate(zip(c.x.dims[2:], c.weight.dims[2:], c.y.dims[2:], strict=True)):
-        want = size if c.attrs.causal else _positions(c.attrs, i, size, taps)
-        if want is not None and as_expr(want) != as_expr(made):
-            yield f"{made} positions along dim {i + 2}, {want} come out of {size}"
 
 
 def _positions(attrs: ConvAttrs, i: int, size: Dim, taps: Dim) -> Dim | None:

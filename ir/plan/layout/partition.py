@@ -73,7 +73,9 @@ class Balance:
         if num_parts == 1:
             return (self.num_blocks,)
         ceiling = float(np.maximum(self._dearest(num_parts - 1), self._last).min()) * (1.0 + 1e-12)
-        first, middle, last = (_squares(costs, ceiling) for costs in (self._first, self._middle, self._last))
+        first, middle, last = (
+            np.where(costs <= ceiling, costs * costs, np.inf) for costs in (self._first, self._middle, self._last)
+        )
         return _least_squares(first, middle, last, num_parts)
 
     def _dearest(self, num_parts: int) -> Array:
@@ -100,10 +102,6 @@ def filled_parts(costs: Sequence[float], num_parts: int, last: float = 0.0) -> t
         reached += cost
         part += part < num_parts - 1 and reached >= share * (part + 1) * (1.0 - 1e-12)
     return tuple(sizes)
-
-
-def _squares(costs: Array, ceiling: float) -> Array:
-    return np.where(costs <= ceiling, costs * costs, np.inf)
 
 
 def _least_squares(first: Array, middle: Array, last: Array, num_parts: int) -> tuple[int, ...]:

@@ -167,7 +167,13 @@ def stage_sizes(
     model = layer_row(graph)
     row, parts = model.units, pp * vpp
     if policy not in LAYOUTS:
-        return _given(policy, len(row), pp, vpp)
+        sizes = _listed(policy)
+        if len(sizes) != parts or sum(sizes) != len(row):
+            raise PlanError(
+                f"layout {policy} has {len(sizes)} parts of {sum(sizes)} layers together; "
+                f"pp={pp} x vpp={vpp} needs {parts} parts of {len(row)} layers together"
+            )
+        return sizes
     if parts > 1 and not row:
         raise PlanError(
             f"pp={pp} x vpp={vpp} = {parts} stages: {graph.name} is one piece, in which no layers were found that "
@@ -185,16 +191,6 @@ def stage_sizes(
     each = dict(zip((r.name for r in graph.regions), costs, strict=True))
     costs = [sum(each[name] for name in unit) for unit in row]
     return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
-
-
-def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
-    sizes = _listed(text)
-    if len(sizes) != pp * vpp or sum(sizes) != num_blocks:
-        raise PlanError(
-            f"layout {text} has {len(sizes)} parts of {sum(sizes)} layers together; "
-            f"pp={pp} x vpp={vpp} needs {pp * vpp} parts of {num_blocks} layers together"
-        )
-    return sizes
 
 
 def _parts(graph: Graph, row: Sequence[Unit], sizes: Sequence[int], recomputed: int) -> list[tuple[str, ...]]:

@@ -32,17 +32,13 @@ def one_f_one_b_s(line: Line, num_micro_batches: Num, few: bool) -> Array:
     forward tasks ahead; the longest of those before it may run them too. Through later stages it goes down to one of
     them, waits for its tasks ahead, and comes up again.
     """
-    later = _later(line, num_micro_batches, few)
-    ways = [_turning_s(line, places, later, num_micro_batches, few) for places in line.edges]
-    return np.maximum(longest([*ways, _all_first_s(line, num_micro_batches)] if few else ways), 0.0)
-
-
-def _later(line: Line, num_micro_batches: Num, few: bool) -> Array:
-    """The longest way down to the end of a run or a later one, the tasks that it runs ahead, and up to the start."""
+    # The longest way down to the end of a run or a later one, the tasks that it runs ahead, and up to the start.
     ends = line.ends
     ahead = line.runs.num_stages - 1.0 - ends.stage
     way = ends.through_s + ends.most_s * ahead[:, None] + other_way(ends.through_s)
-    return longest_later(np.where((ahead < num_micro_batches)[:, None], way, -np.inf) if few else way)
+    later = longest_later(np.where((ahead < num_micro_batches)[:, None], way, -np.inf) if few else way)
+    ways = [_turning_s(line, places, later, num_micro_batches, few) for places in line.edges]
+    return np.maximum(longest([*ways, _all_first_s(line, num_micro_batches)] if few else ways), 0.0)
 
 
 def _turning_s(line: Line, places: Places, later_s: Array, num_micro_batches: Num, few: bool) -> Array:

@@ -60,7 +60,11 @@ def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
     ports = {v.name: dict(v.placements) for r in whole.regions for v in r.of_role(Role.PORT)}
     search, seen = _Search(graph, ports, degree, lower), set[str]()
     for name in graph.sequence_once():
-        search.graph = _alone(graph, name)
+        # One region of a graph, and those that read a parameter of it; activations enter and leave it whole.
+        names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
+        kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
+        runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
+        search.graph = replace(graph, regions=tuple(kept), schedule=runs)
         for branch in _branches(graph.region(name), seen):
             search.branch(branch)
     note = _STOPPED if search.nodes > MOST_NODES else ""
@@ -71,14 +75,6 @@ _STOPPED = (
     "the search for a tensor-parallel plan stopped in a model of many unlike layers: matrices it did not come to are "
     "whole on each rank"
 )
-
-
-def _alone(graph: Graph, name: str) -> Graph:
-    """One region of a graph, and those that read a parameter of it; activations enter and leave it whole."""
-    names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
-    kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
-    runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
-    return replace(graph, regions=tuple(kept), schedule=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +262,10 @@ def _options(region: Region, node: Node) -> tuple[Style, ...]:
         return ()
     if _is_cut_apart(region, node.key):
         return (Style.PACKED_COLWISE, Style.ROWWISE, Style.REPLICATE)
-    packed = (Style.PACKED_COLWISE,) if _is_stacked(region, node.key) else ()
+    # A result that is seen as [.., parts, heads, dim]: q, k and v may lie side by side in it, or head by head.
+    rank = region.by_id[node.key].type.rank
+    views = (n for n in region.users.get(node.key, ()) if has(n, Trait.RESHAPES) and n.phase is Phase.FORWARD)
+    packed = (Style.PACKED_COLWISE,) if any(region.by_id[n.key].type.rank >= rank + 2 for n in views) else ()
     return (Style.COLWISE, *packed, Style.ROWWISE, Style.REPLICATE)
 
 
@@ -276,13 +275,6 @@ def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style,
         columns = Style.PACKED_COLWISE
         return ((columns, Style.ROWWISE, columns, Style.ROWWISE)[:num], (Style.REPLICATE,) * num)
     return tuple((style,) * num for style in styles)
-
-
-def _is_stacked(region: Region, value: int) -> bool:
-    """Whether a result is seen as [.., parts, heads, dim]: q, k and v may lie side by side in it, or head by head."""
-    rank = region.by_id[value].type.rank
-    views = (n for n in region.users.get(value, ()) if has(n, Trait.RESHAPES) and n.phase is Phase.FORWARD)
-    return any(region.by_id[n.key].type.rank >= rank + 2 for n in views)
 
 
 def _is_cut_apart(region: Region, value: int) -> bool:

@@ -26,7 +26,9 @@ def read_plan(path: str) -> TpPlan:
     eager = False
     for pattern, word, where in _pairs(path, _text(path)):
         if pattern == _EAGER:
-            eager = _truth(word, where)
+            if word not in ("true", "false"):
+                raise UsageError(f"{where}: {_EAGER} is '{word}'; allowed: true, false")
+            eager = word == "true"
         else:
             entries.append((pattern, _style(pattern, word, where)))
     if not entries:
@@ -55,12 +57,6 @@ def _style(pattern: str, word: str, where: str) -> Style:
         return style_of(word)
     except UnknownNameError as error:
         raise UnknownNameError(f"{where}: '{pattern}': {error}") from error
-
-
-def _truth(word: str, where: str) -> bool:
-    if word not in ("true", "false"):
-        raise UsageError(f"{where}: {_EAGER} is '{word}'; allowed: true, false")
-    return word == "true"
 
 
 def _pairs(path: str, text: str) -> Iterator[tuple[str, str, str]]:

@@ -27,8 +27,10 @@ def by_letters(ask: Ask) -> Answer:
     The way back is linear in the gradient, its first operand: there a partial sum stays one, and a result without the
     letter is a sum. A forward result without that of the samples is a replica's own: the statistics of a batch norm.
     """
-    letters, count = _letters(ask), len(ask.given)
-    if ask.phase is Phase.BACKWARD and isinstance(ask.given[0], Partial) and _others_whole(ask):
+    attrs = ask.call.attrs
+    letters = attrs.letters if isinstance(attrs, WindowAttrs | ChannelNormAttrs) else ()
+    count = len(ask.given)
+    if ask.phase is Phase.BACKWARD and isinstance(ask.given[0], Partial) and all(p == REPLICATE for p in ask.given[1:]):
         return Answer((PARTIAL, *(REPLICATE,) * (count - 1)), (PARTIAL,) * ask.num_outputs)
     if shares_samples(ask):
         return per_replica(ask)
@@ -46,15 +48,6 @@ def _adds_up(ask: Ask, letters: Sequence[str], letter: str) -> bool:
     if not isinstance(attrs, ChannelNormAttrs) or attrs.given:
         return True
     return attrs.kind == "group" and letter == letters[0][0]
-
-
-def _letters(ask: Ask) -> tuple[str, ...]:
-    attrs = ask.call.attrs
-    return attrs.letters if isinstance(attrs, WindowAttrs | ChannelNormAttrs) else ()
-
-
-def _others_whole(ask: Ask) -> bool:
-    return all(p == REPLICATE for p in ask.given[1:])
 
 
 def _sharded(ask: Ask, letters: Sequence[str]) -> Iterator[str]:

@@ -48,7 +48,9 @@ def _batch_or_heads(ask: Ask, values: int) -> Shard | None:
 def _is_by_head(ask: Ask, index: int, values: int, p: Shard) -> bool:
     """Whether an operand is sharded over the heads of the values: q and k of few groups do not say so."""
     t = ask.call.inputs[index]
-    return _heads_dim(t, ask.call.inputs[values].dims[2]) == p.dim
+    heads = ask.call.inputs[values].dims[2]
+    dim = 2 if t.rank > 2 else 0
+    return (dim if t.dims[dim] == heads else None) == p.dim
 
 
 def _operands(ask: Ask, values: int, p: Shard) -> tuple[Placement, ...]:
@@ -66,11 +68,6 @@ def _operand(t: TensorType, heads: object, p: Shard) -> Placement:
     if t.rank == 4 and t.dims[2] == 1 and heads != 1:
         return REPLICATE
     return Shard(2 if t.rank > 2 else 0)
-
-
-def _heads_dim(t: TensorType, heads: object) -> int | None:
-    dim = 2 if t.rank > 2 else 0
-    return dim if t.dims[dim] == heads else None
 
 
 def conv(ask: Ask) -> Answer:
