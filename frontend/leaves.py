@@ -1,4 +1,8 @@
-"""Leaves: modules that describe, in operators with a known meaning, what a user's own class computes."""
+"""Leaves: modules that describe, in operators with a known meaning, what a user's own class computes.
+
+Routing that looks at data, custom kernels and loops over positions cannot be recorded. Declared a leaf, a class is
+replaced by one of these modules for the time of a recording: same parameters in number, same result in shape.
+"""
 
 from __future__ import annotations
 

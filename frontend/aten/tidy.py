@@ -1,4 +1,8 @@
-"""The flat graph made canonical: products seen through views, chains of views shortened, what nobody reads left out."""
+"""The flat graph made canonical: products seen through views, chains of views shortened, what nobody reads left out.
+
+PyTorch flattens [batch, seq, hidden] to two dims for every linear layer. Sharding needs batch and sequence apart, so
+each operand is followed back through reshapes and permutes to a value whose dims the product can name one by one.
+"""
 
 from __future__ import annotations
 

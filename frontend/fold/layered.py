@@ -1,4 +1,8 @@
-"""A flat graph folded by the calls of modules; regions that run once, cut where one layer ends and the next begins."""
+"""A flat graph folded by the calls of modules; regions that run once, cut where one layer ends and the next begins.
+
+A layer is a member of a list of modules (`layers.3`), or of a list inside of that where the member is a chain of alike
+modules itself (`stages.1.blocks.4`). It has a matrix of its own: an activation in a list is none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What is run of a model that has an encoder and a decoder, or reads pictures among tokens and inputs of its own."""
+"""What is run of a model that has an encoder and a decoder, or reads pictures among tokens and inputs of its own.
+
+The encoder reads `src` tokens, or as many frames of sound as the config fixes. A training step decodes `seq` tokens. A
+prefill encodes a prompt and decodes the token that starts an answer; with sound, it decodes the `seq` tokens that
+prompt the decoder. A decode step adds one token behind `kv` decoded ones and reads the cached keys and values of the
+encoder's output, which were made once.
+"""
 
 from __future__ import annotations
 

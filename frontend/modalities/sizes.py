@@ -1,4 +1,8 @@
-"""Sizes of inputs as configs say them, and what follows from numbers alone, worked out while a model is recorded."""
+"""Sizes of inputs as configs say them, and what follows from numbers alone, worked out while a model is recorded.
+
+Code that packs pictures asks for values: how many patches each has, where windows begin. Where these were given as
+numbers, all integers made of them and of nothing else are real; tensors with sizes only stay what they are.
+"""
 
 from __future__ import annotations
 

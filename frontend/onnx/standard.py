@@ -1,4 +1,8 @@
-"""Versions of the standard operators: old ones lifted by onnx's converter, those that are functions of simpler ones."""
+"""Versions of the standard operators: old ones lifted by onnx's converter, those that are functions of simpler ones.
+
+From version 13 on sizes and axes are inputs; before they are attributes. The converter knows most operators; a file
+that it refuses is read as it is, by rules that know the old forms.
+"""
 
 from __future__ import annotations
 

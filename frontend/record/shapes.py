@@ -1,4 +1,10 @@
-"""Torch's sizes as ours, rounded quotients included, and sizes of results that torch works out slowly or not at all."""
+"""Torch's sizes as ours, rounded quotients included, and sizes of results that torch works out slowly or not at all.
+
+A division that leaves no rest is carried out: torch writes `s*(2*s - 1)//s` where a view deals elements out to rows.
+
+Some kernels look at the sizes of a tensor as plain numbers, which fixes a batch to the example's; others take
+milliseconds to see that a result is as large as x. What they make is as large as their arguments say: they are not run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""What a reference is given: one node on one rank, real tensors and which entries of the whole these are."""
+"""What a reference is given: one node on one rank, real tensors and which entries of the whole these are.
+
+References compute in float64 whatever the element types of the graph, so that two ways of adding differ by rounding
+alone. They read shapes off the local tensors and constants off the attributes and the recorded call.
+
+Placements say that a dim is cut; they do not say which entries a rank has where tensors stand side by side in a dim,
+where dims were flattened, or where heads are copied. So each local tensor keeps, dim by dim, the places of its entries
+in the whole tensor. A product that pairs different entries is found by that, and a gather puts them in order.
+"""
 
 from __future__ import annotations
 

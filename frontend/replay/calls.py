@@ -1,4 +1,8 @@
-"""Calls of torch, and kernels below autograd, to semantic operators, with what is known of their arguments."""
+"""Calls of torch, and kernels below autograd, to semantic operators, with what is known of their arguments.
+
+Attention over repeated heads becomes attention over the heads that there are; a mask that is made of positions alone
+becomes an attribute, another one stays a tensor that is read; what is put behind a cache becomes an append.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What every torch.fx graph is to us: a graph to run, the tensors it holds and what it is given, in order."""
+"""What every torch.fx graph is to us: a graph to run, the tensors it holds and what it is given, in order.
+
+A torch.fx GraphModule writes the source of its graph, with the names that the graph holds, and executes it.
+"""
 
 from __future__ import annotations
 

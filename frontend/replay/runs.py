@@ -1,4 +1,8 @@
-"""A program to a folded graph: run on fake tensors for one workload, imported, tidied and folded by its scopes."""
+"""A program to a folded graph: run on fake tensors for one workload, imported, tidied and folded by its scopes.
+
+A node that reads a parameter is of the module that owns it. Another one is of the innermost module that holds both what
+comes before it and what comes after: attention, between the projections of a layer, is of that layer.
+"""
 
 from __future__ import annotations
 

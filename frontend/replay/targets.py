@@ -1,4 +1,12 @@
-"""What may stand in an exported file: JSON of the kind that is wanted, sizes as text, names of operators and types."""
+"""What may stand in an exported file: JSON of the kind that is wanted, sizes as text, names of operators and types.
+
+`torch.export.save` writes sizes as sympy prints them for machines, `Add(Symbol('s70', positive=True), Integer(1))`, and
+older versions as people write them, `s70 + 1`.
+
+An operator is one of the dispatcher (not of TorchScript, whose built-ins read and write files), takes and returns
+tensors and plain numbers, and takes no text but the named options of tensor operators. A call names its arguments as
+the operator's schema does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""What a recording asked of its open sizes, each with the line of code that made it, and how `int(size)` stays open."""
+"""What a recording asked of its open sizes, each with the line of code that made it, and how `int(size)` stays open.
+
+A graph with open sizes is that of the module wherever the conditions hold that were met while it was recorded. They are
+kept by torch's shape environment; here they get their place, and the lengths at which they hold are counted.
+
+Python's `int` must return a plain number, so torch would bind the size to its example. Of all that makes a size a
+number this alone changes nothing: `torch.export` keeps it open, too, where it reads the code instead of running it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Torch operators for recurrences along the sequence, short convolutions, LSTM, GRU, RNN, and norms of rows."""
+"""Torch operators for recurrences along the sequence, short convolutions, LSTM, GRU, RNN, and norms of rows.
+
+The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence
+(`ir/ops/fused/scan.py`). What goes round is a result of the step before; a part of what comes in, which has its sizes,
+stands for it.
+
+As in `semantic`: they say what they take and make on fake tensors, and what their backward is; they compute nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The precision in which a model's publisher quantised it, from its config or the catalogue, as one of our recipes."""
+"""The precision in which a model's publisher quantised it, from its config or the catalogue, as one of our recipes.
+
+Patterns are those of `passes.low_patterns`. Sources: transformers `quantizers/quantizers_utils.py`
+(`should_convert_module`), compressed-tensors `utils/match.py`, NVIDIA ModelOpt `export/quant_utils.py`.
+"""
 
 from __future__ import annotations
 

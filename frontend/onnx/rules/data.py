@@ -1,4 +1,7 @@
-"""Lookups, results whose length data say (then the user or the file says it), and sequences of a known length."""
+"""Lookups, results whose length data say (then the user or the file says it), and sequences of a known length.
+
+A size `NAME.AXIS` is asked for where neither does; the price is that of a result of this size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Norms, softmax, reductions, top-k and running sums; LSTM, GRU and RNN."""
+"""Norms, softmax, reductions, top-k and running sums; LSTM, GRU and RNN.
+
+The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence
+(`ir/ops/fused/scan.py`).
+"""
 
 from __future__ import annotations
 
