@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import platform
 import re
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
@@ -11,64 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
-import numpy as np
-
 from ...ir.errors import UsageError
 from ..block import Block, Found
-from ..job import Job, Worker
-from ..runs.tool import tool_version
+from ..job import Job
 from .crew import work_through
 from .processes import check_num_workers, num_cores
 from .ray_cluster import cluster, need_ray
+from .ray_worker import RayWorker, versions
 from .retry import Pieces
-from .staff import Gone, Ready, Refused, Report, opened, packed, worked
+from .staff import Gone, Refused, Report
 
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
-
-# What runs in a worker of a Ray cluster, on any machine: compares versions, opens the search, answers each piece.
-
-
-def versions() -> str:
-    """Return what must be the same on all machines for the same bits: our code and numpy; Ray sees to Python."""
-    return f"slipstick {tool_version()} with numpy {np.__version__}"
-
-
-class RayWorker:
-    """An actor: one process with one open search. All answers are pickled reports, which no Ray has to understand."""
-
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
-
-    def open(self, asked: str, job: bytes) -> bytes:
-        """Open a pickled job if this machine has the versions that are asked for."""
-        if versions() != asked:
-            # Unread: another version may not understand it, or worse, understand it differently.
-            return packed(Refused(_mixed(asked)))
-
-        def unpacked() -> Job:
-            read: Job = pickle.loads(job)
-            return read
-
-        result = opened(unpacked)
-        if isinstance(result, Refused):
-            return packed(result)
-        self._worker = result
-        return packed(Ready())
-
-    def work(self, number: int, part: int, first: int, last: int) -> bytes:
-        """Work on a piece of an open search."""
-        assert self._worker is not None, "opened before"
-        return packed(worked(self._worker, Block(number, part, first, last)))
-
-
-def _mixed(asked: str) -> UsageError:
-    return UsageError(
-        f"results of two versions are not mixed: {platform.node()} of the Ray cluster has {versions()}, "
-        f"this machine {asked}; install the same on all"
-    )
-
 
 # How long to wait for news before looking whether the cluster has grown.
 _LISTEN_S = 5.0

@@ -9,42 +9,17 @@ import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from threading import Thread
 
 from ...ir.errors import UsageError
 from ..block import Block, Found
 from ..job import Job
 from .crew import work_through
+from .process_worker import serve
 from .retry import Pieces
-from .staff import ONE_THREAD, Gone, Ready, Refused, Report, opened, packed, worked
-
-# What runs in a process of a crew: opens the search, answers piece by piece, ends with the process that started it.
-
-
-def serve(connection: Connection, job: bytes, folder: str) -> None:
-    """Open the pickled job in a folder, say so, and answer each piece that comes; an end of the pipe is the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    os.chdir(folder)
-    Thread(target=_end_with_parent, daemon=True).start()
-    worker = opened(lambda: pickle.loads(job))
-    try:
-        connection.send_bytes(packed(worker if isinstance(worker, Refused) else Ready()))
-        while not isinstance(worker, Refused):
-            connection.send_bytes(packed(worked(worker, connection.recv())))
-    except (EOFError, OSError):
-        return
-
-
-def _end_with_parent() -> None:
-    """Wait until the parent is no more, however it ended, and end without a word; a long piece would go on unheard."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+from .staff import Gone, Report
 
 
 @dataclass(frozen=True, slots=True)

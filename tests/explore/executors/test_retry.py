@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipstick.explore.block import Block, Found, cut
 from slipstick.explore.executors.crew import work_through
-from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces, Untouched
+from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces
 from slipstick.explore.executors.staff import Done, Failed, Gone, Ready, Refused, Report
 from slipstick.explore.job import InProcess
 from slipstick.ir.errors import InternalError, UsageError
@@ -229,35 +229,3 @@ def test_nothing_to_do_needs_no_one() -> None:
     crew = MadeUpCrew(FakeJob(), 2)
     assert list(work_through(crew, Pieces([], ("number",)))) == []
     assert crew.num_hired == 0
-
-
-@given(st.integers(0, 60), st.lists(st.integers(0, 5), max_size=200))
-def test_every_place_is_taken_once(num: int, turns: list[int]) -> None:
-    left, where, taken = Untouched(num), dict[int, int](), list[int]()
-    for worker in [*turns, *[0] * num]:
-        place = left.take(where.get(worker))
-        if place is not None:
-            where[worker] = place
-            taken.append(place)
-    assert sorted(taken) == list(range(num))
-    assert left.take(None) is None
-
-
-def test_one_worker_goes_from_the_first_to_the_last() -> None:
-    left, place, taken = Untouched(50), None, list[int]()
-    while (place := left.take(place)) is not None:
-        taken.append(place)
-    assert taken == list(range(50))
-
-
-@given(st.integers(1, 12))
-def test_workers_of_one_pace_seldom_leave_their_neighbourhood(num_workers: int) -> None:
-    left, where, jumps = Untouched(1000), dict[int, int](), 0
-    for turn in range(1000):
-        worker = turn % num_workers
-        place = left.take(where.get(worker))
-        assert place is not None
-        jumps += place != where.get(worker, -1) + 1
-        where[worker] = place
-    # The width of all gaps is halved each time around: at most ten rounds of jumps for a thousand places.
-    assert jumps <= 10 * num_workers

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from slipstick.explore.block import Block, Found
-from slipstick.explore.executors.on_ray import RayWorker, versions
+from slipstick.explore.executors.ray_worker import RayWorker, versions
 from slipstick.explore.executors.staff import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
 from slipstick.ir.errors import InternalError, NotUnderstoodError, UsageError
 
@@ -121,5 +121,5 @@ def test_an_error_takes_one_line_and_not_a_long_one() -> None:
 
 
 def test_a_worker_loads_no_numbers_before_it_has_set_its_threads() -> None:
-    code = "import sys, slipstick.explore.executors.processes as _; sys.exit('numpy' in sys.modules)"
+    code = "import sys, slipstick.explore.executors.process_worker as _; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

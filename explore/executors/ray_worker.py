@@ -1,0 +1,54 @@
+"""What runs in a worker of a Ray cluster, on any machine: compares versions, opens the search, answers each piece."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+
+import numpy as np
+
+from ...ir.errors import UsageError
+from ..block import Block
+from ..job import Job, Worker
+from ..runs.tool import tool_version
+from .staff import Ready, Refused, opened, packed, worked
+
+
+def versions() -> str:
+    """Return what must be the same on all machines for the same bits: our code and numpy; Ray sees to Python."""
+    return f"slipstick {tool_version()} with numpy {np.__version__}"
+
+
+class RayWorker:
+    """An actor: one process with one open search. All answers are pickled reports, which no Ray has to understand."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def open(self, asked: str, job: bytes) -> bytes:
+        """Open a pickled job if this machine has the versions that are asked for."""
+        if versions() != asked:
+            # Unread: another version may not understand it, or worse, understand it differently.
+            return packed(Refused(_mixed(asked)))
+
+        def unpacked() -> Job:
+            read: Job = pickle.loads(job)
+            return read
+
+        result = opened(unpacked)
+        if isinstance(result, Refused):
+            return packed(result)
+        self._worker = result
+        return packed(Ready())
+
+    def work(self, number: int, part: int, first: int, last: int) -> bytes:
+        """Work on a piece of an open search."""
+        assert self._worker is not None, "opened before"
+        return packed(worked(self._worker, Block(number, part, first, last)))
+
+
+def _mixed(asked: str) -> UsageError:
+    return UsageError(
+        f"results of two versions are not mixed: {platform.node()} of the Ray cluster has {versions()}, "
+        f"this machine {asked}; install the same on all"
+    )
