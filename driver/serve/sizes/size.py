@@ -12,11 +12,11 @@ from ....cost.serving.batching.continuous import most_throughput, steady
 from ....cost.serving.batching.open_loop import at_rate
 from ....cost.serving.capacity import max_batch
 from ....cost.serving.metrics import ServingMetrics
-from ....cost.serving.slo import num_for
+from ....cost.serving.slo import SLO, num_for
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError
 from ....ir.units import format_time
+from ..load import latencies_text
 from ..server import Server, replicated
-from ..target import Target, latencies_text
 from .shapes import Shape
 from .size_pools import Tried, pool_choices
 from .sizing import Choice, Lower, Missed, Question, Sizing
@@ -63,7 +63,7 @@ def _choice(question: Question, tried: Tried) -> Choice | Missed:
     rates = most * _SHARES
     # Far below what it can answer a request is alone.
     found = at_rate(server.times, engine, rates, lengths)
-    good = question.target.meets(found)
+    good = question.target.met_by(found)
     if not good[0]:
         return Missed(shape, "", steady(server.times, engine, 1.0, lengths))
     last = len(rates) - 1 if good.all() else int(np.argmin(good)) - 1
@@ -85,7 +85,7 @@ def _alone(question: Question) -> Callable[[Tried], Missed]:
 def _refined(question: Question, server: Server, low: float, high: float) -> float:
     """The greatest rate between two that still meets the target."""
     rates = np.linspace(low, high, 33)
-    good = question.target.meets(at_rate(server.times, server.engine, rates, question.lengths))
+    good = question.target.met_by(at_rate(server.times, server.engine, rates, question.lengths))
     return float(rates[len(rates) - 1 if good.all() else max(int(np.argmin(good)) - 1, 0)])
 
 
@@ -103,7 +103,7 @@ def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Mis
     return "; ".join(_shortfalls(question.target, alone))
 
 
-def _shortfalls(target: Target, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
+def _shortfalls(target: SLO, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
     """Each latency that no shape meets; else that no shape meets both."""
     told = False
     for name, asked, field in (("TTFT", target.ttft_s, "ttft_s"), ("TPOT", target.tpot_s, "tpot_s")):

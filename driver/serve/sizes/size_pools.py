@@ -49,7 +49,7 @@ def _pair(question: Question, first: Tried, then: Tried) -> Choice | None:
         if pools is None:
             return None
         answer = serve_pools(pools, question.lengths, Load(requests_per_s=question.requests_per_s))
-        if bool(question.target.meets(answer.found)):
+        if bool(question.target.met_by(answer.found)):
             workers = pools.prefill.num_replicas, pools.decode.num_replicas
             name = f"{workers[0]} x ({first.shape}) prompts + {workers[1]} x ({then.shape}) answers"
             return Choice(name, pools.num_gpus, most_of(pools, question.lengths), pools.decode, pools)
@@ -63,7 +63,7 @@ def _split(question: Question, first: Tried, then: Tried, busiest: float) -> Poo
     try:
         split = fewest_workers(
             question.requests_per_s, _worker(first, _PROMPTS), _worker(then, 0), link, question.lengths,
-            question.target.slo, busiest,
+            question.target, busiest,
         )  # fmt: skip
     except (InfeasibleError, UsageError):
         return None
