@@ -6,24 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..driver.metrics import METRICS
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import parse_quantity, parse_typed
 
 Array = NDArray[np.float64]
-# More of these is better; of every other metric less.
-LARGER = frozenset(
-    {
-        "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "samples_per_s_per_gpu", "tokens_per_s_per_user",
-        "total_tokens_per_s",
-        "total_tokens_per_s_per_gpu", "mfu", "hfu", "mbu", "model_flop_per_s_per_gpu", "requests_per_s",
-        "request_goodput_rps", "tokens_per_usd", "tokens_per_s_per_usd_capex", "model_flops_per_usd",
-        "model_flop_per_s_per_w", "hidden_comm_s",
-    }
-)  # fmt: skip
 # Short words that people use for a metric.
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -37,15 +29,20 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 # The memory of a device may be said as a share of what it has.
 MEMORY = "peak_mem_bytes"
 _LIMIT = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=|<|>)\s*(.+?)\s*")
+_ENDINGS = {"s": "s", "bytes": "B", "usd": "USD", "w": "W", "j": "J", "flops": "FLOP", "fraction": "1", "share": "1"}
 _UNITS = (("_bytes", "B"), ("_s", "s"), ("_w", "W"), ("_usd", "USD"))
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A metric, and 1 where less of it is better, -1 where more is."""
+    """A number that should be small; where the sign is -1, one that should be large.
+
+    >>> Goal("mfu", -1.0).label, Goal("mfu", -1.0).better, Goal("best_case_s").unit
+    ('MFU', 'more', 's')
+    """
 
     name: str
-    sign: float
+    sign: float = 1.0
 
     @classmethod
     def of(cls, text: str, known: Sequence[str]) -> Goal:
@@ -58,12 +55,30 @@ class Goal:
         """
         name = metric_of(text.strip().lstrip("+-").strip(), known, "objective")
         given = {"+": -1.0, "-": 1.0}.get(text.strip()[:1])
-        return cls(name, (-1.0 if name in LARGER else 1.0) if given is None else given)
+        return cls(name, _own_sign(name) if given is None else given)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return METRICS[self.name].label if self.name in METRICS else self.name.replace("_", " ")
+
+    @property
+    def unit(self) -> str:
+        """Its unit: of a number that is no metric, as its name ends."""
+        return METRICS[self.name].unit if self.name in METRICS else _ENDINGS.get(self.name.rpartition("_")[2], "")
+
+    @property
+    def better(self) -> Literal["less", "more"]:
+        """Which way is better."""
+        return "more" if self.sign < 0 else "less"
+
+    def aim(self, column: Array) -> Array:
+        """Return a column so that less is better; what is no number is worst."""
+        return np.where(np.isnan(column), np.inf, column * self.sign)
 
     def __str__(self) -> str:
         """Print as typed, with a sign where it is not the metric's own."""
-        own = -1.0 if self.name in LARGER else 1.0
-        return self.name if self.sign == own else f"{'+' if self.sign < 0 else '-'}{self.name}"
+        return self.name if self.sign == _own_sign(self.name) else f"{'+' if self.sign < 0 else '-'}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,10 @@ def metric_of(word: str, known: Sequence[str], what: str) -> str:
     if name not in known:
         raise UnknownNameError.of(f"metric of {'an' if what[0] in 'aeiou' else 'a'} {what}", word, known)
     return name
+
+
+def _own_sign(name: str) -> float:
+    return -1.0 if name in METRICS and METRICS[name].better == "more" else 1.0
 
 
 def _unit(name: str) -> str:

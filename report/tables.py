@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
+from ..driver.metrics import METRICS, format_metric
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .accuracy import Accuracy
 from .bounds import bound_seconds
@@ -14,7 +15,6 @@ from .cost.money import money_lines
 from .explain.sensitivity import sensitivity
 from .explain.trust import Trust, trust_of_metric, trust_of_parts
 from .labels import bound_label, low_types, parameter_label, part_label
-from .metrics import METRICS, format_metric
 from .training_run import run_lines
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..driver.metrics import METRICS, format_metric
 from ..ir.units import format_bytes, format_time
 from .columns import in_columns
-from .metrics import METRICS, format_metric
 
 if TYPE_CHECKING:
     from ..cost.run.training_run import RunEstimate, Saving

@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
+from ..driver.metrics import METRICS
 from ..ir.errors import SlipstickError, did_you_mean
-from ..report.metrics import METRICS
 from .results.outcomes import Outcome, Part
 from .rows.rows import Row
 from .rows.split import in_first_half

@@ -133,8 +133,7 @@ def _of_software(
     files: tuple[Path, ...], stack: str | None, engine: str | None, part: str, output: Path,
     report: Callable[[str], None],
 ) -> int:  # fmt: skip
-    from .engines import calibrate_engines
-    from .stacks import calibrate_stacks
+    from .fits import calibrate_engines, calibrate_stacks
 
     if engine is not None:
         return calibrate_engines(files, engine, part, output, report)

@@ -101,7 +101,7 @@ def sweep_command(
     slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
     slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
     """  # noqa: D301
-    from ...report.designs.designs import Goals
+    from ...report.designs.designs import design_goals
 
     _check(request)
     chosen = None
@@ -109,7 +109,7 @@ def sweep_command(
         told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
-    goals = Goals.of(objectives, request.source.model != NO_MODEL)
+    goals = design_goals(objectives, request.source.model != NO_MODEL)
     setting = _setting(request, technology, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)

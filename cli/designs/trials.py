@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from ...explore.designs.sampled import Sample, Sampled
     from ...explore.designs.setting import Job, Setting
     from ...explore.designs.space import DesignSpace
+    from ...explore.goals import Goal
     from ...explore.trials.optimizer import Axis, Range
     from ...explore.trials.optuna_study import OptunaStudy
-    from ...report.designs.designs import Goals, Ranking
+    from ...report.designs.designs import Ranking
     from ...report.search.trials import Trials
 
 # Numbers of designs, by the flag's parameter: the base unit of each.
@@ -59,19 +60,23 @@ class Chosen:
         """Sampler and seed."""
         return self.sampling.sampler or "tpe", self.sampling.seed or 0
 
-    def digest(self, goals: Goals) -> str:
+    def digest(self, goals: tuple[Goal, ...]) -> str:
         """What tells this study from any other; how many trials it has does not."""
         from ...explore.runs.tool import tool_version
+        from ...report.designs.designs import goals_text
 
         at_once = self.sampling.trials_at_once or AT_ONCE
-        text = repr((self.asked, self.sampled.space, self.sampled.axes, str(goals), self.how, at_once, tool_version()))
+        text = repr(
+            (self.asked, self.sampled.space, self.sampled.axes, goals_text(goals), self.how, at_once, tool_version())
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def open(self, goals: Goals) -> OptunaStudy:
+    def open(self, goals: tuple[Goal, ...]) -> OptunaStudy:
         """Begin the study, or go on with the one of its file."""
         from ...explore.trials.optuna_study import OptunaStudy
 
-        return OptunaStudy.open(self.sampled.axes, goals.signs, *self.how, self.study, self.digest(goals))
+        signs = [goal.sign for goal in goals]
+        return OptunaStudy.open(self.sampled.axes, signs, *self.how, self.study, self.digest(goals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Wanted:
         best_system: file for the system of the first row; None for none.
     """
 
-    goals: Goals
+    goals: tuple[Goal, ...]
     only_pareto: bool
     top: int | None
     form: str
@@ -174,18 +179,16 @@ def _ranges(axes: Axes) -> list[tuple[str, Range]]:
     return found
 
 
-def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: Goals, quiet: bool) -> Sample:
+def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> Sample:
     """Have an optimiser choose designs, and gather them."""
     from ...explore.designs.designs import check_some
     from ...explore.designs.sampled import sample
-    from ...explore.goals import Goal
 
-    aims = [Goal(name, sign) for name, sign in zip(goals.names, goals.signs, strict=True)]
     study, at_once = chosen.open(goals), chosen.sampling.trials_at_once or AT_ONCE
     started = time.perf_counter()
     with progress(chosen.num_trials, quiet) as bar:
         made = sample(
-            chosen.sampled, setting, job, aims, study, chosen.num_trials, at_once, lambda num: bar.advance(num, "")
+            chosen.sampled, setting, job, goals, study, chosen.num_trials, at_once, lambda num: bar.advance(num, "")
         )
     if not quiet:
         none = sum(made.infeasible.values())

@@ -53,7 +53,7 @@ def progress(num_candidates: int, quiet: bool) -> Iterator[Progress]:
 
 def best_so_far(best: Best) -> str:
     """Return the best so far, in a word."""
-    from ...report.metrics import METRICS, format_metric
+    from ...driver.metrics import METRICS, format_metric
 
     if not best.top:
         return "nothing fits yet"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...explore.servers.job import ServingJob
     from ...explore.trials.trial_job import TrialJob
     from ...report.search.answer import SearchAnswer
-    from ...report.search.front import Front, Goal
+    from ...report.search.front import Front
     from ...report.search.plans import PlanRows
     from ...report.search.servers import ServerRows
 
@@ -173,7 +173,7 @@ def _why(answer: SearchAnswer) -> str:
     if num_rows(answer.best.top) < 2:
         return ""
     first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
-    return "\n\n" + why_text(why(first, second, _goals(answer)))
+    return "\n\n" + why_text(why(first, second, answer.rows.goals))
 
 
 def _front_text(answer: SearchAnswer, path: str) -> str:
@@ -197,19 +197,12 @@ def front_of(answer: SearchAnswer) -> Front:
 
     rows, cloud = answer.best.front, answer.best.cloud
     labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
-    goals = _goals(answer)
+    goals = answer.rows.goals
     behind = ~np.isin(_places(cloud), _places(rows))
     return Front.of(
         goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
         {goal.name: cloud[goal.name][behind] for goal in goals}, answer.tally.num_kept,
     )  # fmt: skip
-
-
-def _goals(answer: SearchAnswer) -> list[Goal]:
-    """The goals of a search, as people see them."""
-    from ...report.search.front import Goal
-
-    return [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
 
 
 def _places(rows: Columns) -> NDArray[np.float64]:

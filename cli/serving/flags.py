@@ -15,10 +15,10 @@ from .pools import Apart
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Engine, Scheduler
+    from ...cost.serving.slo import SLO
     from ...cost.serving.traffic.requests import Lengths
     from ...cost.serving.traffic.traffic import Traffic
     from ...driver.serve.load import Load
-    from ...driver.serve.target import Target
 
 USUAL_ENGINE = "vllm"
 
@@ -153,16 +153,16 @@ class Serving:
             raise UsageError("--shared-prefix: of no tokens: say how many with --cached N or --prefix-hit X")
 
     @property
-    def target(self) -> Target:
+    def target(self) -> SLO:
         """Latencies that are asked for."""
-        from ...driver.serve.target import Target
+        from ...cost.serving.slo import SLO
         from ...ir.units import parse_typed
 
         first, gap = (
             None if text is None else parse_typed(text, "s", flag)
             for flag, text in (("--ttft", self.ttft), ("--tpot", self.tpot))
         )
-        return Target(first, gap)
+        return SLO(first, gap)
 
     @property
     def load(self) -> Load:

@@ -17,12 +17,12 @@ from ...ir.plan import PlanTable
 from ...ir.sizes.expr import Expr, as_expr, total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points
-from ...passes.gathers import held_gathered, saved_gathered
+from ...passes.gathers import held_gathered
 from ..step.stages import Staging
 from .fullest import ALL, AWAY, KEPT, NUM_STATES, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
 from .liveness import runs_behind
 from .moments import Alive, moments
-from .states import Held, copied_bytes, held_parameters, placeholders, states_away
+from .states import Held, copied_bytes, held_parameters, kept_bytes, placeholders, states_away
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -161,10 +161,9 @@ def _some(row: Sequence[Expr], parts: range) -> slice:
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
     """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
-    there = copied_bytes(region)
-    kept = region.saved_bytes - saved_gathered(region) - there
     states = [weights + held_gathered(region), gradients, optimizer, states_there]
-    return [*states, total(v.type.num_bytes for v in kept_caches(region)), kept, there]
+    caches = total(v.type.num_bytes for v in kept_caches(region))
+    return [*states, caches, kept_bytes(region), copied_bytes(region)]
 
 
 def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:

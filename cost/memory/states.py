@@ -10,6 +10,7 @@ from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.optimizer import OptimizerAttrs, attrs_of, optimizer_state_bytes
 from ...ir.sizes.expr import Dim, Expr, as_expr, product, total
+from ...passes.gathers import saved_gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ def copied_bytes(region: Region) -> Expr:
     """Return the bytes of what is kept for the backward phase in host memory."""
     copies = (region.by_id[o] for n in region.nodes if has(n, Trait.TO_HOST) for o in n.outputs)
     return total(v.type.num_bytes for v in copies if v.saved)
+
+
+def kept_bytes(region: Region) -> Expr:
+    """Return the bytes that a run of a region keeps on the device for its backward phase, gathered parameters apart."""
+    return region.saved_bytes - saved_gathered(region) - copied_bytes(region)
 
 
 def placeholders(graph: Graph) -> list[tuple[Expr, list[int]]]:

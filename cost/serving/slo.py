@@ -10,6 +10,7 @@ import numpy as np
 
 from ...backends.machine.software.engine import Engine
 from ...ir.errors import InfeasibleError, UsageError
+from ...ir.units import format_time
 from .batching.continuous import most_throughput, steady
 from .batching.open_loop import at_rate
 from .batching.times import Array, StepTimes
@@ -26,31 +27,49 @@ _IDLE, _FULL = 1e-6, 1.0 - 1e-6
 _Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SLO:
-    """Service-level objectives: mean latencies that must not be exceeded; infinite where nothing is asked.
+    """Service-level objectives: mean latencies that must not be exceeded; None where nothing is asked.
 
     Attributes:
         ttft_s: time to the first token.
         tpot_s: time of a token behind it.
+
+    >>> str(SLO(ttft_s=0.5, tpot_s=0.03)), bool(SLO())
+    ('TTFT <= 500 ms, TPOT <= 30 ms', False)
     """
 
-    ttft_s: float = math.inf
-    tpot_s: float = math.inf
+    ttft_s: float | None = None
+    tpot_s: float | None = None
 
     def __post_init__(self) -> None:
-        """UsageError for limits that are not above 0."""
-        for name in ("ttft_s", "tpot_s"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}={getattr(self, name):g} of an SLO; allowed: above 0 s")
+        """Refuse what no request can meet."""
+        for name, value in (("TTFT", self.ttft_s), ("TPOT", self.tpot_s)):
+            if value is not None and not 0 < value < math.inf:
+                raise UsageError(f"{name} {value:g} s; allowed: more than 0 s")
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked."""
+        return self.ttft_s is not None or self.tpot_s is not None
+
+    def __str__(self) -> str:
+        """As people write it: `TTFT <= 500 ms, TPOT <= 30 ms`."""
+        asked = (("TTFT", self.ttft_s), ("TPOT", self.tpot_s))
+        return ", ".join(f"{name} <= {format_time(s)}" for name, s in asked if s is not None)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """TTFT and TPOT; infinite where nothing is asked."""
+        return (math.inf if self.ttft_s is None else self.ttft_s, math.inf if self.tpot_s is None else self.tpot_s)
 
     def met_by(self, metrics: ServingMetrics) -> _Bools:
-        """Return whether both latencies are kept."""
-        return np.asarray((metrics.ttft_s <= self.ttft_s) & ~(metrics.tpot_s > self.tpot_s))
+        """Return whether both latencies are kept; an answer of one token has no TPOT."""
+        ttft_s, tpot_s = self.bounds
+        return np.asarray((metrics.ttft_s <= ttft_s) & ~(metrics.tpot_s > tpot_s))
 
     def missed_by(self, ttft_s: float, tpot_s: float, when: str) -> InfeasibleError:
         """Return the error that names what is asked, and the least that can be reached."""
-        pairs = (("TTFT", self.ttft_s, ttft_s), ("TPOT", self.tpot_s, tpot_s))
+        pairs = zip(("TTFT", "TPOT"), self.bounds, (ttft_s, tpot_s), strict=True)
         said = (f"{name} {_time(asked)} asked; the least is {_time(least)} {when}"
                 for name, asked, least in pairs if least > asked)  # fmt: skip
         return InfeasibleError(f"{'; '.join(said)}: use faster or more devices for a replica, or ask for less")
@@ -58,6 +77,9 @@ class SLO:
     def missed(self, best: ServingMetrics, when: str) -> InfeasibleError:
         """Return the same of metrics that are the best there are."""
         return self.missed_by(float(np.min(best.ttft_s)), float(np.min(best.tpot_s)), when)
+
+
+ANYTHING = SLO()
 
 
 def most_concurrency(serve: Callable[[float], ServingMetrics], slo: SLO, most: int) -> ServingMetrics:

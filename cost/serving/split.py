@@ -9,10 +9,8 @@ import numpy as np
 from ...ir.errors import InfeasibleError, UsageError
 from .disaggregated import Link, Pool, Way, decode_tpot_s, rates
 from .search import last_meeting
-from .slo import SLO, num_for
+from .slo import ANYTHING, SLO, num_for
 from .traffic.requests import Lengths
-
-_ANY = SLO()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Split:
 
 
 def rate_matched(
-    num_gpus: int, prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO = _ANY, busiest: float = 1.0
+    num_gpus: int, prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO = ANYTHING, busiest: float = 1.0
 ) -> Split:
     """Return the split of `num_gpus` devices that answers most requests under an SLO; of equals the smallest.
 
@@ -63,7 +61,13 @@ def rate_matched(
 
 
 def fewest_workers(
-    rate_per_s: float, prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO = _ANY, busiest: float = 1.0
+    rate_per_s: float,
+    prefill: Pool,
+    decode: Pool,
+    link: Link,
+    lengths: Lengths,
+    slo: SLO = ANYTHING,
+    busiest: float = 1.0,
 ) -> Split:
     """Return the fewest workers of each pool that answer `rate_per_s` requests under an SLO."""
     if not rate_per_s > 0:
@@ -87,8 +91,9 @@ def _each(prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO, b
     prompts, answers = replace(prefill, workers=1), replace(decode, workers=1)
     able = rates(prompts, answers, lengths)
     way = Way(prompts, answers, link, lengths)
-    num = last_meeting(lambda n: float(way.least_s(float(n))) <= slo.ttft_s, max(prefill.batch, 1))
-    batch = last_meeting(lambda n: float(decode_tpot_s(answers, lengths, float(n))) <= slo.tpot_s, int(able.batch))
+    ttft_s, tpot_s = slo.bounds
+    num = last_meeting(lambda n: float(way.least_s(float(n))) <= ttft_s, max(prefill.batch, 1))
+    batch = last_meeting(lambda n: float(decode_tpot_s(answers, lengths, float(n))) <= tpot_s, int(able.batch))
     if num == 0 or batch == 0:
         least = float(way.least_s()), float(decode_tpot_s(answers, lengths, 1.0))
         raise slo.missed_by(*least, "with one request on idle workers")

@@ -16,6 +16,7 @@ from ...cost.serving.batching.times import Nums
 from ...cost.serving.capacity import held_bytes, room, sequence_bytes
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.result import Simulated
+from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
 from ..estimate import Estimate
 from .load import Load
@@ -23,7 +24,6 @@ from .notes import room_notes, wave_notes
 from .parts import request_parts
 from .pools import Pools
 from .server import Server
-from .target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +129,11 @@ def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[st
     return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told)))
 
 
-def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
+def with_goodput(answer: ServeEstimate, target: SLO) -> ServeEstimate:
     """Say how many requests/s meet a target: in a closed form all are alike, so all or none."""
     if not target:
         return answer
-    good = answer.metrics["requests_per_s"] if bool(target.meets(answer.found)) else 0.0
+    good = answer.metrics["requests_per_s"] if bool(target.met_by(answer.found)) else 0.0
     return replace(answer, metrics={**answer.metrics, "request_goodput_rps": good})
 
 

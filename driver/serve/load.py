@@ -13,9 +13,10 @@ from ...cost.serving.batching.steps import way_in_s
 from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.slo import ANYTHING, SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
-from .target import ANYTHING, Target, latencies_text
+from ...ir.units import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Load:
 
 
 def under_load(
-    times: StepTimes, engine: Engine, load: Load, lengths: Lengths, target: Target = ANYTHING
+    times: StepTimes, engine: Engine, load: Load, lengths: Lengths, target: SLO = ANYTHING
 ) -> ServingMetrics:
     """Return the steady state of one replica with continuous batching under a load.
 
@@ -95,18 +96,24 @@ def under_load(
     return _with_way_in(most, float(way_in_s(engine.overheads, lengths)))
 
 
-def most_within(times: StepTimes, engine: Engine, lengths: Lengths, target: Target) -> ServingMetrics:
+def most_within(times: StepTimes, engine: Engine, lengths: Lengths, target: SLO) -> ServingMetrics:
     """Return the steady state with most requests under way that meets a target.
 
     InfeasibleError where one request alone does not, with what it has.
     """
     most = int(max_batch(times, engine.scheduler, lengths))
     found = steady(times, engine, np.arange(1.0, most + 1.0), lengths)
-    good = np.flatnonzero(target.meets(found))
+    good = np.flatnonzero(target.met_by(found))
     if not len(good):
         alone = steady(times, engine, 1.0, lengths)
         raise InfeasibleError(f"{target} asked; one request alone has {latencies_text(alone)}")
     return steady(times, engine, float(good[-1]) + 1.0, lengths)
+
+
+def latencies_text(found: ServingMetrics) -> str:
+    """Return `TTFT 80 ms and TPOT 12 ms`."""
+    first, gap = format_time(float(found.ttft_s)), float(found.tpot_s)
+    return f"TTFT {first}" if np.isnan(gap) else f"TTFT {first} and TPOT {format_time(gap)}"
 
 
 def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:

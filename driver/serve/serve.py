@@ -10,16 +10,16 @@ from ...cost.serving.batching.static import static_batch
 from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.slo import ANYTHING, SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
 from ..estimate import Estimate
 from .answer import ServeEstimate, answer_of, with_goodput
 from .load import Load, under_load
 from .server import Server, check_longest
-from .target import ANYTHING, Target
 
 
-def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
+def serve(server: Server, lengths: Lengths, load: Load, target: SLO = ANYTHING) -> ServeEstimate:
     """Answer for requests of given lengths under a load; of a target says how many requests/s meet it.
 
     InfeasibleError where no request fits, where more requests are asked for than can be answered, and where no load is

@@ -13,7 +13,7 @@ from ...cost.serving.batching.times import Array
 from ...cost.serving.capacity import check_prompts, room
 from ...cost.serving.disaggregated import PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.slo import most_concurrency
+from ...cost.serving.slo import ANYTHING, SLO, most_concurrency
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
 from ..estimate import Estimate
@@ -22,7 +22,6 @@ from .load import Load
 from .notes import room_notes
 from .parts import HOST, QUEUE, WAY_IN, spread_over
 from .pools import Pools, most_of
-from .target import ANYTHING, Target
 
 TRANSFER = "transfer"
 Under = Callable[[Array], PoolMetrics]
@@ -30,7 +29,7 @@ Under = Callable[[Array], PoolMetrics]
 _ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
 
-def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
+def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: SLO = ANYTHING) -> ServeEstimate:
     """Answer for requests under a load; without one, as many as both pools can do within a target.
 
     InfeasibleError as `serve`, and where a prefill worker does not hold its prompts.
@@ -50,7 +49,7 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANY
     elif load.requests_per_s is not None:
         found = _at_rate(under, load.requests_per_s, most, held)
     elif target:
-        concurrency = most_concurrency(lambda num: under(np.asarray(num)).served, target.slo, int(held))
+        concurrency = most_concurrency(lambda num: under(np.asarray(num)).served, target, int(held))
         found = under(concurrency.concurrency)
     else:
         found = most_disaggregated(prefill, decode, pools.link, lengths)

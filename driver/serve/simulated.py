@@ -11,6 +11,7 @@ from ...cost.serving.disaggregated import PoolMetrics, rates
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.result import Fullness, Simulated
 from ...cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
+from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...cost.serving.traffic.traffic import Traffic
 from .answer import ServeEstimate, answer_of
@@ -20,13 +21,12 @@ from .pools import Pools, most_of
 from .serve import phases_of
 from .serve_pools import answer_of_pools
 from .server import Server
-from .target import Target
 
 PERCENTILES = ("p50", "p90", "p99")
 
 
 def serve_traffic(
-    server: Server, traffic: Traffic, load: Load, target: Target, most_steps: int = 0, cut: float = 0.0
+    server: Server, traffic: Traffic, load: Load, target: SLO, most_steps: int = 0, cut: float = 0.0
 ) -> ServeEstimate:
     """Serve requests one by one on all replicas; `cut` of the answers is left out at both ends of the run.
 
@@ -43,7 +43,7 @@ def serve_traffic(
 
 
 def serve_traffic_apart(
-    pools: Pools, traffic: Traffic, load: Load, target: Target, most_steps: int = 0, cut: float = 0.0
+    pools: Pools, traffic: Traffic, load: Load, target: SLO, most_steps: int = 0, cut: float = 0.0
 ) -> ServeEstimate:
     """Serve requests one by one, prompts in one pool and answers in another: see `serve_traffic`."""
     link = pools.link
@@ -78,7 +78,7 @@ def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
 
 
 def _finished(
-    answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: Target, cautions: Iterator[str]
+    answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: SLO, cautions: Iterator[str]
 ) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]

@@ -8,8 +8,8 @@ from itertools import product
 
 from ...cost.flops import Convention
 from ...cost.money import Terms
+from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
-from ...driver.serve.target import Target
 from ...ir.errors import PlanError, UnknownNameError, UsageError
 from ...ir.plan.words import EXCHANGES
 from ..machine import Machine
@@ -150,9 +150,9 @@ class ServingSpace:
         return Lengths(float(self.prompt), float(self.output), float(self.cached), self.shared_prefix)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> SLO:
         """Times to the first token and between tokens that are asked for."""
-        return Target(self.ttft_s, self.tpot_s)
+        return SLO(self.ttft_s, self.tpot_s)
 
     @property
     def has_target(self) -> bool:

@@ -90,7 +90,7 @@ def _ops() -> list[Record]:
 
 
 def _metrics() -> list[Record]:
-    from ..metrics import METRICS
+    from ...driver.metrics import METRICS
 
     return [{"name": m.name, "unit": m.unit, "meaning": m.meaning} for m in (METRICS[n] for n in sorted(METRICS))]
 

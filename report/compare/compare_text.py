@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...driver.metrics import METRICS
 from ..columns import in_columns
-from ..metrics import METRICS
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, Differs, Section, split
 from .gates import Gate

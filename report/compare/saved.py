@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...driver.metrics import METRICS
 from ...ir.errors import UsageError
-from ..metrics import METRICS
 
 REPORT = "slipstick/report/1"
 VALIDATION = "slipstick/validation/2"

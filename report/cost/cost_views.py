@@ -13,9 +13,9 @@ from ...cost.bill import Bill
 from ...cost.ownership.loans import YEAR_S
 from ...cost.ownership.tco import pue_of
 from ...cost.silicon.dies.die import good_die
+from ...driver.metrics import format_metric
 from ...ir.units import format_si, format_usd
 from ..columns import in_columns
-from ..metrics import format_metric
 from ..numbers import one, shown_value
 from .bills import bill_lines, bill_record, bill_text, right, spoken
 from .money import assumptions, notes_of, reservations, standing_lines, standing_record, terms_text, usd_text

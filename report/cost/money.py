@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.tco import pue_of
+from ...driver.metrics import format_metric
 from ...ir.units import format_si, format_usd
-from ..metrics import format_metric
 from ..numbers import one
 from .bills import bill_record
 

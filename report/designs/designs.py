@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...explore.designs.designs import Designs, column_of
+from ...explore.goals import Goal
 from ...explore.pareto import pareto
 from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
 from ...ir.units import format_bytes
@@ -22,32 +23,26 @@ Cell = str | int | float | bool | None
 WORDS = ("node", "num_dies", "unit", "memory", "link", "joint", "d2d", "join")
 
 
-@dataclass(frozen=True, slots=True)
-class Goals:
-    """What should be small, or large where `signs` is -1; the first one sorts."""
+def design_goals(text: str | None, timed: bool) -> tuple[Goal, ...]:
+    """Read what designs are ranked by, the first sorts; less is better without a +, of metrics too.
 
-    names: tuple[str, ...]
-    signs: tuple[float, ...]
+    UsageError where nothing is named, or something twice.
 
-    @classmethod
-    def of(cls, text: str | None, timed: bool) -> Goals:
-        """Read `usd_per_mtok,+mfu`; the usual goals where nothing is said.
+    >>> design_goals("usd_per_mtok,+mfu", True)
+    (Goal(name='usd_per_mtok', sign=1.0), Goal(name='mfu', sign=-1.0))
+    """
+    usual = "usd_per_step,step_time_s" if timed else "+fp16_flops_per_usd,+hbm_bytes_per_usd"
+    words = [word.strip() for word in (usual if text is None else text).split(",") if word.strip()]
+    goals = tuple(Goal(word.lstrip("+-").strip(), -1.0 if word.startswith("+") else 1.0) for word in words)
+    names = {goal.name for goal in goals}
+    if not all(names) or not names or len(names) < len(goals):
+        raise UsageError(f"--objective '{text}': one column or more, each once, with a + where more is better")
+    return goals
 
-        UsageError where nothing is named, or something twice.
 
-        >>> Goals.of("usd_per_mtok,+mfu", True)
-        Goals(names=('usd_per_mtok', 'mfu'), signs=(1.0, -1.0))
-        """
-        usual = "usd_per_step,step_time_s" if timed else "+fp16_flops_per_usd,+hbm_bytes_per_usd"
-        words = [word.strip() for word in (usual if text is None else text).split(",") if word.strip()]
-        names = tuple(word.lstrip("+-").strip() for word in words)
-        if not all(names) or not names or len(set(names)) < len(names):
-            raise UsageError(f"--objective '{text}': one column or more, each once, with a + where more is better")
-        return cls(names, tuple(-1.0 if word.startswith("+") else 1.0 for word in words))
-
-    def __str__(self) -> str:
-        """Print as they are typed."""
-        return ",".join(f"{'+' if sign < 0 else ''}{name}" for name, sign in zip(self.names, self.signs, strict=True))
+def goals_text(goals: Sequence[Goal]) -> str:
+    """Return the goals of designs as they are typed."""
+    return ",".join(f"{'+' if goal.sign < 0 else ''}{goal.name}" for goal in goals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class Ranking:
         unpriced: what is missing in the money of all, with what to add.
     """
 
-    goals: Goals
+    goals: tuple[Goal, ...]
     words: Mapping[str, Sequence[str | int]]
     columns: Mapping[str, Array]
     reason: Array
@@ -75,7 +70,7 @@ class Ranking:
     unpriced: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Sequence[Designs], goals: Goals) -> Ranking:
+    def of(cls, found: Sequence[Designs], goals: tuple[Goal, ...]) -> Ranking:
         """Gather and rank designs.
 
         Raises:
@@ -87,10 +82,10 @@ class Ranking:
         names = dict.fromkeys(name for designs in found for name in designs.columns)
         columns = {name: np.concatenate([column_of(d, name) for d in found]) for name in names}
         legal = _legal(columns, reason)
-        for name in goals.names:
-            if name not in columns:
-                raise UnknownNameError.of("objective", name, columns)
-        aims = [np.where(legal, columns[n] * s, np.inf) for n, s in zip(goals.names, goals.signs, strict=True)]
+        for goal in goals:
+            if goal.name not in columns:
+                raise UnknownNameError.of("objective", goal.name, columns)
+        aims = [np.where(legal, columns[goal.name] * goal.sign, np.inf) for goal in goals]
         # Of equals by the first goal, the better by the next.
         order = np.lexsort(aims[::-1])[: int(legal.sum())]
         unpriced = tuple(dict.fromkeys(line for designs in found for line in designs.unpriced))
@@ -150,7 +145,7 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
     """
     names = _names(ranking)
     document: dict[str, object] = {
-        "objective": str(ranking.goals),
+        "objective": goals_text(ranking.goals),
         "num_designs": len(ranking.reason),
         "num_built": int((ranking.reason == 0).sum()),
         "num_legal": int(ranking.legal.sum()),

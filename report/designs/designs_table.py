@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ...driver.metrics import METRICS, format_metric
 from ...explore.designs.reasons import reason_text
 from ...ir.units import format_bytes_per_s, format_flop_per_s, format_si, format_usd
 from ..columns import in_columns
-from ..metrics import METRICS, format_metric
-from .designs import Ranking
+from .designs import Ranking, goals_text
 
 # Numbers of a design, where designs differ in them.
 _NUMBERS = ("die_mm2", "package_w", "num_stacks", "d2d_bytes_per_s")
@@ -38,7 +38,7 @@ def designs_table(ranking: Ranking, rows: NDArray[np.intp], width: int | None = 
     numbers = [name for name in _NUMBERS if _differs(ranking, name)]
     shown = (*_RESULTS, *(() if "step_time_s" in ranking.columns else _ONLY_UNTIMED))
     known = (*numbers, *(name for name in shown if name in ranking.columns))
-    results = [*known, *(name for name in ranking.goals.names if name not in known)]
+    results = [*known, *(goal.name for goal in ranking.goals if goal.name not in known)]
     heading = ["", *map(_label, words), *map(_label, results)]
     body = [
         ["*" if ranking.best[k] else "", *(str(ranking.words[w][k]) or "-" for w in words),
@@ -55,8 +55,9 @@ def _differs(ranking: Ranking, name: str) -> bool:
 
 def _notes(ranking: Ranking, num_shown: int) -> Iterator[str]:
     legal, best = int(ranking.legal.sum()), int(ranking.best.sum())
+    goals = goals_text(ranking.goals)
     rest = "" if num_shown == legal else f", {num_shown:,} of them here"
-    yield f"{legal:,} of {len(ranking.reason):,} designs{rest}; * the {best:,} that no other beats in {ranking.goals}"
+    yield f"{legal:,} of {len(ranking.reason):,} designs{rest}; * the {best:,} that no other beats in {goals}"
     codes, numbers = np.unique(ranking.reason[ranking.reason != 0], return_counts=True)
     if codes.size:
         why = "; ".join(f"{reason_text(code)} {n:,}" for code, n in zip(codes, numbers, strict=True))

@@ -16,6 +16,7 @@ from ...backends.pricing.program import Entry, group_factors
 from ...backends.pricing.timing import Priced
 from ...cost.step.overlap import hidden_behind_products
 from ...driver.estimate import Estimate
+from ...driver.metrics import METRICS
 from ...ir.errors import UnknownNameError
 from ...ir.graph import ONCE_A_STEP, Node, Region
 from ...ir.ops import Trait, Work, has
@@ -25,7 +26,6 @@ from ...ir.plan.layout.stages import between_stages
 from ...ir.text.printer import print_node
 from ...ir.units import format_bytes, format_flops, format_time
 from ..cost.money import metrics_of
-from ..metrics import METRICS
 from ..numbers import by_origin, named, records_at, shown_with_source
 from ..trace.memory_text import memory_text
 from ..training_run import explain_run

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...cost.flops import ModelFlops
 from ...driver.estimate import Estimate
+from ...driver.metrics import METRICS, format_metric
 from ...ir.graph import Workload
 from ...ir.units import format_bytes, format_time
 from ..bounds import bound_seconds
 from ..labels import bound_label, parameter_label, part_label
-from ..metrics import METRICS, format_metric
 from ..numbers import sources_of
 from .sensitivity import sensitivity
 from .trust import trust_of_metric, trust_of_parts

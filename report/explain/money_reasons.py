@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import memory_kind
+from ...driver.metrics import METRICS, format_metric
 from ...ir.sizes.expr import Num
 from ...ir.units import format_si
 from ..cost.money import PER_MTOK, metrics_of, reservations
-from ..metrics import METRICS, format_metric
 from ..numbers import one, shown_with_source
 from .bill_reasons import LARGEST, explain_line, line_reasons
 

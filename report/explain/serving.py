@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...driver.metrics import METRICS, format_metric
 from ...ir.errors import UnknownNameError
 from ...ir.units import format_bytes, format_time
 from ..labels import batch_of, request_part_label
-from ..metrics import METRICS, format_metric
 from ..numbers import shown_with_source, sources_of
 from .explain import explain_text, names_of
 

@@ -8,58 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ...explore.goals import Goal
 from ...explore.pareto import pareto
 from ...ir.errors import UnknownNameError, UsageError
-from ..metrics import METRICS
-from ..readable import shown, shown_column
 
 Array = NDArray[np.float64]
 # Points of a cloud that a picture shows.
 MOST_POINTS = 3000
-_ENDINGS = {"s": "s", "bytes": "B", "usd": "USD", "w": "W", "j": "J", "flops": "FLOP", "fraction": "1", "share": "1"}
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A number that should be small, or large where `more` is set.
-
-    >>> Goal("mfu", more=True).label, Goal("mfu", more=True).unit, Goal("best_case_s").unit
-    ('MFU', '1', 's')
-    """
-
-    name: str
-    more: bool = False
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        return METRICS[self.name].label if self.name in METRICS else self.name.replace("_", " ")
-
-    @property
-    def unit(self) -> str:
-        """Its unit: of a number that is no metric, as its name ends."""
-        return METRICS[self.name].unit if self.name in METRICS else _ENDINGS.get(self.name.rpartition("_")[2], "")
-
-    @property
-    def better(self) -> str:
-        """Which way is better, in a word."""
-        return "more" if self.more else "less"
-
-    def shown(self, value: float) -> str:
-        """Return a value with its unit, as people read it.
-
-        >>> Goal("step_time_s").shown(11.64), Goal("step_time_s").shown(float("nan"))
-        ('11.6 s', '-')
-        """
-        return "-" if np.isnan(value) else shown(value, self.unit)
-
-    def column(self, values: Array) -> list[str]:
-        """Return a column of values as people read it, in one unit."""
-        return shown_column(values.tolist(), self.unit)
-
-    def aim(self, column: Array) -> Array:
-        """Return a column so that less is better; what is no number is worst."""
-        return np.where(np.isnan(column), np.inf, -column if self.more else column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +57,7 @@ class Front:
     ) -> Front:  # fmt: skip
         """Find the rows that no other of them beats.
 
-        >>> two = [Goal("step_time_s"), Goal("mfu", more=True)]
+        >>> two = [Goal("step_time_s"), Goal("mfu", -1.0)]
         >>> columns = {"step_time_s": np.array([1.0, 2.0, 3.0]), "mfu": np.array([0.2, 0.1, 0.4])}
         >>> Front.of(two, ["a", "b", "c"], columns).is_best.tolist()
         [True, False, True]

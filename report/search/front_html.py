@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from .front import Front, Goal
+from ...explore.goals import Goal
+from ..readable import shown_column
+from .front import Front
 from .front_svg import front_svg
 
 # Nothing is loaded, and nothing but what stands here runs.
@@ -64,7 +66,7 @@ def _caption(front: Front) -> str:
 def _rows(front: Front, shown: Sequence[Goal]) -> Iterator[str]:
     heads = "".join(f"<th>{escape(goal.label)}</th>" for goal in shown)
     yield f"<thead><tr>{heads}<th>plan</th></tr></thead><tbody>"
-    columns = [goal.column(front.columns[goal.name][front.best]) for goal in shown]
+    columns = [shown_column(front.columns[goal.name][front.best].tolist(), goal.unit) for goal in shown]
     for n, k in enumerate(front.best):
         cells = "".join(f"<td>{escape(column[n])}</td>" for column in columns)
         yield f'<tr data-row="{k}">{cells}<td>{escape(front.labels[int(k)])}</td></tr>'

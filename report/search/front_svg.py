@@ -7,8 +7,10 @@ from html import escape
 
 import numpy as np
 
+from ...explore.goals import Goal
+from ..readable import shown, shown_column
 from .chart_scale import Scale
-from .front import Array, Front, Goal
+from .front import Array, Front
 
 WIDTH, HEIGHT = 800, 470
 # Bars of a picture of one goal.
@@ -94,7 +96,7 @@ def _near(front: Front, goal: Goal) -> list[float]:
     if cloud is None or not np.isfinite(cloud).any():
         return []
     found = cloud[np.isfinite(cloud)]
-    share = (1 - _NEAR, 1.0) if goal.more else (0.0, _NEAR)
+    share = (1 - _NEAR, 1.0) if goal.better == "more" else (0.0, _NEAR)
     return [float(value) for value in np.quantile(found, share)]
 
 
@@ -111,6 +113,10 @@ def _axes(xs: Scale, ys: Scale, x: Goal, y: Goal, right: float) -> Iterator[str]
     middle = (_TOP + low) / 2
     turned = f'transform="rotate(-90 18 {middle:.1f})"'
     yield _text(18, middle, _axis(y), "ink", "middle", turned)
+
+
+def _shown(goal: Goal, value: float) -> str:
+    return "-" if np.isnan(value) else shown(value, goal.unit)
 
 
 def _axis(goal: Goal) -> str:
@@ -181,7 +187,7 @@ def _point(front: Front, k: int, xs: Scale, ys: Scale, color: str) -> str:
 
 def _told(front: Front, k: int) -> str:
     """What a tooltip says: the plan, then each goal."""
-    goals = [f"{goal.label} {goal.shown(float(front.columns[goal.name][k]))}" for goal in front.goals]
+    goals = [f"{goal.label} {_shown(goal, float(front.columns[goal.name][k]))}" for goal in front.goals]
     return escape("\n".join([front.labels[k], *goals]))
 
 
@@ -197,8 +203,8 @@ def _key(front: Front, rows: Sequence[int], left: float) -> Iterator[str]:
         yield f'<rect {place} fill="{color_at(share)}"/>'
     yield _text(WIDTH - 8, top - 24, escape(goal.label), "ink", "end")
     yield _text(WIDTH - 8, top - 9, f"{goal.better} is better", "dim", "end")
-    yield _text(left + 20, top + 8, goal.shown(float(values.max())), "dim")
-    yield _text(left + 20, low, goal.shown(float(values.min())), "dim")
+    yield _text(left + 20, top + 8, _shown(goal, float(values.max())), "dim")
+    yield _text(left + 20, low, _shown(goal, float(values.min())), "dim")
 
 
 def _bars(front: Front) -> Iterator[str]:
@@ -216,7 +222,7 @@ def _bars(front: Front) -> Iterator[str]:
         yield _line(xs.at(value), _TOP, xs.at(value), low, "grid") + _text(
             xs.at(value), low + 18, text, "dim", "middle"
         )
-    texts = goal.column(front.columns[goal.name][rows])
+    texts = shown_column(front.columns[goal.name][rows].tolist(), goal.unit)
     for n, (k, name, text) in enumerate(zip(rows, names, texts, strict=True)):
         value, top = float(front.columns[goal.name][k]), _TOP + n * _BAR
         kind = "bar best" if front.is_best[k] else "bar"

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...explore.goals import Goal
 from ..columns import in_columns
-from .front import Front, Goal
+from ..readable import shown_column
+from .front import Front
 
 SCHEMA = "slipstick/front/1"
 
@@ -25,7 +27,7 @@ def front_table(front: Front, width: int | None = None, columns: Sequence[str] =
     """
     rows = front.best[:most]
     shown = [*front.goals, *(Goal(name) for name in columns if name in front.columns and name in front.others)]
-    cells = [goal.column(front.columns[goal.name][rows]) for goal in shown]
+    cells = [shown_column(front.columns[goal.name][rows].tolist(), goal.unit) for goal in shown]
     heads = [_head(goal) if goal in front.goals else goal.label for goal in shown]
     numbers = [_right([head, *column]) for head, column in zip(heads, cells, strict=True)]
     ranks = _right(["", *(str(n) for n in range(1, len(rows) + 1))])

@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...driver.metrics import METRICS, format_metric
 from ...explore.runs.summary import Summary
 from ...ir.units import format_bytes
 from ..columns import in_columns
-from ..metrics import METRICS, format_metric
 
 RUNS = "slipstick/runs/1"
 RUN = "slipstick/run/1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...driver.metrics import METRICS, format_metric
 from ...explore.best import Columns
 from ..columns import in_columns
-from ..metrics import METRICS, format_metric
 from .answer import SearchAnswer, num_rows, standings_of
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
+from ...explore.goals import Goal
 from ...ir.errors import UsageError
 from ..compare.comparison import Change, Comparison, Section, compare
 from ..compare.saved import Saved, saved
@@ -16,7 +17,6 @@ from ..json_report import report_json
 from ..labels import part_label, request_part_label
 from ..readable import percent, shown, shown_both
 from ..serving.json import serving_json
-from .front import Goal
 
 SCHEMA = "slipstick/why/1"
 Answer: TypeAlias = Estimate | ServeEstimate

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
+from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.simulated import PERCENTILES
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..catalogue.engines import prompts_text
 from ..labels import low_types, request_part_label
-from ..metrics import METRICS, format_metric
 from ..tables import NARROW, bar, print_side_by_side, titled_table
 from .money import serving_money_lines
 

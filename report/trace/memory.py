@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cost.memory.moments import moments_by_node
-from ...cost.memory.states import copied_bytes
+from ...cost.memory.states import kept_bytes
 from ...cost.schedules.tasks import Array
 from ...driver.estimate import Estimate, stage_memory
 from ...ir.schedules.kind import Kind
-from ...passes.gathers import saved_gathered
 from .nodes import keyed
 from .shape import Shape
 from .stages import ChunkRow
@@ -44,8 +43,7 @@ class Alive:
             if moment.regions <= regions:
                 found = nodes[moment.region]
                 found[node.key] = max(found.get(node.key, 0.0), float(moment.num_bytes.evaluate(env)))
-        kept = {r.name: r.saved_bytes - saved_gathered(r) - copied_bytes(r) for r in graph.regions}
-        return cls({name: float(e.evaluate(env)) for name, e in kept.items()}, nodes)
+        return cls({r.name: float(kept_bytes(r).evaluate(env)) for r in graph.regions}, nodes)
 
 
 @dataclass(frozen=True, slots=True)

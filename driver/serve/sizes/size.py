@@ -14,15 +14,14 @@ from ....cost.serving.batching.open_loop import at_rate
 from ....cost.serving.capacity import max_batch
 from ....cost.serving.disaggregated import Pool
 from ....cost.serving.metrics import ServingMetrics
-from ....cost.serving.slo import num_for
+from ....cost.serving.slo import SLO, num_for
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ....ir.units import format_time
-from ..load import Load
+from ..load import Load, latencies_text
 from ..pools import Pools, link_of, most_of
 from ..serve_pools import serve_pools
 from ..server import Server, replicated
-from ..target import Target, latencies_text
 from .shapes import Shape
 from .sizing import Choice, Lower, Missed, Question, Sizing
 
@@ -61,7 +60,7 @@ def _pair(question: Question, first: Tried, then: Tried) -> Choice | None:
         if pools is None:
             return None
         answer = serve_pools(pools, question.lengths, Load(requests_per_s=question.requests_per_s))
-        if bool(question.target.meets(answer.found)):
+        if bool(question.target.met_by(answer.found)):
             workers = pools.prefill.num_replicas, pools.decode.num_replicas
             name = f"{workers[0]} x ({first.shape}) prompts + {workers[1]} x ({then.shape}) answers"
             return Choice(name, pools.num_gpus, most_of(pools, question.lengths), pools.decode, pools)
@@ -75,7 +74,7 @@ def _split(question: Question, first: Tried, then: Tried, busiest: float) -> Poo
     try:
         split = fewest_workers(
             question.requests_per_s, _worker(first, _PROMPTS), _worker(then, 0), link, question.lengths,
-            question.target.slo, busiest,
+            question.target, busiest,
         )  # fmt: skip
     except (InfeasibleError, UsageError):
         return None
@@ -130,7 +129,7 @@ def _choice(question: Question, tried: Tried) -> Choice | Missed:
     rates = most * _SHARES
     # Far below what it can answer a request is alone.
     found = at_rate(server.times, engine, rates, lengths)
-    good = question.target.meets(found)
+    good = question.target.met_by(found)
     if not good[0]:
         return Missed(shape, "", steady(server.times, engine, 1.0, lengths))
     last = len(rates) - 1 if good.all() else int(np.argmin(good)) - 1
@@ -152,7 +151,7 @@ def _alone(question: Question) -> Callable[[Tried], Missed]:
 def _refined(question: Question, server: Server, low: float, high: float) -> float:
     """The greatest rate between two that still meets the target."""
     rates = np.linspace(low, high, 33)
-    good = question.target.meets(at_rate(server.times, server.engine, rates, question.lengths))
+    good = question.target.met_by(at_rate(server.times, server.engine, rates, question.lengths))
     return float(rates[len(rates) - 1 if good.all() else max(int(np.argmin(good)) - 1, 0)])
 
 
@@ -170,7 +169,7 @@ def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Mis
     return "; ".join(_shortfalls(question.target, alone))
 
 
-def _shortfalls(target: Target, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
+def _shortfalls(target: SLO, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
     """Each latency that no shape meets; else that no shape meets both."""
     told = False
     for name, asked, field in (("TTFT", target.ttft_s, "ttft_s"), ("TPOT", target.tpot_s, "tpot_s")):

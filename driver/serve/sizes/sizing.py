@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ....backends.machine.software.engine import Engine
 from ....cost.flops import Convention
 from ....cost.serving.metrics import ServingMetrics
+from ....cost.serving.slo import SLO
 from ....cost.serving.traffic.requests import Lengths
 from ....ir.errors import UsageError
 from ....ir.plan import Plan
@@ -18,7 +19,6 @@ from ..serve import serve
 from ..serve_pools import serve_pools
 from ..server import Server
 from ..tables import Served
-from ..target import Target
 from .shapes import Shape
 
 # Graphs of a shape and its plan with one replica; PlanError or NotBuiltError where there is none.
@@ -39,7 +39,7 @@ class Question:
     """
 
     requests_per_s: float
-    target: Target
+    target: SLO
     lengths: Lengths
     engine: Engine
     most_gpus: int = 10**6

@@ -17,6 +17,7 @@ from slipstick.backends.machine.software.engine import Overheads
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.cost.serving.batching.speculative import Drafter, Speculation
 from slipstick.cost.serving.capacity import held_bytes
+from slipstick.cost.serving.slo import SLO
 from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
 from slipstick.driver import lower
@@ -30,12 +31,11 @@ from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.driver.serve.server import Server, check_positions
 from slipstick.driver.serve.simulated import serve_traffic, serve_traffic_apart
 from slipstick.driver.serve.tables import Served
-from slipstick.driver.serve.target import Target
+from slipstick.explore.goals import Goal
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
 from slipstick.ir.graph import Bound, Workload
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.search.front import Goal
 from slipstick.report.search.why import why, why_text
 from slipstick.report.serving.screen import serving_text
 
@@ -212,7 +212,7 @@ def test_the_simulation_agrees_with_the_closed_form(share: float) -> None:
     closed = answer(Load(requests_per_s=rate)).metrics
     text = f"poisson:{rate:.9g},n=800"
     traffic = parse_traffic(text, parse_sizes("64", "32"))
-    found = serve_traffic(server(), traffic, Load(traffic=text), Target(ttft_s=10.0), cut=0.1)
+    found = serve_traffic(server(), traffic, Load(traffic=text), SLO(ttft_s=10.0), cut=0.1)
     assert found.metrics["ttft_s"] == pytest.approx(closed["ttft_s"], rel=0.1)
     assert found.metrics["tpot_s"] == pytest.approx(closed["tpot_s"], rel=0.05)
     assert found.metrics["request_goodput_share"] == 1.0
@@ -225,10 +225,10 @@ def test_more_requests_than_can_be_answered_are_told_of(apart: bool) -> None:
     for share, is_told in ((0.5, False), (2.0, True)):
         traffic = parse_traffic(f"poisson:{share * most:.9g},n=400", parse_sizes("64", "32"))
         run = partial(serve_traffic_apart, pools) if apart else partial(serve_traffic, server())
-        found = run(traffic, Load(traffic="x"), Target())
+        found = run(traffic, Load(traffic="x"), SLO())
         told = [text for text in found.warnings if f"and {most:.3g} can be answered" in text]
         assert bool(told) == is_told
-    burst = serve_traffic(server(), parse_traffic("burst:50", parse_sizes("64", "32")), Load(traffic="x"), Target())
+    burst = serve_traffic(server(), parse_traffic("burst:50", parse_sizes("64", "32")), Load(traffic="x"), SLO())
     assert burst.warnings == UNFITTED
 
 
@@ -269,7 +269,7 @@ def test_pools_answer_what_comes_and_no_more_than_they_can() -> None:
     with pytest.raises(UsageError, match="one pool"):
         serve_pools(pools, LENGTHS, Load(batch=2))
     found = serve_traffic_apart(
-        pools, parse_traffic(f"poisson:{most / 10:.6g},n=300", parse_sizes("64", "32")), Load(traffic="x"), Target()
+        pools, parse_traffic(f"poisson:{most / 10:.6g},n=300", parse_sizes("64", "32")), Load(traffic="x"), SLO()
     )
     tenth = serve_pools(pools, LENGTHS, Load(requests_per_s=most / 10)).metrics
     assert found.metrics["ttft_s"] == pytest.approx(tenth["ttft_s"], rel=0.15)
@@ -292,7 +292,7 @@ def test_a_simulated_pool_is_as_busy_as_its_closed_form_says() -> None:
     pools = Pools(server(dp=1), server(dp=1), link_of(server().system, 8))
     rate = serve_pools(pools, LENGTHS, Load()).metrics["requests_per_s"] / 4
     traffic = parse_traffic(f"poisson:{rate:.9g},n=800", parse_sizes("64", "32"))
-    found = serve_traffic_apart(pools, traffic, Load(traffic="x"), Target(), cut=0.1).metrics
+    found = serve_traffic_apart(pools, traffic, Load(traffic="x"), SLO(), cut=0.1).metrics
     closed = serve_pools(pools, LENGTHS, Load(requests_per_s=found["requests_per_s"])).metrics
     for name in ("prefill_busy", "decode_busy"):
         assert found[name] == pytest.approx(closed[name], rel=1e-4)
@@ -346,13 +346,13 @@ def test_a_prediction_head_weighs_what_the_last_layer_does(tp: int) -> None:
 
 def test_a_target_keeps_as_many_under_way_as_it_lets() -> None:
     alone, most = answer(Load(concurrency=1)).metrics, answer(Load()).metrics
-    target = Target(tpot_s=(alone["tpot_s"] + most["tpot_s"]) / 2)
+    target = SLO(tpot_s=(alone["tpot_s"] + most["tpot_s"]) / 2)
     found = serve(server(), LENGTHS, Load(), target)
     more = answer(Load(concurrency=found.metrics["concurrency"] + 1))
-    assert target.meets(found.found)
-    assert not target.meets(more.found)
+    assert target.met_by(found.found)
+    assert not target.met_by(more.found)
     with pytest.raises(InfeasibleError, match="one request alone has TTFT"):
-        serve(server(), LENGTHS, Load(), Target(ttft_s=1e-6))
+        serve(server(), LENGTHS, Load(), SLO(ttft_s=1e-6))
 
 
 def test_long_prompts_in_chunks_need_no_more_memory_than_a_chunk() -> None:
@@ -372,7 +372,7 @@ def test_long_prompts_in_chunks_need_no_more_memory_than_a_chunk() -> None:
         (lambda: answer(Load(concurrency=1), of=server(dp=2)), "2 or more"),
         (lambda: answer(Load(), Lengths(512.0, 1.0)), "was priced for 512"),
         (lambda: Server.of(served(), server().system, server().plan, server().engine, 513), "512 positions"),
-        (lambda: Target(ttft_s=0.0), "more than 0 s"),
+        (lambda: SLO(ttft_s=0.0), "more than 0 s"),
     ],
 )
 def test_what_cannot_be_is_refused(call: object, words: str) -> None:
@@ -383,7 +383,7 @@ def test_what_cannot_be_is_refused(call: object, words: str) -> None:
 
 def test_why_a_server_beats_another_adds_up_to_the_time_of_a_request() -> None:
     one, two = (answer(Load(concurrency=8.0), of=server(tp=tp)) for tp in (1, 2))
-    found = why(one, two, [Goal("tokens_per_s_per_gpu", more=True)])
+    found = why(one, two, [Goal("tokens_per_s_per_gpu", -1.0)])
     assert found.time is not None
     whole = one.metrics["e2el_s"] - two.metrics["e2el_s"]
     assert sum(part.difference for part in found.time.parts) == pytest.approx(whole)

@@ -13,6 +13,7 @@ from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.run.training_run import TrainingRun
 from slipstick.driver import Estimate, estimate, train, worth
+from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
@@ -21,7 +22,6 @@ from slipstick.report.cost.money import metrics_of, money_lines
 from slipstick.report.explain.explain import explain_text
 from slipstick.report.explain.money_reasons import OWNING, explain_cost
 from slipstick.report.json_report import report_json
-from slipstick.report.metrics import METRICS
 from slipstick.report.tables import report_text
 
 Traced = Callable[[str], Graph]

@@ -10,7 +10,7 @@ import pytest
 from slipstick.explore.designs.designs import Designs
 from slipstick.explore.designs.space import Form
 from slipstick.ir.errors import InfeasibleError, UnknownNameError, UsageError
-from slipstick.report.designs.designs import Goals, Ranking, designs_csv, designs_json
+from slipstick.report.designs.designs import Ranking, design_goals, designs_csv, designs_json, goals_text
 from slipstick.report.designs.designs_table import designs_table
 
 NAN = float("nan")
@@ -40,7 +40,7 @@ def timed(*fits: float) -> list[Designs]:
     ]  # fmt: skip
 
 
-GOALS = Goals.of("usd_per_gpu_hour,+fp16_flop_per_s", False)
+GOALS = design_goals("usd_per_gpu_hour,+fp16_flop_per_s", False)
 
 
 def test_designs_are_ranked_by_the_first_goal() -> None:
@@ -50,37 +50,37 @@ def test_designs_are_ranked_by_the_first_goal() -> None:
     assert ranking.best.tolist() == [True, True, False, False]
     assert ranking.chosen(True, None).tolist() == [0, 1]
     assert ranking.chosen(False, 2).tolist() == [0, 3]
-    assert Ranking.of(untimed(), Goals.of("+fp16_flop_per_s", False)).order.tolist() == [1, 0, 3]
+    assert Ranking.of(untimed(), design_goals("+fp16_flop_per_s", False)).order.tolist() == [1, 0, 3]
 
 
 def test_of_equals_the_next_goal_decides() -> None:
-    found = Ranking.of(untimed(), Goals.of("package_w,+package_yield", False))
+    found = Ranking.of(untimed(), design_goals("package_w,+package_yield", False))
     assert found.order.tolist() == [0, 1, 3]
 
 
 def test_goals_are_read_and_printed() -> None:
-    assert str(Goals.of(" usd_per_gpu , + mfu", True)) == "usd_per_gpu,+mfu"
-    assert Goals.of(None, True).names == ("usd_per_step", "step_time_s")
-    assert Goals.of(None, False).signs == (-1.0, -1.0)
+    assert goals_text(design_goals(" usd_per_gpu , + mfu", True)) == "usd_per_gpu,+mfu"
+    assert [goal.name for goal in design_goals(None, True)] == ["usd_per_step", "step_time_s"]
+    assert [goal.sign for goal in design_goals(None, False)] == [-1.0, -1.0]
     for text in ("", ",", "+", "mfu,mfu", "mfu,+mfu"):
         with pytest.raises(UsageError, match="one column or more, each once"):
-            Goals.of(text, True)
+            design_goals(text, True)
 
 
 def test_a_goal_that_is_no_column_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown objective 'usd_per_gpuhour'; did you mean 'usd_per_gpu_hour'"):
-        Ranking.of(untimed(), Goals.of("usd_per_gpuhour", False))
+        Ranking.of(untimed(), design_goals("usd_per_gpuhour", False))
 
 
 def test_nothing_built_and_nothing_that_holds_the_plan_are_errors() -> None:
     with pytest.raises(UsageError, match="none of 1 designs can be built"):
         Ranking.of([designs(Form(node="N5"), [102.0], die_mm2=[900.0])], GOALS)
     with pytest.raises(InfeasibleError, match=r"none of 2 designs has the memory .* 16 GiB .* the largest has 32 GiB"):
-        Ranking.of(timed(0.0, 0.0), Goals.of(None, True))
+        Ranking.of(timed(0.0, 0.0), design_goals(None, True))
 
 
 def test_a_design_without_the_memory_is_not_shown() -> None:
-    ranking = Ranking.of(timed(0.0, 1.0), Goals.of(None, True))
+    ranking = Ranking.of(timed(0.0, 1.0), design_goals(None, True))
     assert ranking.order.tolist() == [1]
     assert ranking.best.tolist() == [False, True]
     assert "too little memory for the plan: 1" in designs_table(ranking, ranking.order)
@@ -102,7 +102,7 @@ def test_people_see_what_differs_and_why_others_are_missing() -> None:
 
 
 def test_a_goal_has_a_column_whatever_it_is() -> None:
-    ranking = Ranking.of(untimed(), Goals.of("package_w", False))
+    ranking = Ranking.of(untimed(), design_goals("package_w", False))
     assert "power" in designs_table(ranking, ranking.order).splitlines()[0]
 
 
@@ -123,7 +123,7 @@ def test_programs_read_every_column() -> None:
 def test_what_is_no_number_is_left_empty() -> None:
     found = [designs(Form(node="N1"), [0.0], usd_per_gpu=[1.0], tco2e=[NAN], fits=[1.0], peak_mem_bytes=[1.0],
                      hbm_bytes=[2.0])]  # fmt: skip
-    ranking = Ranking.of(found, Goals.of("usd_per_gpu", True))
+    ranking = Ranking.of(found, design_goals("usd_per_gpu", True))
     assert json.loads(designs_json(ranking, ranking.order))["designs"][0]["tco2e"] is None
     assert json.loads(designs_json(ranking, ranking.order))["designs"][0]["fits"] is True
     assert ",1.0,,True,1.0,2.0,True" in designs_csv(ranking, ranking.order)

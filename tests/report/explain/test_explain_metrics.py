@@ -10,13 +10,13 @@ from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention
 from slipstick.driver import Estimate, estimate
+from slipstick.driver.metrics import METRICS
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report import accuracy
 from slipstick.report.accuracy import Accuracy
 from slipstick.report.explain.explain import explain_text
 from slipstick.report.explain.metric import metric_lines
-from slipstick.report.metrics import METRICS
 from slipstick.report.tables import report_text
 
 Traced = Callable[[str], Graph]

@@ -10,6 +10,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.driver import Estimate, estimate
+from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
@@ -17,7 +18,6 @@ from slipstick.report.costed import costed_rows, costed_text
 from slipstick.report.explain.explain import explain_text
 from slipstick.report.explain.sensitivity import sensitivity
 from slipstick.report.json_report import report_json
-from slipstick.report.metrics import METRICS
 from slipstick.report.tables import report_text
 
 

@@ -7,10 +7,11 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from slipstick.explore.goals import Goal
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.report.readable import shown_column
 from slipstick.report.search.chart_scale import Scale
-from slipstick.report.search.front import Front, Goal, sampled
+from slipstick.report.search.front import Front, sampled
 from slipstick.report.search.front_html import front_html
 from slipstick.report.search.front_svg import front_svg
 from slipstick.report.search.front_table import front_json, front_table
@@ -41,7 +42,7 @@ def test_a_plan_is_on_the_front_unless_another_beats_it_in_all_goals() -> None:
 
 def test_more_can_be_better() -> None:
     # Of time and the most memory alone a has all.
-    assert front(TIME, Goal("peak_mem_bytes", more=True)).best.tolist() == [0]
+    assert front(TIME, Goal("peak_mem_bytes", -1.0)).best.tolist() == [0]
 
 
 def test_the_best_by_the_first_goal_stands_first_and_nothing_last() -> None:
@@ -69,7 +70,7 @@ def test_the_table_names_units_and_which_way_is_better() -> None:
 
 
 def test_json_has_all_rows_in_order_with_si_numbers() -> None:
-    found = json.loads(front_json(front(TIME, Goal("tp", more=True))))
+    found = json.loads(front_json(front(TIME, Goal("tp", -1.0))))
     assert found["schema"] == "slipstick/front/1"
     assert found["goals"][1] == {"name": "tp", "label": "tp", "unit": "", "better": "more"}
     assert [point["plan"] for point in found["points"]] == ["tp8 <b>&", "tp4", "tp2", "tp1"]

@@ -9,9 +9,9 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate, worth
+from slipstick.explore.goals import Goal
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.search.front import Goal
 from slipstick.report.search.why import why, why_json, why_text
 
 Traced = Callable[[str], Graph]
@@ -60,7 +60,7 @@ def test_the_text_says_plans_times_and_reasons(pair: tuple[Estimate, Estimate]) 
 
 def test_goals_come_first_with_both_values(pair: tuple[Estimate, Estimate]) -> None:
     winner, other = pair
-    found = why(winner, other, [Goal("mfu", more=True), Goal("no_such_goal")])
+    found = why(winner, other, [Goal("mfu", -1.0), Goal("no_such_goal")])
     assert [change.name for change in found.goals] == ["mfu"]
     assert (found.goals[0].after, found.goals[0].before) == (winner.metrics["mfu"], other.metrics["mfu"])
     assert "step_time_s" in {change.name for change in found.metrics}

@@ -159,7 +159,7 @@ def test_what_nothing_meets_is_refused_with_the_best_there_is(replica: Replica, 
         InfeasibleError, match=r"TTFT 0\.2 s asked; .* with next to no load; TPOT 50 ms asked; .*0\.301"
     ):
         rate_under(slow, engine(), LENGTHS, SLO(ttft_s=0.2, tpot_s=0.05))
-    with pytest.raises(UsageError, match="ttft_s=0 of an SLO"):
+    with pytest.raises(UsageError, match="TTFT 0 s; allowed: more than 0 s"):
         SLO(ttft_s=0.0)
     with pytest.raises(UsageError, match="rate=0"):
         fewest_replicas(replica(), engine(), LENGTHS, SLO(), 0.0)

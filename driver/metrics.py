@@ -1,22 +1,32 @@
-"""The metrics, in the field's words: name, unit, how people see it, and what it means."""
+"""The metrics, in the field's words: name, unit, how people see it, what it means, and which way is better."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of a report."""
+    """One metric of an answer.
+
+    Attributes:
+        name: as reports and objectives have it.
+        label: as people read it.
+        unit: in which it is counted, SI.
+        meaning: what it is.
+        better: which way a search goes where no sign says so.
+    """
 
     name: str
     label: str
     unit: str
     meaning: str
+    better: Literal["less", "more"] = "less"
 
 
 # Behind an estimate that was priced: see `cost/money.py`.
@@ -32,10 +42,18 @@ MONEY = (
     Metric("usd_opex", "operation", "USD", "interest, care and energy over the life of the servers; all of a rent"),
     Metric("usd_tco", "cost of owning", "USD", "capital written off, and operation, over the life of the servers"),
     Metric("usd_run", "cost of the run", "USD", "cost of a GPU-hour x GPU-hours of the whole run"),
-    Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost"),
-    Metric("tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over what is paid at once"),
-    Metric("model_flops_per_usd", "model FLOPs/$", "FLOP/USD", "model FLOPs of a step over its cost"),
-    Metric("model_flop_per_s_per_w", "model FLOP/s/W", "FLOP/s/W", "model FLOPs of a step over the machines' joules"),
+    Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost", "more"),
+    Metric(
+        "tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over what is paid at once", "more"
+    ),
+    Metric("model_flops_per_usd", "model FLOPs/$", "FLOP/USD", "model FLOPs of a step over its cost", "more"),
+    Metric(
+        "model_flop_per_s_per_w",
+        "model FLOP/s/W",
+        "FLOP/s/W",
+        "model FLOPs of a step over the machines' joules",
+        "more",
+    ),
     Metric("average_power_w", "average power", "W", "what all machines draw over a step, without the building"),
     Metric("j_per_token", "energy of a token", "J", "what the machines draw over a step, over its tokens"),
     Metric("j_per_token_facility", "energy of a token, PUE", "J", "the same with cooling and losses of the building"),
@@ -52,10 +70,18 @@ SERVING = (
     Metric("itl_s", "ITL", "s", "time between two moments at which tokens of a request come"),
     Metric("e2el_s", "E2EL", "s", "from sending a request to its last token: TTFT + (output - 1) x TPOT"),
     Metric("inclusive_tpot_s", "TPOT, inclusive", "s", "E2EL over all tokens of the answer, the first included"),
-    Metric("requests_per_s", "requests/s", "requests/s", "requests that all replicas together answer"),
-    Metric("request_goodput_rps", "request goodput", "requests/s", "requests/s whose TTFT and TPOT are as asked"),
-    Metric("total_tokens_per_s", "total tokens/s", "1/s", "tokens of prompts and answers; cached ones count"),
-    Metric("total_tokens_per_s_per_gpu", "total tokens/s/GPU", "1/s", "total tokens/s divided by the number of GPUs"),
+    Metric("requests_per_s", "requests/s", "requests/s", "requests that all replicas together answer", "more"),
+    Metric(
+        "request_goodput_rps", "request goodput", "requests/s", "requests/s whose TTFT and TPOT are as asked", "more"
+    ),
+    Metric("total_tokens_per_s", "total tokens/s", "1/s", "tokens of prompts and answers; cached ones count", "more"),
+    Metric(
+        "total_tokens_per_s_per_gpu",
+        "total tokens/s/GPU",
+        "1/s",
+        "total tokens/s divided by the number of GPUs",
+        "more",
+    ),
     Metric("concurrency", "concurrency", "requests", "requests under way on all replicas, those that wait as well"),
     Metric("batch", "batch", "requests", "requests that a replica runs at once"),
     Metric(
@@ -91,29 +117,51 @@ SIMULATED = (
 )
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
-    Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time; an image counts as one"),
-    Metric("tokens_per_s_per_gpu", "tokens/s/GPU", "1/s", "tokens/s divided by the number of GPUs"),
-    Metric("samples_per_s", "samples/s", "1/s", "samples (images, ...) of the global batch over the step time"),
-    Metric("samples_per_s_per_gpu", "samples/s/GPU", "1/s", "samples/s divided by the number of GPUs"),
-    Metric("tokens_per_s_per_user", "tokens/s/user", "1/s", "1 / TPOT"),
+    Metric(
+        "tokens_per_s",
+        "tokens/s",
+        "1/s",
+        "tokens of the global batch over the step time; an image counts as one",
+        "more",
+    ),
+    Metric("tokens_per_s_per_gpu", "tokens/s/GPU", "1/s", "tokens/s divided by the number of GPUs", "more"),
+    Metric("samples_per_s", "samples/s", "1/s", "samples (images, ...) of the global batch over the step time", "more"),
+    Metric("samples_per_s_per_gpu", "samples/s/GPU", "1/s", "samples/s divided by the number of GPUs", "more"),
+    Metric("tokens_per_s_per_user", "tokens/s/user", "1/s", "1 / TPOT", "more"),
     Metric("ttft_s", "TTFT", "s", "time to the first token: one prefill; of a server with what a request waits for"),
     Metric(
         "tpot_s", "TPOT", "s", "time per output token behind the first: a decode step; of a server with what is between"
     ),
-    Metric("mfu", "MFU", "1", "model FLOPs / (step time x GPUs x dense peak of the dtype); recomputation not counted"),
-    Metric("hfu", "HFU", "1", "as MFU, with the recomputation that the plan asks for counted"),
-    Metric("mbu", "MBU", "1", "bytes of weights and cache that a step must read / (step time x peak memory bandwidth)"),
+    Metric(
+        "mfu",
+        "MFU",
+        "1",
+        "model FLOPs / (step time x GPUs x dense peak of the dtype); recomputation not counted",
+        "more",
+    ),
+    Metric("hfu", "HFU", "1", "as MFU, with the recomputation that the plan asks for counted", "more"),
+    Metric(
+        "mbu",
+        "MBU",
+        "1",
+        "bytes of weights and cache that a step must read / (step time x peak memory bandwidth)",
+        "more",
+    ),
     Metric(
         "model_flops", "model FLOPs", "FLOP", "matrix FLOPs of a step, forward and backward, of the unsharded model"
     ),
-    Metric("model_flop_per_s_per_gpu", "model FLOP/s/GPU", "FLOP/s", "model FLOPs over step time and GPUs"),
+    Metric("model_flop_per_s_per_gpu", "model FLOP/s/GPU", "FLOP/s", "model FLOPs over step time and GPUs", "more"),
     Metric(
         "peak_mem_bytes", "memory/GPU", "B", "states, kept activations, the largest temporaries, cache, and a reserve"
     ),
     Metric("host_mem_bytes", "host memory/GPU", "B", "what a device keeps in the memory of its host"),
     Metric("exposed_comm_s", "exposed comm", "s", "communication of a step that no computation hides"),
     Metric(
-        "hidden_comm_s", "hidden comm", "s", "communication that runs behind computation; not part of the step time"
+        "hidden_comm_s",
+        "hidden comm",
+        "s",
+        "communication that runs behind computation; not part of the step time",
+        "more",
     ),
     Metric("bubble_fraction", "bubble", "1", "share of the step in which pipeline stages wait"),
     Metric("num_steps", "steps", "steps", "steps of the whole training run"),
