@@ -201,7 +201,9 @@ class GemmMachine:
         tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
-        compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / matrix_hz
+        # As wide as the machines of a table, which may differ in the clock alone.
+        compute = 2.0 * area * small * (units / (peak * c.tensor)) + np.zeros(machines)
+        pace = c.pace / matrix_hz
         splits = np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64)
         return cls(
             c, machines, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
