@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
+from ..ir.units import format_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,18 +189,9 @@ def format_metric(name: str, value: float) -> str:
     ('41.3 %', '1,572')
     """
     unit = METRICS[name].unit if name in METRICS else "1"
-    if unit == "s":
-        return format_time(value)
-    if unit == "B":
-        return format_bytes(value)
-    if unit == "FLOP":
-        return format_flops(value)
-    if unit == "FLOP/s":
-        return format_flop_per_s(value)
-    if unit == "USD":
-        return format_usd(value)
-    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
-        return format_si(value, unit)
+    form = format_in(value, unit)
+    if form is not None:
+        return form
     if unit == "tokens":
         return f"{value:.2f}"
     if unit == "requests/s":

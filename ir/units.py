@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from .errors import UsageError, did_you_mean
 
@@ -282,3 +283,20 @@ def format_usd(amount: float) -> str:
 
 def _plain(value: float) -> str:
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def format_in(value: float, unit: str) -> str | None:
+    """Return a value in a unit that people see in a form of its own; None for any other unit.
+
+    >>> format_in(11.64, "s"), format_in(0.3, "W"), format_in(0.3, "1")
+    ('11.6 s', '300 mW', None)
+    """
+    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
+        return format_si(value, unit)
+    form = _FORMS.get(unit)
+    return None if form is None else form(value)
+
+
+_FORMS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {"s": format_time, "B": format_bytes, "FLOP": format_flops, "FLOP/s": format_flop_per_s, "USD": format_usd}
+)

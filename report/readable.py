@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
+from ..ir.units import format_in
 
 if TYPE_CHECKING:
     from .compare.comparison import Change
@@ -31,18 +31,9 @@ def shown(value: float, unit: str) -> str:
     >>> shown(11.64, "s"), shown(0.3298, "1"), shown(5632.2, "1/s"), shown(0.25, "")
     ('11.6 s', '32.98 %', '5,632', '0.25')
     """
-    if unit == "s":
-        return format_time(value)
-    if unit == "B":
-        return format_bytes(value)
-    if unit == "FLOP":
-        return format_flops(value)
-    if unit == "FLOP/s":
-        return format_flop_per_s(value)
-    if unit == "USD":
-        return format_usd(value)
-    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
-        return format_si(value, unit)
+    form = format_in(value, unit)
+    if form is not None:
+        return form
     if unit == "1":
         return f"{value * 100:.2f} %"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"

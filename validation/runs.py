@@ -22,7 +22,12 @@ from .rows.tables import Table
 TABLE = "runs"
 # The metrics of the answer to a command line; SlipstickError says why there is none.
 Estimator: TypeAlias = "Callable[[Sequence[str]], Mapping[str, float]]"
-_UNITS: Mapping[str, str] = {"s": "s", "B": "B"}
+
+
+def _unit(metric: str) -> str | None:
+    """Return the unit of outcomes that a metric is in: seconds, bytes or a rate; None for any other."""
+    unit = METRICS[metric].unit
+    return unit if unit in ("s", "B") else "/s" if unit.endswith("/s") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,10 @@ def _fault(row: Row) -> str:
     if metric not in METRICS:
         near = did_you_mean(metric, list(METRICS))
         return f"column metric: unknown metric '{metric}'{near} `slipstick list metrics` names all"
+    if _unit(metric) is None:
+        return (
+            f"column metric: '{metric}' is neither seconds nor bytes nor a rate; give the step time or tokens/s instead"
+        )
     if not (row.measured("measured") or 0.0) > 0.0:
         return f"column measured: '{row.text('measured')}' must be a number above zero"
     try:
@@ -87,7 +96,8 @@ def _fault(row: Row) -> str:
 
 def _outcome(row: Row, arguments: Sequence[str], answer: Mapping[str, float] | SlipstickError) -> Outcome:
     metric = row.text("metric")
-    unit = _UNITS.get(METRICS[metric].unit, "/s")
+    unit = _unit(metric)
+    assert unit is not None  # of other metrics a row is refused
     given = dict(pairwise(arguments))
     system, engine = given.get("--system", ""), given.get("--engine", "")
     if isinstance(answer, SlipstickError) or metric not in answer:

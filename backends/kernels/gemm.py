@@ -190,8 +190,8 @@ class GemmMachine:
         wide = widens(unit, weights)
         # Kernels that widen weights deal tiles out evenly (Marlin's stripes); so do compilers over systolic arrays,
         # which copies feed at the rate of the memory, and which have no steps of threads to wait for.
-        c = replace(constants, waves=0.0) if wide or not chip.has_threads else constants
-        c = c if chip.has_threads else replace(c, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
+        c = replace(constants, waves=0.0) if wide else constants
+        c = c if chip.has_threads else replace(c, waves=0.0, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
         units, matrix_hz = chip.num_sms, chip.matrix_hz
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * matrix_hz))

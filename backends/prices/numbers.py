@@ -10,7 +10,7 @@ from pydantic import ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ...ir.errors import UsageError
-from ..machine.files.number_schema import field, number_fields, record_schema
+from ..machine.files.number_schema import field, number_fields, number_schema, record_schema
 from ..machine.files.records import Confidence, NumberRecord
 from ..machine.files.system_numbers import Number, check_margin
 
@@ -49,7 +49,7 @@ class Quoted(Number):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read all kinds of numbers alike."""
-        return record_schema(cls, _quoted_fields())
+        return number_schema(cls, (_others(),))
 
     def records_of_others(self, path: str) -> tuple[NumberRecord, ...]:
         """Return what other sources say, as records like that of the number itself."""
@@ -63,11 +63,11 @@ class Quoted(Number):
 
 
 @cache
-def _quoted_fields() -> tuple[core_schema.DataclassField, ...]:
+def _others() -> core_schema.DataclassField:
     note = field("note", core_schema.nullable_schema(core_schema.str_schema()), optional=True)
     other = record_schema(Other, [*number_fields(), note], named=False)
     several = core_schema.with_default_schema(core_schema.tuple_variable_schema(other), default=())
-    return (*number_fields(), field("others", several))
+    return field("others", several)
 
 
 class Share(Quoted):

@@ -76,6 +76,7 @@ def test_only_the_half_that_a_fit_may_see_counts_as_fitted(tmp_path: Path) -> No
     ("row", "message"),
     [
         ("a,one,step_time,4,llama,,", "unknown metric 'step_time'; did you mean 'step_time_s'?"),
+        ("a,one,mfu,0.4,llama,,", "'mfu' is neither seconds nor bytes nor a rate"),
         ("a,one,step_time_s,0,llama,,", "'0' must be a number above zero"),
         ("a,one,step_time_s,,llama,,", "'' must be a number above zero"),
         ("a,one,step_time_s,1,llama 'x,,", "No closing quotation"),

@@ -35,9 +35,12 @@ def record_schema(kind: type, fields: Sequence[core_schema.DataclassField], name
     )
 
 
-def number_schema(kind: type) -> CoreSchema:
-    """Return the schema of a number; a quantity alone stands for an estimate of the file that it is written in."""
-    record = record_schema(kind, number_fields(), named=False)
+def number_schema(kind: type, more: Sequence[core_schema.DataclassField] = ()) -> CoreSchema:
+    """Return the schema of a number, with keys of its kind beside those of all.
+
+    A quantity alone stands for an estimate of the file that it is written in.
+    """
+    record = record_schema(kind, [*number_fields(), *more], named=False)
     name = f"{kind.__module__}.{kind.__qualname__}"
     return core_schema.no_info_before_validator_function(_written_out, record, ref=name)
 

@@ -14,12 +14,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from slipstick.backends.machine.files.sections import records_of
 from slipstick.backends.machine.files.system_numbers import Number, Section
 from slipstick.backends.machine.files.system_overrides import override
 from slipstick.backends.prices.book import USUAL, laid_down, load_prices, profile_file, profile_names, shipped
-from slipstick.backends.prices.numbers import Quoted
+from slipstick.backends.prices.numbers import Quoted, Share
 from slipstick.backends.prices.section import PricesSection
 from slipstick.backends.technology.data import load_technology
 from slipstick.ir.errors import SystemFileError, UnknownNameError
@@ -262,6 +263,11 @@ def test_what_no_price_can_be_is_refused(text: str, message: str) -> None:
 def test_a_key_that_there_is_not_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'wafer_price'"):
         load_prices(overrides=("nodes.N5.wafer_prize=3USD",))
+
+
+def test_a_price_alone_is_an_estimate_of_its_file() -> None:
+    read = TypeAdapter(Share).validate_python
+    assert read(0.2) == read({"value": 0.2, "confidence": "estimated", "source": "this file"})
 
 
 def test_every_number_of_the_book_can_be_set() -> None:
