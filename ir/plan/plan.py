@@ -28,15 +28,16 @@ class Plan(PlanWords):
     which the graph is cut all the same: none, unless the plan was made of a family that says so, or of `dp_shard=1`.
     """
 
-    num_gpus: int
-    etp: int
-    dp: int
-    global_batch: int
-    kv_len: int
-    dp_shard: int
-    sp: bool
-    kernels: str
-    scatter_p2p: bool
+    # What a rule or the stack would choose has no default here; Python is fine with that, keywords alone being given.
+    num_gpus: int  # pyright: ignore[reportGeneralTypeIssues]
+    etp: int  # pyright: ignore[reportGeneralTypeIssues]
+    dp: int  # pyright: ignore[reportGeneralTypeIssues]
+    global_batch: int  # pyright: ignore[reportGeneralTypeIssues]
+    kv_len: int  # pyright: ignore[reportGeneralTypeIssues]
+    dp_shard: int  # pyright: ignore[reportGeneralTypeIssues]
+    sp: bool  # pyright: ignore[reportGeneralTypeIssues]
+    kernels: str  # pyright: ignore[reportGeneralTypeIssues]
+    scatter_p2p: bool  # pyright: ignore[reportGeneralTypeIssues]
     cut: frozenset[str] = frozenset()
 
     @cached_property
