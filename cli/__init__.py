@@ -22,11 +22,11 @@ from ..ir.errors import InternalError, SlipstickError, did_you_mean
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "calibrate": ("calibrate.kernels", "Fit the constants of kernels to tables of measurements."),
-        "compare": ("compare", "Say what changed between two reports and why; gates for continuous integration."),
+        "compare": ("compare", "Compare two reports: what changed and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
-        "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
+        "cost": ("cost", "Show what a system costs: dies, packages, servers, network, a GPU-hour."),
         "design": ("designs.design", "Design a chip or a system from area and power on a technology node."),
-        "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
+        "estimate": ("estimate", "Estimate how long a step takes, whether it fits, and where the time goes."),
         "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "list": (
             "catalogue",
@@ -34,14 +34,17 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
-        "search": ("search.search", "Price every legal plan of a model on a machine, or on many, and show the best."),
+        "search": (
+            "search.search",
+            "Search the parallel plans of a model on a machine, or on many, and show the best.",
+        ),
         "show": (
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
         ),
-        "size": ("serving.size", "Find the fewest GPUs that answer so many requests a second in time."),
+        "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
-        "trace": ("trace_model", "Say what a model is made of, and how each of its operators is priced."),
+        "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )

@@ -17,7 +17,7 @@ from .output.files import columns
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Leave with exit code 5 when this holds, as in 'step_time_s>+3%', 'step_time_s.comm.tp>+100ms', "
+    help="Exit with code 5 when this holds, as in 'step_time_s>+3%', 'step_time_s.comm.tp>+100ms', "
     "'peak_mem_bytes>70GiB', 'usd_per_mtok>+3%', 'mfu<40%'. A sign means a change against A, none the value of B. "
     "Repeatable.",
 )
@@ -33,7 +33,7 @@ from .output.files import columns
     "--format", "form", type=Named(("table", "json", "markdown")), default="table", show_default=True, help="Output."
 )
 def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float, form: str) -> int:
-    """Say what changed from report A to report B, and why.
+    """Show what changed from report A to report B, and why.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.
     Two summaries of `slipstick validate --format json` can be compared as well.

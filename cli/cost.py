@@ -63,7 +63,7 @@ def cost_command(
     form: str,
     output: str,
 ) -> int:
-    """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
+    """Show what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
 
     SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps.
 

@@ -27,7 +27,7 @@ FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 
 
 @click.command("export", cls=EstimateCommand)
-@click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Whose words.")
+@click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Target framework.")
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.pass_context
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:

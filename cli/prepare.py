@@ -133,7 +133,7 @@ def priced(request: Request, answer: Estimate) -> Estimate:
 
 
 def terms_of(request: Request) -> Terms:
-    """Say how the system is come by."""
+    """Return the ownership model: bought, built or rented."""
     from ..cost.money import Terms
 
     return Terms(basis="build" if request.basis == "build" else "market", rented=request.rent)

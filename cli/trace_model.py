@@ -38,7 +38,7 @@ USUAL_SYSTEM = "dgx-h100"
     show_default=True,
     help="Tokens a sequence to count for; in decode, tokens in the KV cache.",
 )
-@click.option("--coverage", is_flag=True, help="Say how each op is priced on --system, and how well that is checked.")
+@click.option("--coverage", is_flag=True, help="Show how each op is priced on --system, and how well that is checked.")
 @click.option("--system", default=USUAL_SYSTEM, show_default=True, metavar="NAME|FILE", help="Machine of --coverage.")
 @click.option("--stack", metavar="NAME|FILE", help="Software on it.  [default: the system's]")
 @click.option(

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     "--max-error",
     type=click.FloatRange(min=0),
     metavar="PCT",
-    help="Leave with exit code 3 when the median error of a data set is above this many percent, or no row is judged.",
+    help="Exit with code 3 when the median error of a data set is above this many percent, or no row is judged.",
 )
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 @click.option(

@@ -31,7 +31,7 @@ Standing: TypeAlias = Literal["firm", "at least", "not of this machine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a system is come by.
+    """Ownership model of a system: bought, built or rented.
 
     Attributes:
         basis: `market`, what is sold at the price it is sold for; `build`, everything by what it is made of.
@@ -52,7 +52,7 @@ class Money:
     """What a system of so many accelerators costs, whatever it does.
 
     Attributes:
-        terms: how it is come by.
+        terms: its ownership model.
         system: what is priced.
         prices: under which book.
         package: what one package costs its maker; None where its chip does not say what it is made of.

@@ -1,4 +1,4 @@
-"""Bytes that a rank cannot but move in a step of inference: weights and the cache once, states of scans twice.
+"""Minimum traffic of a rank in a step of inference: weights and the cache once, states of scans twice.
 
     MBU = bytes / (bandwidth of memory x time)
 

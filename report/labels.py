@@ -23,8 +23,8 @@ _PARTS = MappingProxyType(
 )  # fmt: skip
 _OF_REQUESTS = MappingProxyType(
     {
-        "host.request": "host: way in", "host.steps": "host: steps", "queue": "waits before the first token",
-        "interference": "prompts of others", "transfer": "cache to the decode pool",
+        "host.request": "host: request overhead", "host.steps": "host: steps", "queue": "waits before the first token",
+        "interference": "prefill interference", "transfer": "cache to the decode pool",
         "draft": "drafts",
     }
 )  # fmt: skip

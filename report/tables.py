@@ -181,4 +181,4 @@ def _notes(answer: Estimate) -> Iterator[str]:
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
     memory = trust_of_metric(answer, "peak_mem_bytes")
     if memory is not None:
-        yield f"memory: {memory.median:.1%}, {memory.p90:.0%} off in {memory.num_rows} measured runs"
+        yield f"memory error: median {memory.median:.1%}, p90 {memory.p90:.0%} ({memory.num_rows} measured runs)"

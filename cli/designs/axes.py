@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AT_ONCE = 32
 STUDY = click.Option(
     ["--study"], type=click.Path(path_type=Path), metavar="FILE",
-    help="Keep the trials of the optimiser here, as a journal of Optuna, and go on with those that it holds.",
+    help="Keep the trials of the optimiser here, as a journal of Optuna, and resume those that it holds.",
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def plan_file_flag() -> click.Option:
         expose_value=False,
         callback=use_plan_file,
         help="A file (YAML, JSON) that says what other flags say, in their words: `tp: 8`, `gbs: 2048`, also `model` "
-        "and `system`. What is typed beside it holds over it. See `slipstick schema plan`.",
+        "and `system`. Flags on the command line override it. See `slipstick schema plan`.",
     )
 
 

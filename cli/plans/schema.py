@@ -28,7 +28,7 @@ def plan_schema() -> dict[str, Json]:
     return {
         "$schema": _DRAFT,
         "title": "plan",
-        "description": "What flags say, in their words; what is typed beside --plan holds over it.",
+        "description": "What flags say, in their words; flags on the command line override it.",
         "type": "object",
         "additionalProperties": False,
         "properties": properties,

@@ -19,7 +19,7 @@ from .sampling import AT_ONCE, KEYS, Sampling, options
 _SPACE = (
     click.Option(
         ["--objective", "objectives"], multiple=True, metavar="LIST",
-        help="Metrics that should be good, the first first, as step_time_s,usd_per_mtok; a plan that no other beats in "
+        help="Metrics to optimise, in order of priority, as step_time_s,usd_per_mtok; a plan that no other beats in "
         "all of them is Pareto-optimal. A + says that more is better, a - that less is, where a metric does not say so "
         "itself. Repeatable.  [default: step_time_s]",
     ),
@@ -59,7 +59,7 @@ _RUN = (
     ),
     click.Option(
         ["--ledger/--no-ledger"], default=True, show_default=True,
-        help="Keep each block of plans as it is done, to go on with after a break and to export.",
+        help="Keep each block of plans as it is done, to resume after a break and to export.",
     ),
 )  # fmt: skip
 _ANSWER = (
@@ -69,7 +69,7 @@ _ANSWER = (
         ["--front"], metavar="FILE",
         help="Write the plans that no other beats in all objectives, as .svg, .html, .json or .txt.",
     ),
-    click.Option(["--why/--no-why"], default=True, show_default=True, help="Say why the best beats the next."),
+    click.Option(["--why/--no-why"], default=True, show_default=True, help="Show why the best beats the next."),
     click.Option(["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Form."),
     click.Option(
         ["-o", "--output"], default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout."

@@ -214,7 +214,7 @@ def _places(rows: Columns) -> NDArray[np.float64]:
 
 @click.command("search", cls=SearchCommand)
 def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
-    """Price every legal plan of MODEL on so many GPUs, and show the best.
+    """Search the parallel plans of MODEL on N GPUs, and show the best.
 
     A flag of a plan that is typed is what every plan has (--tp 8); what is not typed is free: degrees, micro-batch,
     interleaving, schedule, ZeRO stage, sequence parallelism, method of context parallelism, recomputation, how experts

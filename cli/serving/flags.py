@@ -62,7 +62,7 @@ LIMITS = (
     _number("--block-size", help="Tokens of a block of the KV cache.  [default: the engine's]"),
     click.Option(
         ["--memory-utilization"], type=click.FloatRange(0.0, 1.0, min_open=True), metavar="X",
-        help="Share of the memory of a GPU that the engine takes.  [default: the engine's]",
+        help="Share of the memory of a GPU that the engine reserves.  [default: the engine's]",
     ),
 )  # fmt: skip
 TARGETS = (
@@ -71,7 +71,7 @@ TARGETS = (
 )
 # fmt: off
 LOADS = (
-    _text("--concurrency", metavar="N", help="Requests under way on all replicas; each answer brings the next."),
+    _text("--concurrency", metavar="N", help="Requests in flight on all replicas; each answer brings the next."),
     _text("--request-rate", metavar="R", help="Requests a second on all replicas."),
     _text("--batch", metavar="N", help="Requests of a replica that start and end together: static batches."),
     _text(

@@ -62,7 +62,7 @@ def size_command(
     form: str,
     output: str,
 ) -> int:
-    """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
+    """Find the smallest deployment of MODEL that meets a request rate and latency targets, and its plan.
 
     Tensor parallelism inside a node, pipeline stages and experts dealt out are tried, unless --tp, --pp or --ep say
     what to take; TTFT and TPOT are means over requests that come at random.

@@ -85,7 +85,7 @@ def telling(ledger: Ledger | None, num_blocks: int, seen: Sized) -> Iterator[Non
         yield
     except KeyboardInterrupt:
         if ledger is None:
-            message = f"interrupted: {len(seen)} of {num_blocks} blocks were done, and none of them is kept"
+            message = f"interrupted: {len(seen)} of {num_blocks} blocks were done and are not saved (--no-ledger)"
         else:
             message = (
                 f"interrupted: {ledger.num_done()} of {num_blocks} blocks are kept; go on with `slipstick search "

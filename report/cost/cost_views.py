@@ -107,17 +107,17 @@ def _summary(money: Money, columns: int | None) -> list[str]:
     rows += [
         ["power at full load", format_si(watts, "W"), f"{watts / n:,.0f} W"],
         ["carbon of making it", f"{format_metric('tco2e', made_kg / 1e3)}CO2e", f"{made_kg / n:,.0f} kgCO2e"],
-        [f"a GPU-hour, {terms_text(money)}", "", usd_text(money, one(money.owned.usd_per_gpu_hour))],
+        [f"GPU-hour ({terms_text(money)})", "", usd_text(money, one(money.owned.usd_per_gpu_hour))],
     ]
     return [in_columns(right(rows), columns), *_levels(money, columns)]
 
 
 def _made(money: Money) -> Iterator[list[str]]:
-    """What a package costs its maker; a die of several is a GPU in some systems."""
+    """What package manufacturing cost; a die of several is a GPU in some systems."""
     package = money.system.package
     if money.package is not None and package is not None:
         each = "" if package.num_ranks == 1 else format_usd(one(money.package.usd) / package.num_ranks)
-        yield ["a package costs its maker", format_usd(one(money.package.usd)), each]
+        yield ["package manufacturing cost", format_usd(one(money.package.usd)), each]
 
 
 def _owning(money: Money) -> Iterator[list[str]]:
@@ -125,8 +125,8 @@ def _owning(money: Money) -> Iterator[list[str]]:
     o, life = money.owned, f"{money.owned.life_years:g} years"
     written_off = one(o.tco_usd) - one(o.opex_usd)
     lines = [(spoken(part.name), one(part.usd)) for part in money.cost.bill.parts]
-    lines += [("paid at once", one(o.capex_usd)), (f"written off in {life}", written_off)]
-    lines += [(f"interest, care, energy of {life}", one(o.opex_usd)), (f"owned for {life}", one(o.tco_usd))]
+    lines += [("capex", one(o.capex_usd)), (f"depreciation ({life})", written_off)]
+    lines += [(f"interest, maintenance, energy of {life}", one(o.opex_usd)), (f"owned for {life}", one(o.tco_usd))]
     yield from (_row(label, usd, money) for label, usd in lines)
 
 

@@ -42,7 +42,7 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
     tokens = tokens.replace("tokens", f"{counted}s")
     yield (
         f"energy: {m['average_power_w'] / answer.plan.num_gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/"
-        f"{counted}, with the building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e "
+        f"{counted}, {format_si(m['j_per_token_facility'], 'J')} including PUE; {m['kg_co2e_per_mtok']:.3g} kgCO2e "
         f"for 1M {counted}s"
     )
     yield (
@@ -105,7 +105,7 @@ def _worth(money: Money) -> Iterator[str]:
 
 
 def terms_text(money: Money) -> str:
-    """Say how a system is come by; what is rented at prices of which date."""
+    """Say whether a system is bought, built or rented, and at prices of which date."""
     if money.terms.rented:
         as_of = money.prices.section.cloud[money.system.chip.name].price.as_of
         return "rented" if as_of is None else f"rented at prices of {as_of}"

@@ -133,7 +133,7 @@ def _tpot(answer: ServeEstimate) -> Lines:
     step = sum(s for p, s in answer.breakdown_s.items() if p.startswith("decode.")) / gaps
     others = answer.breakdown_s.get("interference", 0.0) / gaps
     host = answer.metrics["tpot_s"] - step - others
-    yield f"= decode step {format_time(step)} + prompts of others {format_time(others)} + host {format_time(host)}"
+    yield f"= decode step {format_time(step)} + prefill interference {format_time(others)} + host {format_time(host)}"
     yield from (
         f"  {request_part_label(p)} {format_time(s / gaps)}"
         for p, s in answer.breakdown_s.items()

@@ -67,7 +67,7 @@ class Rows(Protocol):
 
     @property
     def terms(self) -> Terms | None:
-        """How machines are come by; None where money is left out."""
+        """The ownership model of machines; None where money is left out."""
         ...
 
     def machine(self, rows: Columns, at: int) -> Machine:

@@ -103,7 +103,7 @@ class PlanRows:
 
     @property
     def terms(self) -> Terms | None:
-        """How machines are come by; None where money is left out."""
+        """The ownership model of machines; None where money is left out."""
         return self.job.terms
 
     def machine(self, rows: Columns, at: int) -> PlanMachine:

@@ -67,7 +67,7 @@ class ServerRows:
 
     @property
     def terms(self) -> Terms:
-        """How machines are come by."""
+        """The ownership model of machines."""
         return self.search.space.terms
 
     def machine(self, rows: Columns, at: int) -> Machine:

@@ -99,7 +99,7 @@ def _metrics(answer: ServeEstimate) -> Table:
         ):
             table.add_row(METRICS[name].label, format_metric(name, value))
         if name == "ttft_s":
-            table.add_row("  alone .. queue", f"{format_time(m['ttft_low_s'])} .. {format_time(m['ttft_high_s'])}")
+            table.add_row("  idle .. queue", f"{format_time(m['ttft_low_s'])} .. {format_time(m['ttft_high_s'])}")
     return table
 
 
@@ -115,7 +115,7 @@ def _memory(answer: ServeEstimate) -> Table:
     for name, value in answer.memory_bytes.items():
         if value > 0:
             table.add_row(name.replace("_", " ").replace("kv cache", "KV cache"), format_bytes(value))
-    table.add_row("engine takes", format_bytes(sum(answer.memory_bytes.values())))
+    table.add_row("reserved by engine", format_bytes(sum(answer.memory_bytes.values())))
     table.add_row("capacity", format_bytes(float(answer.server.system.chip.hbm_bytes)), style="dim")
     return table
 

@@ -65,7 +65,7 @@ def test_a_line_is_explained(cli: Cli) -> None:
 
 def test_a_rent_says_of_which_date_its_price_is(cli: Cli) -> None:
     shown = cli("cost", "dgx-h100", "--gpus", "8", "--rent").stdout
-    assert "a GPU-hour, rented at prices of 2026-05" in shown
+    assert "GPU-hour (rented at prices of 2026-05)" in shown
 
 
 def test_output_goes_to_a_file(cli: Cli, tmp_path: Path) -> None:

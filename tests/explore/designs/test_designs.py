@@ -173,7 +173,7 @@ def test_volume_shares_out_what_is_paid_once(setting: Setting) -> None:
     once = (usd(1e4) - usd(None)) * 1e4
     assert once > 1e8
     assert (usd(1e6) - usd(None)) * 1e6 == pytest.approx(once, rel=1e-9)
-    # A margin is on top of what a package costs its maker.
+    # A margin is on top of what package manufacturing cost.
     assert usd(1e4, 0.5) == usd(1e4)
 
 

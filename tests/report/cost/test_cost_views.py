@@ -111,7 +111,7 @@ def test_what_stands_idle_is_said() -> None:
 
 def test_a_die_of_a_package_is_counted_where_each_is_a_gpu() -> None:
     lines = cost_text(system_money(load_system("mi250x-node"), 8), "summary").splitlines()
-    [package] = [line for line in lines if line.startswith("a package costs its maker")]
+    [package] = [line for line in lines if line.startswith("package manufacturing cost")]
     whole, each = (float(word.strip("$").replace(",", "")) for word in package.split()[-2:])
     assert each == pytest.approx(whole / 2, abs=1)
 

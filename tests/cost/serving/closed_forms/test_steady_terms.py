@@ -19,7 +19,7 @@ Engines = Callable[..., Engine]
 # Prompts of 100 tokens, ten decode steps behind the first token, five requests in flight.
 FRESH, GAPS, BATCH, TOKEN = 100.0, 10.0, 5.0, 1e-5
 LENGTHS = Lengths(100, 11)
-# With room for all prompts a life is o + 1 = 11 steps: 4 / 11 prompts of others and 1 + 40 / 11 decodes in each.
+# With room for all prompts a life is o + 1 = 11 steps: 4 / 11 prefill interference and 1 + 40 / 11 decodes in each.
 STEPS = GAPS + 1.0
 PROMPTS = (BATCH - 1.0) / STEPS
 DECODES = 1.0 + PROMPTS * GAPS
@@ -65,7 +65,7 @@ def test_a_small_budget_makes_prompts_wait_for_whole_steps(linear: StepTimes, en
     decodes = 1.0 + prompts * GAPS
     found = life(linear, engine(max_batched_tokens=64), batch, LENGTHS)
     step, others = TOKEN * decodes, prompts * TOKEN * FRESH
-    # Nothing fits beside the own chunks: prompts of others take steps before it, all of their time.
+    # Nothing fits beside the own chunks: prefill interference take steps before it, all of their time.
     own = TOKEN * FRESH + chunks * TOKEN * decodes + chunks * others
     assert float(found.first_s) == pytest.approx(own + (steps - GAPS - chunks) * (step + others), rel=1e-6)
     # Had all come at once: 55 prompts one behind the other, beside decodes in 100 / 64 steps each.
