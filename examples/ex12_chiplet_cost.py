@@ -36,7 +36,7 @@ def package_of(node: str, joint: Joint, num_dies: int, interface: float) -> Pack
 
 
 def row_of(prices: Prices, node: str, factor: float, joint: Joint, num_dies: int, interface: float) -> list[Cell]:
-    """Return what a good package costs its maker, by part."""
+    """Return the manufacturing cost of a good package, by part."""
     package = package_of(node, joint, num_dies, interface)
     (die,) = package.assembly.dies
     bill = package_bill(package, prices)

@@ -121,7 +121,7 @@ def _made(money: Money) -> Iterator[list[str]]:
 
 
 def _owning(money: Money) -> Iterator[list[str]]:
-    """What is paid at once by part, and what of it falls on the life of servers, with what is paid all along."""
+    """Capex by part, what of it falls on the life of servers, and opex."""
     o, life = money.owned, f"{money.owned.life_years:g} years"
     written_off = one(o.tco_usd) - one(o.opex_usd)
     lines = [(spoken(part.name), one(part.usd)) for part in money.cost.bill.parts]

@@ -69,7 +69,7 @@ def test_what_is_rented_has_no_bill_of_a_system() -> None:
     assert list(_mapping(cost_record(dgx("rented"))["bills"])) == ["package", "year", "GPU-hour"]
     text = cost_text(dgx("rented"), "summary")
     assert "rent of a year" in text
-    assert "paid at once" not in text
+    assert "capex" not in text
     assert "method" not in text
 
 
