@@ -39,13 +39,11 @@ MONEY = (
     Metric("usd_per_mtok_input", "cost of 1M tokens in", "USD", "the same of a million tokens read: one prefill"),
     Metric("usd_per_mtok_output", "cost of 1M tokens out", "USD", "the same of a million tokens written: decode steps"),
     Metric("usd_capex", "capital", "USD", "capital expenditure: servers, network, and their part of a building"),
-    Metric("usd_opex", "operation", "USD", "interest, maintenance and energy over the life of the servers; all of a rent"),
+    Metric("usd_opex", "operation", "USD", "interest, maintenance and energy over the servers' life; all of a rent"),
     Metric("usd_tco", "cost of owning", "USD", "capital written off, and operation, over the life of the servers"),
     Metric("usd_run", "cost of the run", "USD", "cost of a GPU-hour x GPU-hours of the whole run"),
     Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost", "more"),
-    Metric(
-        "tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over capex", "more"
-    ),
+    Metric("tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over capex", "more"),
     Metric("model_flops_per_usd", "model FLOPs/$", "FLOP/USD", "model FLOPs of a step over its cost", "more"),
     Metric(
         "model_flop_per_s_per_w",
