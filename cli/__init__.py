@@ -98,7 +98,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 def root() -> None:
-    """Compile a transformer or MoE model for a machine and say what a step takes.
+    """Compile a transformer or MoE model for a machine; estimate its time, memory and cost.
 
     \b
     slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64

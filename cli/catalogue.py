@@ -20,7 +20,7 @@ SINGULAR = (
 @click.argument("kind", type=Named(KINDS))
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 def list_command(kind: str, form: str) -> int:
-    """List what there is of a KIND."""
+    """List all entries of a KIND."""
     from ..report.catalogue.catalogue import list_text
 
     click.echo(list_text(kind, form == "json", columns()))

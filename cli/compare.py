@@ -17,7 +17,7 @@ from .output.files import columns
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with code 5 when this holds, as in 'step_time_s>+3%', 'step_time_s.comm.tp>+100ms', "
+    help="Exit with code 5 when this holds, e.g. 'step_time_s>+3%', 'step_time_s.comm.tp>+100ms', "
     "'peak_mem_bytes>70GiB', 'usd_per_mtok>+3%', 'mfu<40%'. A sign means a change against A, none the value of B. "
     "Repeatable.",
 )

@@ -32,7 +32,7 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
     type=Named(VIEWS),
     default="summary",
     show_default=True,
-    help="What is taken apart: dies, one package, all that is bought, a year of owning it, or its carbon.",
+    help="What to break down: dies, one package, the purchase, a year of ownership, or carbon.",
 )
 @click.option("--prices", metavar="NAME|FILE", help="A profile of `slipstick list prices`, or a YAML file.")
 @click.option(
@@ -45,7 +45,7 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
 @click.option(
     "--explain",
     metavar="LINE",
-    help="Why a line or metric is what it is, e.g. 'chip defects', energy/machines, usd_tco.",
+    help="Explain a line or metric, e.g. 'chip defects', energy/machines, usd_tco.",
 )
 @click.option(
     "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output."

@@ -47,7 +47,7 @@ class EstimateCommand(ServeCommand):
 
     more = (
         ("Serving (--phase serve)", (ENGINE, *REQUESTS, *LOADS, *LIMITS, *TARGETS)),
-        ("Prompts and answers apart (--phase serve)", POOLS),
+        ("Disaggregated prefill and decode (--phase serve)", POOLS),
         ("Speculative decoding (--phase serve)", DRAFTS),
     )
 
@@ -90,7 +90,8 @@ class EstimateCommand(ServeCommand):
 @click.option(
     "--sensitivity/--no-sensitivity",
     default=None,
-    help="How the step follows each number of the machine; takes some tens of milliseconds.  [default: in tables]",
+    help="Sensitivity of the step time to each number of the machine; takes tens of milliseconds.  [default: in "
+    "tables]",
 )
 @click.option("--allow-infeasible", is_flag=True, help="Answer, with exit code 0, even when memory does not fit.")
 @click.pass_context

@@ -27,16 +27,18 @@ USUAL_SYSTEM = "dgx-h100"
     type=Named(("train", "prefill", "decode")),
     default="train",
     show_default=True,
-    help="What is run: a training step, a prompt, or one more token.",
+    help="Phase: a training step, a prompt, or one more token.",
 )
-@click.option("--dtype", default="bf16", show_default=True, help="Type of weights and activations: bf16, fp16, fp32.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences to count for.")
+@click.option(
+    "--dtype", default="bf16", show_default=True, help="Data type of weights and activations: bf16, fp16, fp32."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences.")
 @click.option(
     "--seq",
     type=click.IntRange(min=1),
     default=2048,
     show_default=True,
-    help="Tokens a sequence to count for; in decode, tokens in the KV cache.",
+    help="Sequence length in tokens; in decode, tokens in the KV cache.",
 )
 @click.option("--coverage", is_flag=True, help="Show how each op is priced on --system, and how well that is checked.")
 @click.option("--system", default=USUAL_SYSTEM, show_default=True, metavar="NAME|FILE", help="Machine of --coverage.")
@@ -46,7 +48,7 @@ USUAL_SYSTEM = "dgx-h100"
     "dims",
     multiple=True,
     metavar="NAME=SIZE",
-    help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+    help="Meaning of a named dim of an ONNX or .pt2 file: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
     "number. Repeatable; common names are known.",
 )
 @click.option(
@@ -64,7 +66,7 @@ def trace_command(
     inputs: tuple[str, ...], loss: str | None, fixed: tuple[str, ...], leaves: tuple[str, ...],
     caches: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Trace MODEL and say what is in it: parameters, regions, ops, FLOPs, bytes.
+    """Trace MODEL and show what is in it: parameters, regions, ops, FLOPs, bytes.
 
     No machine is needed. Bytes are what each operator alone reads and writes; FLOPs of attention count masked pairs.
 

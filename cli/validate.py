@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Judge the rows with this cell only, as in dataset=vidur_linear; numbers also with > >= < <=. Repeatable: "
+    help="Judge the rows with this cell only, e.g. dataset=vidur_linear; numbers also with > >= < <=. Repeatable: "
     "all must hold, values of one column are alternatives.",
 )
 @click.option(

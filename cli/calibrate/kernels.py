@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Fit the rows with this cell only, as in accelerator=L40S. Repeatable, as for `slipstick validate`.",
+    help="Fit the rows with this cell only, e.g. accelerator=L40S. Repeatable, as for `slipstick validate`.",
 )
 @click.option("--leave-out", multiple=True, metavar="SYSTEM", help="Use no row of this system. Repeatable.")
 @click.option(

@@ -51,7 +51,7 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     type=Named(CLAMPS),
     default="budget",
     show_default=True,
-    help="What units do below their least voltage: keep to the power, or slow down as in the paper.",
+    help="At the minimum voltage: stay within the power budget, or slow down as in the paper.",
 )
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, ... of your own.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
@@ -67,7 +67,7 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="NAME|FILE",
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
-@click.option("--die", metavar="NAME", help="Die whose area to tell by part; all that are known if not given.")
+@click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
 @click.option(
     "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Of a study or an area."
 )

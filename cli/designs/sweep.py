@@ -53,17 +53,21 @@ TOP = 20
 @click.option("--packages", "--node-size", default=8, show_default=True, help="Packages of a node.")
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
-@click.option("--volume", type=float, metavar="N", help="Packages made of a design, over which it is paid off.")
-@click.option("--gross-margin", type=float, metavar="X", help="Part of a package's price that its maker keeps.")
+@click.option(
+    "--volume", type=float, metavar="N", help="Production volume of a design in packages, over which NRE is spread."
+)
+@click.option(
+    "--gross-margin", type=float, metavar="X", help="Gross margin of the package's maker, as a share of its price."
+)
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
 @click.option(
     "--objective",
     "objectives",
     metavar="LIST",
-    help="Columns that should be small (with a + large): by the first rows are sorted, by all they are Pareto-optimal "
-    "or not.  [default: usd_per_step,step_time_s; without a model +fp16_flops_per_usd,+hbm_bytes_per_usd]",
+    help="Columns to minimise (with a +: to maximise), in order of priority; rows are sorted by the first.  [default: "
+    "usd_per_step,step_time_s; without a model +fp16_flops_per_usd,+hbm_bytes_per_usd]",
 )
-@click.option("--pareto", "only_pareto", is_flag=True, help="Only rows that no other beats in all objectives.")
+@click.option("--pareto", "only_pareto", is_flag=True, help="Only Pareto-optimal rows.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first rows.  [default: 20 of a table]")
 @click.option(
     "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
@@ -94,7 +98,7 @@ def sweep_command(
 
     Every combination is a design: the technology engine builds its chip, the price book its package and the system
     around it, all of it priced by what it is made of, and the model's step runs on it. MODEL `none` leaves time out.
-    What is set with --set is a number of the prices, of the technology, or of the system around the chips.
+    --set changes a number of the prices, of the technology, or of the system around the chips.
 
     \b
     slipstick sweep none --die-area 200:800:50mm2 --chiplets 1,2,4 --power-density 0.8W/mm2 --gpus 1024

@@ -20,34 +20,38 @@ def _text(name: str, metavar: str, help: str) -> click.Option:
 
 
 RUN_FLAGS = (
-    _text("--tokens", "N", "Tokens to train on, as in 15T (K, M, B, T): adds days and GPU-hours."),
-    _text("--samples", "N", "The same in sequences."),
-    _text("--steps", "N", "The same in steps."),
+    _text("--tokens", "N", "Length of the run in tokens, e.g. 15T (K, M, B, T): adds days and GPU-hours."),
+    _text("--samples", "N", "Length of the run in sequences."),
+    _text("--steps", "N", "Length of the run in steps."),
     _text(
         "--checkpoint-every",
         "TIME|Nsteps|auto",
-        "Work between two checkpoints, as in 30min or 500steps; auto is what makes the run shortest.  "
+        "Checkpoint interval, e.g. 30min or 500steps; auto: the one that makes the run shortest.  "
         "[default with --mtbf: auto]",
     ),
-    _text("--checkpoint-bandwidth", "RATE", "What the storage takes from the whole job, as in 200GB/s."),
-    _text("--checkpoint-node-bandwidth", "RATE", "What one node can write, as in 2GB/s; the slower of both counts."),
+    _text("--checkpoint-bandwidth", "RATE", "Checkpoint bandwidth of the storage for the whole job, e.g. 200GB/s."),
+    _text(
+        "--checkpoint-node-bandwidth",
+        "RATE",
+        "Checkpoint bandwidth of a node, e.g. 2GB/s; the lower of both bounds counts.",
+    ),
     _text("--checkpoint-bytes", "SIZE", "Size of a checkpoint.  [default: weights and optimizer states]"),
     _text(
         "--checkpoint-stall",
         "TIME",
-        "What a checkpoint was measured to add to the run.  [default: the write, or the copy to the host]",
+        "Measured stall per checkpoint.  [default: the write, or the copy to the host]",
     ),
     click.Option(
         ["--checkpoint-async/--no-checkpoint-async"],
         default=None,
-        help="Wait only for the copy to the host's memory, write from there beside the steps.  [default: off]",
+        help="Asynchronous checkpoints: stall only for the copy to host memory.  [default: off]",
     ),
     _text(
         "--mtbf",
         "TIME[/gpu|/node|/job]",
-        "Mean time between failures of a GPU (or node, or the whole job), all causes, as in 50000h.",
+        "Mean time between failures of a GPU (or node, or the whole job), all causes, e.g. 50000h.",
     ),
-    _text("--restart-time", "TIME", "From a failure to the first step behind it.  [default: 10min]"),
+    _text("--restart-time", "TIME", "Time from a failure to the first step after it.  [default: 10min]"),
 )
 
 

@@ -50,26 +50,27 @@ DESCRIBING = (
         "inputs",
         metavar="NAME:DTYPE[DIM,..]",
         help="An argument of a factory's module, as ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are "
-        "batch, seq, kv or numbers, the type is the model's where it is left out. Repeatable.  [default: what the "
+        "batch, seq, kv or numbers, the default type is the model's. Repeatable.  [default: what the "
         "factory says, else token ids]",
     ),
     click.Option(
         ["--loss", "loss"],
         metavar="FILE:FUNCTION",
-        help="What makes a loss of what a factory's module returns.  [default: a scalar called loss, else "
+        help="Function that computes the loss from the outputs of a factory's module.  [default: a scalar called "
+        "loss, else "
         "cross-entropy of logits, else the sum of all real outputs]",
     ),
     _listed(
         "--fixed",
         "fixed",
         metavar="SIZE=N",
-        help="Record a factory's module with this size as a plain number, as seq=2048. Repeatable.",
+        help="Trace a factory's module with this size as a constant, e.g. seq=2048. Repeatable.",
     ),
     _listed(
         "--leaf",
         "leaves",
         metavar="CLASS=KIND(..)",
-        help="What a class of a factory's module computes that cannot be recorded: experts(top_k=2) or "
+        help="What a module class computes that tracing cannot record: experts(top_k=2) or "
         "attention(causal=true,layout=bshd). Repeatable.",
     ),
     _listed(
@@ -83,16 +84,16 @@ DESCRIBING = (
 _IMAGES = _number(
     "--images",
     default=0,
-    help="Pictures a sequence of a model that sees, with their encoder in the graph; 0: its language model alone.",
+    help="Images per sequence of a vision-language model, encoder included; 0: the language model alone.",
 )
 _DIMS = click.Option(
     ["--dim", "dims"],
     multiple=True,
     metavar="NAME=SIZE",
-    help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+    help="Meaning of a named dim of an ONNX or .pt2 file: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
     "number. Repeatable; common names are known.",
 )
-_DTYPE = _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32.")
+_DTYPE = _text("--dtype", default="bf16", help="Data type of weights and activations: bf16, fp16, fp32.")
 
 
 def option_of(row: Row) -> click.Option:
@@ -128,12 +129,12 @@ def _worded(section: str) -> Iterator[click.Option]:
 
 
 _MACHINE = (
-    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
+    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (required)."),
     _text(
         "--stack",
         metavar="NAME|FILE",
-        help="Software on the system, a name of `slipstick list stacks` or a YAML file: overheads, the host's time, "
-        "what overlaps, kernels, what its allocator holds.  [default: the system's]",
+        help="Software stack, a name of `slipstick list stacks` or a YAML file: overheads, host time, overlap, "
+        "kernels, allocator reserve.  [default: the system's]",
     ),
     _text(
         "--calibration",
@@ -144,13 +145,13 @@ _MACHINE = (
     _text(
         "--prices",
         metavar="NAME|FILE",
-        help="What the system is paid with: a profile of `slipstick list prices`, or a YAML file of what differs from "
-        "the usual one.  [default: the system's, else the usual]",
+        help="Price book: a profile of `slipstick list prices`, or a YAML file of differences from the usual one.  "
+        "[default: the system's, else the usual]",
     ),
     click.Option(
         ["--cuda-graph/--no-cuda-graph"],
         default=None,
-        help="Replay kernels from captured CUDA graphs: the host no longer spaces them.  [default: the stack's]",
+        help="Launch kernels from captured CUDA graphs: no launch gaps on the host.  [default: the stack's]",
     ),
     click.Option(
         ["--set", "overrides"],
@@ -164,14 +165,14 @@ MONEY = (
     _word(
         "--basis",
         ("market", "build"),
-        "How a system is priced: what is sold at the price it is sold for, or everything by what it is made of.",
+        "market: list prices of what is sold; build: bottom-up from dies, packages and parts.",
     ),
     click.Option(["--rent/--own"], default=False, help="Rent by the hour at a cloud's price.  [default: own]"),
 )
 _COMPILER = (
     *_worded("Compiler"),
     _text("-p", "--passes", help="The pass pipeline to run instead of the default, as printed by --time-passes."),
-    _text("--stop-after", metavar="PASS", help="Stop lowering behind this pass."),
+    _text("--stop-after", metavar="PASS", help="Stop lowering after this pass."),
     _text("--dump-after", metavar="PASS|all", help="Write the graph after this pass, or after each."),
     _text("--dump-dir", default="dump", metavar="DIR", help="Where --dump-after writes."),
     click.Option(["--time-passes"], is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
@@ -180,10 +181,14 @@ _OTHER = (
     click.Option(
         ["--allow-unpriced"],
         is_flag=True,
-        help="Count operators that have no rule by the bytes they read and write, and say which they are, instead of "
-        "refusing the model.",
+        help="Price operators without a rule by the bytes that they move, and list them, instead of refusing the "
+        "model.",
     ),
-    _word("--flops-convention", ("full", "causal"), "How masked attention counts in MFU."),
+    _word(
+        "--flops-convention",
+        ("full", "causal"),
+        "Attention FLOPs in MFU: of all pairs (full) or of unmasked pairs (causal).",
+    ),
     click.Option(
         ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
     ),

@@ -62,7 +62,7 @@ def plan_file_flag() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=use_plan_file,
-        help="A file (YAML, JSON) that says what other flags say, in their words: `tp: 8`, `gbs: 2048`, also `model` "
+        help="Plan file (YAML, JSON): values of other flags under their names: `tp: 8`, `gbs: 2048`, also `model` "
         "and `system`. Flags on the command line override it. See `slipstick schema plan`.",
     )
 

@@ -17,7 +17,7 @@ KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices"
 @click.argument("kind", type=Named(KINDS))
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def schema_command(kind: str, output: str) -> int:
-    """Print the JSON Schema of a KIND of file, which editors check against while one types.
+    """Print the JSON Schema of a KIND of file, for completion and checks in an editor.
 
     \b
     slipstick schema system -o system.schema.json

@@ -48,7 +48,7 @@ SERVING = (
     *LIMITS,
     click.Option(
         ["--pools"], type=Named(("auto", "on", "off")), default="auto", show_default=True,
-        help="Prompts and answers on GPUs of their own: tried beside replicas that do both, alone, or not at all.",
+        help="Disaggregated prefill and decode: searched beside colocated replicas, alone, or not at all.",
     ),
     *(flag for flag in POOLS if flag.name != "disagg"),
 )  # fmt: skip

@@ -25,41 +25,43 @@ _SPACE = (
     ),
     click.Option(
         ["--constraint", "constraints"], multiple=True, metavar="LIMIT",
-        help="What a plan must keep: 'peak_mem_bytes<=0.95' (a share of the device), 'step_time_s<=20s', 'mfu>=0.4'. "
+        help="Limit that a plan must meet: 'peak_mem_bytes<=0.95' (a share of the device), 'step_time_s<=20s', "
+        "'mfu>=0.4'. "
         "Repeatable.",
     ),
     click.Option(
         ["--fix"], multiple=True, metavar="KEY=VALUE",
-        help="What every plan has, as tp=8 or zero=1: the same as typing the flag. Repeatable.",
+        help="Fixed value, e.g. tp=8 or zero=1: the same as the flag. Repeatable.",
     ),
     click.Option(
         ["--vary"], multiple=True, metavar="KEY=VALUES",
-        help="What is tried: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
+        help="Values to search: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
         "number of the system by its path or the end of it, as a list or first:last:how many: "
         "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
         "1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
         ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
-        help="All of this as YAML, see `slipstick schema space`; what is typed holds over it.",
+        help="Search space as YAML, see `slipstick schema space`; flags override it.",
     ),
 )  # fmt: skip
 _RUN = (
-    click.Option(["--max-memory"], default="2GiB", show_default=True, metavar="SIZE", help="What a process may take."),
+    click.Option(["--max-memory"], default="2GiB", show_default=True, metavar="SIZE", help="Memory limit per process."),
     click.Option(
         ["--executor"], type=Named(("local", "processes", "ray")), default="local", show_default=True,
-        help="Where blocks of plans are worked on: here, in processes of this machine, or on a Ray cluster.",
+        help="Where blocks of plans run: in this process, in processes of this machine, or on a Ray cluster.",
     ),
-    click.Option(["--jobs"], type=int, metavar="N", help="Worker processes.  [default: one a core]"),
-    click.Option(["--address"], metavar="HOST:PORT", help="A Ray cluster that runs; without it one is started here."),
-    click.Option(["--resume"], metavar="RUN", help="Go on with a run: what it holds is not done again."),
+    click.Option(["--jobs"], type=int, metavar="N", help="Worker processes.  [default: one per core]"),
+    click.Option(["--address"], metavar="HOST:PORT", help="Address of a running Ray cluster; without it one is "
+    "started here."),
+    click.Option(["--resume"], metavar="RUN", help="Resume a run; finished blocks are not repeated."),
     click.Option(
         ["--runs"], type=click.Path(path_type=Path), metavar="DIR",
         help="Folder of runs.  [default: that of `slipstick runs list`]",
     ),
     click.Option(
         ["--ledger/--no-ledger"], default=True, show_default=True,
-        help="Keep each block of plans as it is done, to resume after a break and to export.",
+        help="Keep each finished block of plans, to resume the run and to export it.",
     ),
 )  # fmt: skip
 _ANSWER = (
@@ -67,7 +69,7 @@ _ANSWER = (
     click.Option(["--best-plan"], metavar="FILE", help="Write the best plan, for `estimate --plan FILE`."),
     click.Option(
         ["--front"], metavar="FILE",
-        help="Write the plans that no other beats in all objectives, as .svg, .html, .json or .txt.",
+        help="Write the Pareto front, as .svg, .html, .json or .txt.",
     ),
     click.Option(["--why/--no-why"], default=True, show_default=True, help="Show why the best beats the next."),
     click.Option(["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Form."),

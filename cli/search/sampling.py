@@ -82,22 +82,22 @@ def options(at_once: int) -> tuple[click.Option, ...]:
     return (
         click.Option(
             ["--trials"], type=click.IntRange(1, _MOST_TRIALS), metavar="N",
-            help="Try so many points, chosen by an optimiser, in place of all combinations; ranges, as "
+            help="Number of points that an optimiser chooses, in place of all combinations; ranges, as "
             "2TB/s..10TB/s, need it. Needs slipstick[search].",
         ),
         click.Option(
             ["--sampler"], type=Named(SAMPLER_NAMES),
-            help="How points are chosen: tpe learns where good ones lie, nsga2 breeds a front of several objectives "
-            "(it takes hundreds), random does not learn.  [default: tpe]",
+            help="Sampler: tpe (Bayesian), nsga2 (evolutionary, for several objectives; needs hundreds of trials), "
+            "random.  [default: tpe]",
         ),
         click.Option(
             ["--seed"], type=click.IntRange(min=0), metavar="N",
-            help="What makes two studies differ; the same seed gives the same points.  [default: 0]",
+            help="Random seed; the same seed gives the same points.  [default: 0]",
         ),
         click.Option(
             ["--trials-at-once"], type=click.IntRange(min=1), metavar="N",
-            help="Points that are chosen before the first of them is known: more are priced together, fewer learn more "
-            f"from each other.  [default: {at_once}]",
+            help="Batch size of the optimiser: more are priced together, fewer learn more from each other.  [default: "
+            "{at_once}]",
         ),
     )  # fmt: skip
 

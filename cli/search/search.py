@@ -216,9 +216,9 @@ def _places(rows: Columns) -> NDArray[np.float64]:
 def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     """Search the parallel plans of MODEL on N GPUs, and show the best.
 
-    A flag of a plan that is typed is what every plan has (--tp 8); what is not typed is free: degrees, micro-batch,
-    interleaving, schedule, ZeRO stage, sequence parallelism, method of context parallelism, recomputation, how experts
-    are dealt out. Types, kernels, offload and the like are as `slipstick estimate` has them, unless --vary names them.
+    A plan flag fixes its value (--tp 8); all others are free: degrees, micro-batch, interleaving, schedule, ZeRO
+    stage, sequence parallelism, method of context parallelism, recomputation, expert sharding. Data types, kernels,
+    offload and the like keep the defaults of `slipstick estimate`, unless --vary names them.
 
     \b
     slipstick search llama-3.1-8b --system dgx-h100 --gpus 64 --seq 8192 --gbs 256

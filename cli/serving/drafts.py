@@ -21,17 +21,18 @@ USUAL_LENGTH = 4
 DRAFTS = (
     click.Option(["--draft"], metavar="MODEL", help="Draft tokens with a small model on the same GPUs."),
     click.Option(
-        ["--draft-length"], type=click.IntRange(min=0), metavar="N", help="Tokens that it drafts a round.  [default: 4]"
+        ["--draft-length"], type=click.IntRange(min=0), metavar="N", help="Draft tokens per round.  [default: 4]"
     ),
     click.Option(
-        ["--mtp"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens a round with heads of the model."
+        ["--mtp"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens per round with the model's "
+        "multi-token-prediction heads."
     ),
     click.Option(
-        ["--ngram"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens a round by looking them up: free."
+        ["--ngram"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens per round by n-gram lookup (free)."
     ),
     click.Option(
         ["--acceptance"], type=click.FloatRange(0.0, 1.0), metavar="X",
-        help="Probability that a drafted token is kept if all before it were; needed with a draft.",
+        help="Probability that a draft token is accepted when all before it were; needed with a draft.",
     ),
 )  # fmt: skip
 

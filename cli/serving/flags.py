@@ -34,46 +34,47 @@ def _number(*names: str, help: str, least: int = 1) -> click.Option:
 ENGINE = _text(
     "--engine",
     metavar="NAME|FILE",
-    help="Serving engine, a name of `slipstick list engines` or a YAML file: how it schedules, what its host costs, "
-    f"the stack that it runs.  [default: {USUAL_ENGINE} to serve; else that of the system]",
+    help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
+    "[default: {USUAL_ENGINE} to serve; else that of the system]",
 )
 REQUESTS = (
     click.Option(
         ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N|SIZES",
-        help="Tokens of a prompt; with --serve also 128..1024, lognormal:MEAN,CV, or a file of prompts and answers.",
+        help="Input tokens per request; with --serve also 128..1024, lognormal:MEAN,CV, or a file of prompts and "
+        "answers.",
     ),
     click.Option(
         ["--osl", "--output-len"], default="1024", show_default=True, metavar="N|SIZES",
-        help="Tokens of an answer, the first of which the prompt makes.",
+        help="Output tokens per request; prefill makes the first.",
     ),
-    _number("--cached", help="Tokens of the prompt whose keys and values are there already.  [default: 0]", least=0),
+    _number("--cached", help="Input tokens found in the prefix cache.  [default: 0]", least=0),
     click.Option(
         ["--prefix-hit"], type=click.FloatRange(0.0, 1.0, max_open=True), metavar="X",
-        help="The same as a share of the prompt.",
+        help="Prefix-cache hit rate: the same as a share of the prompt.",
     ),
-    click.Option(["--shared-prefix"], is_flag=True, help="All requests have it in common: it holds memory once."),
+    click.Option(["--shared-prefix"], is_flag=True, help="All requests share one cached prefix: it takes memory once."),
 )  # fmt: skip
 LIMITS = (
     _number(
         "--chunked-prefill", "--max-num-batched-tokens",
-        help="Tokens of a step at most, prompts cut to fit; 0: never cut.  [default: the engine's]", least=0,
+        help="Chunked prefill: most tokens per step; 0: prompts are never split.  [default: the engine's]", least=0,
     ),
-    _number("--max-num-seqs", help="Sequences that a replica runs at once at most.  [default: the engine's]"),
-    _number("--block-size", help="Tokens of a block of the KV cache.  [default: the engine's]"),
+    _number("--max-num-seqs", help="Most sequences in flight per replica.  [default: the engine's]"),
+    _number("--block-size", help="Tokens per KV-cache block.  [default: the engine's]"),
     click.Option(
         ["--memory-utilization"], type=click.FloatRange(0.0, 1.0, min_open=True), metavar="X",
-        help="Share of the memory of a GPU that the engine reserves.  [default: the engine's]",
+        help="Fraction of GPU memory that the engine reserves.  [default: the engine's]",
     ),
 )  # fmt: skip
 TARGETS = (
-    _text("--ttft", metavar="TIME", help="Time to the first token that is asked for, as in 500ms."),
-    _text("--tpot", metavar="TIME", help="Time per output token that is asked for, as in 30ms."),
+    _text("--ttft", metavar="TIME", help="Limit on the time to first token, e.g. 500ms."),
+    _text("--tpot", metavar="TIME", help="Limit on the time per output token, e.g. 30ms."),
 )
 # fmt: off
 LOADS = (
-    _text("--concurrency", metavar="N", help="Requests in flight on all replicas; each answer brings the next."),
-    _text("--request-rate", metavar="R", help="Requests a second on all replicas."),
-    _text("--batch", metavar="N", help="Requests of a replica that start and end together: static batches."),
+    _text("--concurrency", metavar="N", help="Requests in flight over all replicas (closed loop)."),
+    _text("--request-rate", metavar="R", help="Requests per second over all replicas (open loop)."),
+    _text("--batch", metavar="N", help="Static batch size per replica: requests that start and end together."),
     _text(
         "--serve", metavar="TRAFFIC",
         help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
@@ -81,10 +82,10 @@ LOADS = (
     ),
     click.Option(
         ["--cut"], type=click.FloatRange(0.0, 0.49), default=0.0, show_default=True, metavar="X",
-        help="Share of the answers that is left out at both ends of a simulated run, where it fills up and runs dry.",
+        help="Share of the answers left out at each end of a simulated run (warm-up and drain).",
     ),
     click.Option(
-        ["--inclusive-tpot"], is_flag=True, help="Show the time of a token with the first one in it: E2EL / tokens."
+        ["--inclusive-tpot"], is_flag=True, help="Count the first token in TPOT: end-to-end latency / output tokens."
     ),
 )
 # fmt: on

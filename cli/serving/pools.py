@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 POOLS = (
     click.Option(
         ["--disagg"], metavar="P:D",
-        help="Prompts on P workers and answers on D others, each a replica of --tp and --pp; with --ep each is a rank "
-        "with attention of its own, and the ranks of a pool share the experts.",
+        help="P prefill and D decode workers, each a replica of --tp and --pp; with --ep each is a data-parallel "
+        "attention rank, and the ranks of a pool share the experts.",
     ),
-    click.Option(["--prefill-tp"], type=click.IntRange(min=1), metavar="N", help="Degree of prefill workers.  [--tp]"),
-    click.Option(["--prefill-pp"], type=click.IntRange(min=1), metavar="N", help="Their stages.  [default: --pp]"),
+    click.Option(["--prefill-tp"], type=click.IntRange(min=1), metavar="N", help="Tensor-parallel degree of prefill "
+    "workers.  [--tp]"),
+    click.Option(["--prefill-pp"], type=click.IntRange(min=1), metavar="N", help="Pipeline stages of prefill workers. "
+    " [default: --pp]"),
     click.Option(
         ["--prefill-batch"], type=click.IntRange(min=1), metavar="N",
-        help="Prompts that a prefill worker runs at once, at most.  [default: 1]",
+        help="Most prompts per step of a prefill worker.  [default: 1]",
     ),
     click.Option(
         ["--kv-bandwidth"], metavar="RATE",
-        help="What carries caches from one GPU to another, as in 50GB/s.  [default: the network that joins both pools]",
+        help="Bandwidth per GPU of the KV-cache transfer, e.g. 50GB/s.  [default: the network that joins both pools]",
     ),
-    click.Option(["--stream-kv"], is_flag=True, help="Send caches layer by layer while the prompt still runs."),
+    click.Option(["--stream-kv"], is_flag=True, help="Transfer the KV cache layer by layer during prefill."),
 )  # fmt: skip
 
 

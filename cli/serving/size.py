@@ -37,16 +37,18 @@ class SizeCommand(ServeCommand):
 
 
 @click.command("size", cls=SizeCommand)
-@click.option("--target-rps", required=True, metavar="R", help="Requests a second that are to be answered.")
+@click.option("--target-rps", required=True, metavar="R", help="Target rate of requests per second.")
 @click.option(
     "--disagg",
     "pools",
     type=Named(("auto", "on", "off")),
     default="auto",
     show_default=True,
-    help="Prompts and answers on GPUs of their own: whichever takes fewer, always, or never.",
+    help="Disaggregated prefill and decode: whichever takes fewer GPUs, always, or never.",
 )
-@click.option("--max-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs that may be bought.  [default: any]")
+@click.option(
+    "--max-gpus", type=click.IntRange(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]"
+)
 @click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
@@ -64,8 +66,8 @@ def size_command(
 ) -> int:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets, and its plan.
 
-    Tensor parallelism inside a node, pipeline stages and experts dealt out are tried, unless --tp, --pp or --ep say
-    what to take; TTFT and TPOT are means over requests that come at random.
+    Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
+    fix them; TTFT and TPOT are means over Poisson arrivals.
 
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200

@@ -1,4 +1,5 @@
-"""Prompts and answers apart, under every load that is tried: all numbers of workers of a pair of units at once."""
+"""Disaggregated prefill and decode, under every load that is tried: all numbers of workers of a pair of units at "
+"once."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class PlanNumbers:
         "Tensor-parallel degree.", also=("--tensor-model-parallel-size",), axis=Axis.NUMBER,
     )] = 1
     pp: Annotated[int, Word(
-        "Pipeline stages.", also=("--pipeline-model-parallel-size",), behind="dp", axis=Axis.NUMBER,
+        "Pipeline-parallel degree (stages).", also=("--pipeline-model-parallel-size",), behind="dp", axis=Axis.NUMBER,
     )] = 1
     cp: Annotated[int, Word(
         "Context-parallel degree.", also=("--context-parallel-size",), behind="order", axis=Axis.NUMBER,
@@ -78,38 +78,40 @@ class PlanNumbers:
         also=("--expert-tensor-parallel-size",), axis=Axis.CHOICE,
     )] = None
     dp: Annotated[int | None, Word(
-        "Data-parallel replicas.  [default: gpus / (tp x pp x cp)]",
+        "Data-parallel degree (replicas).  [default: gpus / (tp x pp x cp)]",
         also=("--data-parallel-size",), behind="tp", axis=Axis.NUMBER,
     )] = None
     vpp: Annotated[int, Word(
-        "Model chunks a stage: above 1, stages are interleaved.", behind="pp", axis=Axis.NUMBER,
+        "Virtual pipeline stages: model chunks per stage; above 1, the schedule is interleaved.",
+        behind="pp", axis=Axis.NUMBER,
     )] = 1
     micro_batch: Annotated[int, Word(
-        "Sequences a replica runs at once.",
+        "Micro-batch size: sequences per forward and backward pass of a replica.",
         name="mbs", also=("--micro-batch-size",), section="Workload", behind="seq", axis=Axis.NUMBER,
     )] = 1
     global_batch: Annotated[int | None, Word(
-        "Sequences a step.  [default: mbs x dp]",
+        "Global batch size: sequences per step.  [default: mbs x dp]",
         name="gbs", also=("--global-batch-size",), section="Workload", axis=Axis.NUMBER,
     )] = None
     seq_len: Annotated[int, Word(
-        "Tokens a sequence; in decode, tokens in the KV cache.",
+        "Sequence length in tokens; in decode, tokens in the KV cache.",
         name="seq", also=("--seq-length",), section="Workload", behind="phase", axis=Axis.ONE,
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(
-        "Of cp, ranks that exchange sequence for heads inside a ring or gather.", behind="cp_method", axis=Axis.NUMBER,
+        "Ulysses degree inside cp: ranks that exchange sequence for heads; --cp-method joins the others.",
+        behind="cp_method", axis=Axis.NUMBER,
     )] = 1
     dp_shard: Annotated[int | None, Word(
-        "Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]",
+        "Shard group size: data-parallel ranks over which ZeRO shards; groups are replicas (HSDP).  [default: dp]",
         behind="zero", axis=Axis.NUMBER,
     )] = None
     capacity_factor: Annotated[float | None, Word(
-        "Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
+        "Expert capacity factor; padding tokens are computed and communicated.  [default: no limit]",
         also=("--moe-expert-capacity-factor",), behind="etp", axis=Axis.ONE,
     )] = None
     expert_imbalance: Annotated[float, Word(
-        "Rows of the busiest expert-parallel rank, over the mean.", axis=Axis.ONE,
+        "Load imbalance: tokens of the busiest expert-parallel rank over the mean.", axis=Axis.ONE,
     )] = 1.0
 
     @property
@@ -127,64 +129,67 @@ class Policy:
     """
 
     grad_dtype: Annotated[DType, Word(
-        "Type in which gradients are summed; with ZeRO 0 and 1 also reduced.",
+        "Data type of gradient accumulation; with ZeRO 0 and 1 also of the reduction.",
         choices=_SUMS, section="Workload", behind="gbs", of_training=True,
     )] = DType.FP32
     reduce_dtype: Annotated[DType | None, Word(
-        "Type in which gradients are reduced.  [default: with ZeRO 0 and 1 that of the sums, else the model's]",
+        "Data type of gradient reduction.  [default: with ZeRO 0 and 1 --grad-dtype, else the model's]",
         choices=_SUMS, section="Workload", of_training=True,
     )] = None
     main_params_dtype: Annotated[str, Word(
-        "Type of the optimizer's master weights; none: weights themselves are updated.",
+        "Data type of master weights; none: the optimizer updates the weights themselves.",
         choices=MAIN, section="Workload", of_training=True,
     )] = FP32
     exp_avg_dtype: Annotated[str, Word(
-        "Type of Adam's first moment; int8 has a scale for 256 values, and is of both.",
+        "Data type of Adam's first moment; int8: one scale per 256 values, sets both moments.",
         choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
     exp_avg_sq_dtype: Annotated[str, Word(
-        "Type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
+        "Data type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
     schedule: Annotated[str, Word(
-        "Order in which a stage runs its micro-batches: "
+        "Pipeline schedule: "
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
         choices=registry.WORDS, behind="vpp", needs="pp", axis=Axis.CHOICE,
     )] = registry.USUAL
     pp_layout: Annotated[str, Word(
-        "Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
+        "Layers per stage: even, balanced (by cost, embedding and head included), auto (even where it divides, else "
         "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
         metavar="WORD|LIST",
     )] = "auto"
     scatter_p2p: Annotated[bool | None, Word(
-        "Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
+        "Without --sp: scatter activations over tensor-parallel ranks before the send to the next stage; gather "
+        "there.  [default: as the "
         "stack does]",
         axis=Axis.NONE,
     )] = None
-    order: Annotated[str, Word("Mesh axes from neighbouring ranks outwards.", metavar="AXES")] = ORDER
+    order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
     exchange: Annotated[str, Word(
-        "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
-        "all tokens, run their own experts and sum.",
+        "How tokens reach the experts of other ranks: all-to-all dispatch and combine, or (in inference) all ranks "
+        "gather all tokens, run their own experts and sum.",
         name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance", needs="ep",
     )] = "alltoall"
     dispatch_dtype: Annotated[str, Word(
-        "Type in which rows travel to their experts; back they keep their own.",
+        "Data type of the dispatch to experts; the combine keeps its own.",
         choices=WIRES, noun="dispatch dtype", needs="ep",
     )] = SAME
     routing_nodes: Annotated[int, Word(
-        "Most nodes a token is sent to, with copies inside; 0 for no limit.", needs="ep",
+        "Node-limited routing: most nodes that a token is sent to, with copies inside a node; 0: no limit.", needs="ep",
     )] = 0
     sp: Annotated[bool | None, Word(
         "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]", axis=Axis.CHOICE,
     )] = None
     tp_plan: Annotated[str, Word(
-        "How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
+        "Tensor-parallel sharding of layers: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: "
+        "style`.",
         metavar="NAME|FILE",
     )] = "megatron"
     async_tp: Annotated[bool, Word(
-        "Take gathers and scatters of --sp apart and hide them behind the products next to them.  [default: off]",
+        "Decompose the all-gathers and reduce-scatters of --sp and overlap them with adjacent matrix products.  "
+        "[default: off]",
     )] = False
     replicate_unknown: Annotated[bool, Word(
-        "Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.", one_way=True,
+        "Replicate an op that has no sharding rule, with a warning, instead of refusing it.", one_way=True,
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
     reshard: Annotated[str, Word(
@@ -192,52 +197,53 @@ class Policy:
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
     kernels: Annotated[str | None, Word(
-        "What training keeps and writes in place: what autograd keeps with one kernel a norm, rotary embedding "
-        "and activation (plain), or with those that the model's own code spells out (eager); as plain, with queries, "
-        "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
-        "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
+        "Kernels, and with them the activations that training keeps: one kernel per norm, rotary embedding and "
+        "activation (plain); those of the model's own code (eager); as plain with one QKV tensor as in nanotron "
+        "(merged) or PyTorch's loss in two steps (torch); hand-fused as in Megatron-Core (fused). In inference: "
+        "eager, or fused as in serving engines.  [default: "
         "those of the stack]",
         choices=KERNELS, noun="kind of kernels",
     )] = None
     attention: Annotated[str, Word(
-        "One kernel, or products, softmax and dropout one by one.", choices=ATTENTION, noun="kind of attention",
+        "Attention core: one flash kernel, or separate matrix products, softmax and dropout.",
+        choices=ATTENTION, noun="kind of attention",
     )] = "flash"
     mla: Annotated[str, Word(
-        "Over what latent attention runs in decode: the cached latents, as serving engines do, or keys and values made "
-        "from them anew at every step, as the model's own code does.",
+        "Latent attention in decode: over the cached latents, as serving engines do, or over keys and values expanded "
+        "from them at every step, as the model's own code does.",
         choices=MLA, noun="kind of latent attention",
     )] = "latent"
     precision: Annotated[str, Word(
-        "Recipe in which the products of weights in layers run: fp8 (tensor-wise; training scales by the current "
+        "Low-precision recipe of linear layers: fp8 (tensor-wise; training scales by the current "
         "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; of "
-        "training fp8-delayed; of inference int8 and, weights alone, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
-        "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: in --dtype. Attention "
-        "cores, routers, embedding and head stay.",
+        "training fp8-delayed; of inference int8 and, weight-only, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
+        "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: --dtype. Attention cores, "
+        "routers, embedding and head keep --dtype.",
         choices=(*PRECISIONS, AS_PUBLISHED), metavar="RECIPE",
     )] = NONE
     precision_of: Annotated[tuple[tuple[str, str], ...], Word(
-        "Recipe of weights by their module path, in inference: lm_head=fp8, 'model.layers.*.mlp=nvfp4', "
-        "'*experts*=mxfp4', 're:.*down_proj=none'; a star for all layers, or a number for one. Holds over --precision, "
-        "also for embedding and head. Repeatable; the last that names a weight holds.",
+        "Recipe by module path, in inference: lm_head=fp8, 'model.layers.*.mlp=nvfp4', "
+        "'*experts*=mxfp4', 're:.*down_proj=none'; a star for all layers, or a number for one. Overrides --precision, "
+        "also for embedding and head. Repeatable; the last match wins.",
         metavar="PATTERN=RECIPE",
     )] = ()
     kv_dtype: Annotated[str, Word(
-        "Type in which inference keeps keys and values: same (as --dtype), fp8 or int8 (one scale a tensor), fp4 (as "
+        "Data type of the KV cache in inference: same (as --dtype), fp8 or int8 (one scale a tensor), fp4 (as "
         "NVFP4).",
         choices=KV_WORDS, noun="type of the KV cache",
     )] = SAME
     fp8_param_gather: Annotated[bool, Word(
-        "Gather weights over data-parallel ranks in the recipe's type, half the bytes.  [default: off]",
+        "All-gather weights over data-parallel ranks in the recipe's type: half the bytes.  [default: off]",
         of_training=True,
     )] = False
     bf16_first: Annotated[int, Word(
-        "First layers that a --precision leaves out.", also=("--num-layers-at-start-in-bf16",),
+        "First layers kept out of --precision.", also=("--num-layers-at-start-in-bf16",),
     )] = 0
     bf16_last: Annotated[int, Word(
-        "Last layers that a --precision leaves out.", also=("--num-layers-at-end-in-bf16",),
+        "Last layers kept out of --precision.", also=("--num-layers-at-end-in-bf16",),
     )] = 0
     recompute: Annotated[str, Word(
-        "Activations computed again in the backward phase: the attention core or --recompute-modules (selective), all "
+        "Activation recomputation in the backward pass: the attention core or --recompute-modules (selective), all "
         "but the results of attention and every second matrix product (ops), whole layers (full).",
         choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
@@ -259,7 +265,7 @@ class Policy:
         "Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
     )] = True
     offload: Annotated[tuple[str, ...], Word(
-        "What lies in host memory: optimizer (which then updates there), activations, params (with --zero 3), "
+        "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
         "separated by commas.",
         metavar="LIST", of_training=True,
     )] = ()
@@ -288,10 +294,12 @@ class PlanWords(Policy, PlanNumbers):
     """
 
     phase: Annotated[str, Word(
-        "What is run: a step of it, or a server of requests.", choices=PHASES, section="Workload", axis=Axis.ONE,
+        "Phase: one step of train, prefill or decode, or a server of requests.",
+        choices=PHASES, section="Workload", axis=Axis.ONE,
     )] = "train"
     cp_method: Annotated[str, Word(
-        "How attention crosses the context-parallel ranks.", choices=CP_METHODS, behind="cp", axis=Axis.CHOICE,
+        "Context-parallel attention: all-gather of keys and values, ring, or Ulysses (all-to-all).",
+        choices=CP_METHODS, behind="cp", axis=Axis.CHOICE,
     )] = CP_METHODS[0]
 
 

@@ -31,7 +31,7 @@ from .sizing import Choice, Lower, Missed, Question, Sizing
 _BUSY = (0.95, 0.85, 0.7, 0.5)
 # Pairs of shapes, those of fewest devices, that are looked at more closely.
 _PAIRS = 6
-# Prompts that a prefill worker runs at once, at most.
+# Most prompts per step of a prefill worker.
 _PROMPTS = 8
 
 

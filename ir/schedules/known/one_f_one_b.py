@@ -54,7 +54,7 @@ def closed() -> tuple[ClosedCase, ...]:
 
 SCHEDULE = ScheduleKind(
     name="1f1b",
-    help="with --vpp above 1 interleaved, which may be said",
+    help="interleaved when --vpp > 1",
     published="2018-06",
     order=order,
     in_flight=in_flight,
