@@ -1,4 +1,4 @@
-"""Names dealt out to processes; one that takes too long, or that dies, takes only its own name with it."""
+"""Names distributed to processes; one that takes too long, or that dies, takes only its own name with it."""
 
 from __future__ import annotations
 

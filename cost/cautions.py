@@ -64,7 +64,7 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
     idle = [spelling for degree, spelling in _IDLE.items() if degree in plan.cut]
     if idle:
         yield (
-            f"a family of {', '.join(idle)} with degrees that have no use for it: its graph deals out and exchanges "
+            f"a family of {', '.join(idle)} with degrees that have no use for it: its graph distributes and exchanges "
             "what stays where it is, for which time and buffers are counted; a plan without a family has the structure "
             "of its degrees"
         )

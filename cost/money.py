@@ -55,7 +55,7 @@ class Money:
         terms: its ownership model.
         system: what is priced.
         prices: under which book.
-        package: what one package costs its maker; None where its chip does not say what it is made of.
+        package: manufacturing cost of one package; None where its chip does not say what it is made of.
         cost: what is bought.
         owned: what owning, or renting, takes.
         made: the carbon of making it.

@@ -40,7 +40,7 @@ MONEY = (
     Metric("usd_per_mtok_output", "cost of 1M tokens out", "USD", "the same of a million tokens written: decode steps"),
     Metric("usd_capex", "capital", "USD", "capital expenditure: servers, network, and their part of a building"),
     Metric("usd_opex", "operation", "USD", "interest, maintenance and energy over the servers' life; all of a rent"),
-    Metric("usd_tco", "cost of owning", "USD", "capital written off, and operation, over the life of the servers"),
+    Metric("usd_tco", "cost of owning", "USD", "depreciation and operation over the life of the servers"),
     Metric("usd_run", "cost of the run", "USD", "cost of a GPU-hour x GPU-hours of the whole run"),
     Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost", "more"),
     Metric("tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over capex", "more"),
@@ -80,7 +80,7 @@ SERVING = (
         "total tokens/s divided by the number of GPUs",
         "more",
     ),
-    Metric("concurrency", "concurrency", "requests", "requests under way on all replicas, those that wait as well"),
+    Metric("concurrency", "concurrency", "requests", "requests in flight on all replicas, those that wait as well"),
     Metric("batch", "batch", "requests", "requests that a replica runs at once"),
     Metric(
         "max_batch", "largest batch", "requests", "requests that the KV cache of a replica, and the engine, let run"

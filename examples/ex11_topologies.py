@@ -71,7 +71,7 @@ def collectives(sizes: Sequence[int], messages: Sequence[float], base: slipstick
 
 
 def plans_of(gpus: int, degrees: Sequence[int], family: slipstick.Family) -> Iterator[slipstick.Plan]:
-    """Yield all degrees that divide GPUs and batch; whole experts are dealt out over data parallelism."""
+    """Yield all degrees that divide GPUs and batch; whole experts are sharded over data parallelism."""
     for tp, pp, ep in product((1, 2, 4, 8), (1, 2, 4, 8), degrees):
         replicas = gpus // prod((tp, pp))
         if replicas % ep == 0 and BATCH % replicas == 0 and (ep > 1) == family.ep and (tp > 1) == family.sp:

@@ -1,7 +1,7 @@
 """Llama 3.1 70B served by 16 H100 within a second to the first token and 30 ms a token: replicas, or pools?
 
 Every server of up to two DGX H100 is tried: degrees of tensor parallelism and of pipeline stages, replicas of them, or
-workers of prompts and workers of answers apart, each with as many requests under way as there may be. Requests have
+workers of prompts and workers of answers apart, each with as many requests in flight as there may be. Requests have
 2000 tokens in and 500 out, and clients send the next one as soon as one is answered. Latencies are means.
 """
 
@@ -50,7 +50,7 @@ def make(full: bool) -> Table:
     print(f"{num:,} candidates in {seconds:.1f} s, the model read or recorded in it", file=sys.stderr)
     columns = whole.columns
     rows = [[name, value, *_row(columns, at)] for name, value, at in _picked(columns)]
-    asked, latencies = ["most with", "of", "kind", "GPUs", "plan", "under way"], ["TTFT (ms)", "TPOT (ms)"]
+    asked, latencies = ["most with", "of", "kind", "GPUs", "plan", "in flight"], ["TTFT (ms)", "TPOT (ms)"]
     rates = ["tokens/s", "tokens/s/GPU", "tokens/s/user", "requests/s", "$/M tokens out"]
     told = ", ".join(f"{count:,} {reason}" for reason, count in pruned.most_common())
     return Table([*asked, *latencies, *rates], rows, [

@@ -26,7 +26,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "memory": "peak_mem_bytes",
     }
 )  # fmt: skip
-# The memory of a device may be said as a share of what it has.
+# The memory of a device may be given as a share of what it has.
 MEMORY = "peak_mem_bytes"
 _LIMIT = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=|<|>)\s*(.+?)\s*")
 _ENDINGS = {"s": "s", "bytes": "B", "usd": "USD", "w": "W", "j": "J", "flops": "FLOP", "fraction": "1", "share": "1"}

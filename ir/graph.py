@@ -193,7 +193,7 @@ class Run:
 class Constraint:
     """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it, or what it counts there.
 
-    Several axes joined by `+` divide it together: experts are dealt out over `tp+ep`. `copied` things may also be held
+    Several axes joined by `+` divide it together: experts are sharded over `tp+ep`. `copied` things may also be held
     by several ranks each: the degree divides the dim or is a multiple of it.
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHOWN = 2
 _PARTS = MappingProxyType(
     {
-        "compute.memory": "data movement", "compute.lent_sms": "SMs lent to messages", "offload": "host copies",
+        "compute.memory": "data movement", "compute.lent_sms": "SM contention", "offload": "host copies",
         "optimizer.clip": "gradient clipping", "checkpoint": "checkpoints",
     }
 )  # fmt: skip

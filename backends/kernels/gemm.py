@@ -50,10 +50,10 @@ class GemmConstants:
         feed: phi, bytes that on-chip memory brings to the matrix units in the time of one FLOP at the peak.
         cache: lambda, bandwidth of the last-level cache over that of the memory.
         pace: clocks that a step of one along k takes at least.
-        draw: bytes that an SM draws from memory in a clock at most: requests under way over their latency.
+        draw: bytes that an SM draws from memory in a clock at most: requests in flight over their latency.
         small: time that a tile of half of 128 x 128 loses, as a part of its own.
         split_s: start of the second pass that adds up splits of k.
-        waves: 1 where the last wave takes as long as a full one, 0 where work is dealt out evenly (stream-K).
+        waves: 1 where the last wave takes as long as a full one, 0 where work is distributed evenly (stream-K).
         smallest_tile: elements of the smallest tile there is.
         largest_tile: elements of the largest.
         most_splits: splits of k at most.
@@ -330,7 +330,7 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
 
 
 def _waves(loads: Array, whole: float) -> Array:
-    """Turns of all SMs that tiles take; between whole turns and work dealt out evenly."""
+    """Turns of all SMs that tiles take; between whole turns and work distributed evenly."""
     if whole == 1.0:
         return np.ceil(loads, out=loads)
     even = np.maximum(loads, 1.0)

@@ -211,7 +211,7 @@ class Period(Quoted):
 
 
 class Life(Quoted):
-    """A time over which something is written off: more than none."""
+    """A depreciation period: more than none."""
 
     dimension = "s"
     sane = (3600.0, 1e11)

@@ -288,7 +288,7 @@ class DesignPrices(Section):
 
 
 class QuotedBill(Section):
-    """What analysts say a chip costs its maker, and sells for. Nothing is computed from it."""
+    """Manufacturing cost and price of a chip as analysts estimate them. Nothing is computed from it."""
 
     total: Money | None = None
     logic: Money | None = None

@@ -24,7 +24,7 @@ _LENT = "compute.lent_sms"
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """GPUs, how they are dealt out, and how much is recomputed."""
+    """GPUs, how they are distributed, and how much is recomputed."""
 
     num_gpus: int = 1
     tp: int = 1

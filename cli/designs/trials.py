@@ -72,7 +72,7 @@ class Chosen:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def open(self, goals: tuple[Goal, ...]) -> OptunaStudy:
-        """Begin the study, or go on with the one of its file."""
+        """Begin the study, or resume the one of its file."""
         from ...explore.trials.optuna_study import OptunaStudy
 
         signs = [goal.sign for goal in goals]

@@ -119,7 +119,7 @@ class Asked:
         return self.flags.get(name, (usual,))[0]
 
     def over(self, below: Asked) -> Asked:
-        """Return both, this one on top: what a command line says holds over what its file says."""
+        """Return both, this one on top: the command line overrides its file."""
         return replace(
             self, model=self.model or below.model, flags={**below.flags, **self.flags},
             paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,

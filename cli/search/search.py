@@ -66,7 +66,7 @@ class Kept:
             _runs(self.wanted).remove(name)
 
     def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
-        """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
+        """Begin the ledger, or resume it; UsageError where it is of another search or version."""
         from ...explore.runs.run import Run
         from ...explore.runs.tool import tool_version
 

@@ -84,7 +84,7 @@ def _ends(path: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
-    """Begin the study of a run beside its ledger, or go on with it; in memory where there is no ledger."""
+    """Begin the study of a run beside its ledger, or resume it; in memory where there is no ledger."""
     from ...explore.runs import runs
     from ...explore.trials.optuna_study import OptunaStudy
 

@@ -22,7 +22,7 @@ TEMPORARY = "temporary"
 ALL = ("weights", "gradients", "optimizer", "host_states", "kv_cache", "activations", "host_activations", TEMPORARY)
 NUM_STATES = 4
 _GRADIENTS, _ACTIVATIONS = ALL.index("gradients"), ALL.index("activations")
-# Parts that a stage has as often as it runs a region, and those that every micro-batch under way has.
+# Parts that a stage has as often as it runs a region, and those that every micro-batch in flight has.
 STATES, KEPT = range(_ACTIVATIONS), range(_ACTIVATIONS, len(ALL) - 1)
 _ON_DEVICE = tuple(k for k, part in enumerate(ALL) if part not in AWAY)
 # Plans times classes of stages whose accounts stay in a core's cache.
@@ -52,7 +52,7 @@ class Rules:
 
     Attributes:
         states: of each region, which of its parts a stage has as often as it runs the region; zeros are left out.
-        kept: of each region, in the same way, which of its parts every micro-batch that is under way has.
+        kept: of each region, in the same way, which of its parts every micro-batch that is in flight has.
         ends: the region at whose end the forward phase turns.
         turn: the region of each moment.
         present: 1 where a moment needs a region, as (moment, region).
@@ -128,15 +128,15 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
 
 
 def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging) -> Array:
-    """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is under way."""
+    """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is in flight."""
     num_classes, _, num_plans = runs.shape
-    under_way = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
+    in_flight = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
     for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
         # Where the forward pass ends, a micro-batch is used at once.
         at_once = k == rules.ends and plans.family.pipeline.used_at_once
         _add(found, states, layers[k], point, runs[:, k])
-        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * under_way)
+        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * in_flight)
     return found
 
 

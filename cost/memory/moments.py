@@ -1,4 +1,4 @@
-"""Bytes alive at every moment of a micro-batch: of a region's own nodes, and of what its neighbours have under way."""
+"""Bytes alive at every moment of a micro-batch: of a region's own nodes, and of what its neighbours have in flight."""
 
 from __future__ import annotations
 

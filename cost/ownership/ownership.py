@@ -20,7 +20,7 @@ class Ownership:
 
     Attributes:
         num_gpus: how many.
-        capex_usd: what is paid at once: machines and their part of a building; none where they are rented.
+        capex_usd: capital expenditure: machines and their part of a building; none where they are rented.
         year: what a year costs, in parts.
         hours: of a year in which each accelerator serves.
         life_years: of servers.

@@ -88,7 +88,7 @@ def _flops(work: Work, usd_per_step: Num, energy: StepEnergy) -> dict[str, Num]:
 
 
 def _capital(work: Work, owned: Ownership) -> dict[str, Num]:
-    """Tokens a second for what was paid at once: nothing is paid for what is rented."""
+    """Tokens per second per dollar of capex; rented machines have none."""
     if isinstance(owned.capex_usd, float) and owned.capex_usd == 0.0:
         return {}
     return {"tokens_per_s_per_usd_capex": work.tokens / work.step_time_s / owned.capex_usd}

@@ -38,7 +38,7 @@ def server_cost(system: System, prices: Prices, basis: Basis, package: Bill | No
         system: whose node it is.
         prices: of everything.
         basis: `market` for the price that it is sold at, where that is known.
-        package: what one package costs its maker; None where nobody can say.
+        package: manufacturing cost of one package; None where nobody can say.
         network_w: what the network in it draws, which is in what a maker says of its power.
     """
     power = _power(system, prices, network_w)

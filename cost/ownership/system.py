@@ -74,7 +74,7 @@ def system_cost(
         num_gpus: accelerators, one number or many.
         prices: of everything.
         basis: `market` or `build`: see the top of the module.
-        package: what one package costs its maker, where its price is not known or not wanted.
+        package: manufacturing cost of one package, where its price is not known or not wanted.
 
     Raises:
         UsageError: no accelerators, or a switch of so few ports that no tree can be made of it.

@@ -1,14 +1,14 @@
-"""Money of owning machines, a year: what they cost, their loans, their building, their energy, their care.
+"""Money of owning machines, a year: what they cost, their loans, their building, their energy, their maintenance.
 
 Two methods, by name:
 
     chiplet-cloud  Peng et al., Chiplet Cloud (github bespoke-silicon-group/reallm, TCO.py): servers and network are
-                   written off over the life of servers and bought on a loan; a building of c USD/W over its own life,
-                   on a loan, and a sum for each watt and month; a part of the servers' price for their care; energy,
+                   depreciated over the life of servers and bought on a loan; a building of c USD/W over its own life,
+                   on a loan, and a sum for each watt and month; a part of the servers' price for maintenance; energy,
                    and PUE - 1 of it on top
     annual         Stojkovic et al., Rearchitecting the Datacenter Lifecycle for AI: each class of thing over its own
-                   life (servers, network, building), each on a loan; care, network and software by the server; energy,
-                   times PUE
+                   life (servers, network, building), each on a loan; maintenance, network and software by the
+                   server; energy, times PUE
 
 A year has 8760 hours in both, those of an accelerator-hour and of energy (Chiplet Cloud pays the energy of months of 30
 days, 8640 hours, and so 1.4 % less of it).
@@ -82,7 +82,7 @@ def _cooling_usd_per_w(facility: FacilitySection, cooling: Cooling) -> float:
 
 
 def _capital(estate: Estate, prices: Prices) -> Sequence[tuple[Bill, Bill]]:
-    """What is written off of each class of thing in a year, and what its loan takes."""
+    """Depreciation of each class of thing in a year, and what its loan takes."""
     t, f = prices.section.tco, prices.section.facility
     together = t.method == "chiplet-cloud"
     network_life = ("it_life", t.it_life.si) if together else ("network_life", t.network_life.si)

@@ -1,6 +1,6 @@
 """KV cache into how many sequences a replica holds at once.
 
-The cache is dealt out in blocks of `block_tokens` tokens, as in paged attention (Kwon et al., arXiv 2309.06180). A
+The cache is distributed in blocks of `block_tokens` tokens, as in paged attention (Kwon et al., arXiv 2309.06180). A
 scheduler either sets all blocks of a request aside before it starts (`reserve_output`), or gives them out as it grows;
 then sequences in flight are of all ages, and hold on average what they hold over their lives, with half of a block
 unused.

@@ -5,7 +5,7 @@ but decodes. Requests a second are those of the slower pool,
 
     min(n_p b_p / t_prefill(b_p),  n_d b / ((output - 1) TPOT(b)))
 
-and Little's law ties them to clients: requests under way = rate x (TTFT + (output - 1) TPOT). TTFT is counted until the
+and Little's law ties them to clients: requests in flight = rate x (TTFT + (output - 1) TPOT). TTFT is counted until the
 decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, arXiv 2311.18677.
 """
 
@@ -127,14 +127,14 @@ def prefill_pass_s(prefill: Workers, lengths: Lengths, num: Nums = 1.0) -> Array
 
 
 def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nums, lengths: Lengths) -> PoolMetrics:
-    """Return latencies and rates with `concurrency` requests under way: each answer is followed by a new request.
+    """Return latencies and rates with `concurrency` requests in flight: each answer is followed by a new request.
 
-    TTFT is way in + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools hold the
-    wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one moment.
+    TTFT is request overhead + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools
+    hold the wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one moment.
     """
     clients = np.asarray(concurrency, dtype=np.float64)
     if (clients < 1).any():
-        raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests under way")
+        raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests in flight")
     able = rates(prefill, decode, lengths)
     both = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
     shape = np.broadcast_shapes(clients.shape, both)
@@ -150,11 +150,11 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     way = Way(prefill, decode, link, lengths)
     ttft_s = way.ttft_s(clients)
 
-    def under_way(batch: Array) -> Array:
+    def in_flight(batch: Array) -> Array:
         rate = decode_rate(decode, lengths, batch, attention)
         return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
-    batch = first_reaching(under_way, clients, np.zeros(shape), np.broadcast_to(most, shape))
+    batch = first_reaching(in_flight, clients, np.zeros(shape), np.broadcast_to(most, shape))
     rate = decode_rate(decode, lengths, batch)
     first = ttft_s(rate / able.prefill_per_s)
     # Beyond what both pools hold, Little's law leaves a wait.
@@ -175,8 +175,8 @@ def most_disaggregated(prefill: Workers, decode: Workers, link: Wire, lengths: L
     way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch)
     least, fullest = way.least_s(), way.least_s(at_once(prefill))
     first = least + rate / able.prefill_per_s * (fullest - least)
-    under_way = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
-    return _metrics(way, able, under_way, batch, first)
+    in_flight = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
+    return _metrics(way, able, in_flight, batch, first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

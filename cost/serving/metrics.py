@@ -14,7 +14,7 @@ class ServingMetrics:
     """Latencies and rates of one replica under a load; each a number or an array, means over requests.
 
     Attributes:
-        concurrency: requests that clients have under way.
+        concurrency: requests that clients have in flight.
         batch: requests that run; the rest waits.
         decodes: those of them that decode in a step between two tokens; the rest is at its prompt.
         prompt: tokens of each prompt.

@@ -111,7 +111,7 @@ def most_rate(serve: Callable[[Array], ServingMetrics], slo: SLO, most_per_s: fl
 
 
 def concurrency_under(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO) -> ServingMetrics:
-    """Return the steady state of the most requests under way on a replica that meets an SLO.
+    """Return the steady state of the most requests in flight on a replica that meets an SLO.
 
     More than the replica holds would only wait.
     """

@@ -1,4 +1,4 @@
-"""How requests come to a server: so many under way, so many a second, in batches, or as many as it can answer."""
+"""How requests come to a server: so many in flight, so many a second, in batches, or as many as it can answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Load:
     """Requests on all replicas together; where nothing is given, as many as they can answer.
 
     Attributes:
-        concurrency: requests that clients keep under way: each answer is followed by a new request.
+        concurrency: requests that clients keep in flight: each answer is followed by a new request.
         requests_per_s: requests that come a second, whatever is answered.
         batch: requests of each replica that start together and end together.
         traffic: requests one by one, as people write it: what a simulation serves.
@@ -82,7 +82,7 @@ def under_load(
 ) -> ServingMetrics:
     """Return the steady state of one replica with continuous batching under a load.
 
-    Where no load is given, as many requests are under way as the target lets be.
+    Where no load is given, as many requests are in flight as the target lets be.
     InfeasibleError where more requests come than it can answer, with what it can, and for a target that one request
     alone does not meet.
     """
@@ -97,7 +97,7 @@ def under_load(
 
 
 def most_within(times: StepTimes, engine: Engine, lengths: Lengths, target: SLO) -> ServingMetrics:
-    """Return the steady state with most requests under way that meets a target.
+    """Return the steady state with most requests in flight that meets a target.
 
     InfeasibleError where one request alone does not, with what it has.
     """
@@ -117,7 +117,7 @@ def latencies_text(found: ServingMetrics) -> str:
 
 
 def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:
-    """Requests on their way to the scheduler hold no place in a batch: so many more are under way."""
+    """Requests on their way to the scheduler hold no place in a batch: so many more are in flight."""
     return replace(
         most,
         concurrency=most.concurrency + most.requests_per_s * way_in_s,

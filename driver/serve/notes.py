@@ -18,14 +18,14 @@ _SLACK = 1e-9
 
 
 def wave_notes(found: ServingMetrics) -> Iterator[str]:
-    """Say how a static batch that does not fit runs, and how many of it are under way on average."""
+    """Say how a static batch that does not fit runs, and how many of it are in flight on average."""
     asked, wave = float(found.concurrency), float(found.batch)
     if asked <= wave * (1.0 + _SLACK):
         return
-    under_way = float(found.requests_per_s * found.e2el_s)
+    in_flight = float(found.requests_per_s * found.e2el_s)
     yield (
         f"{asked:.4g} requests of a replica start at once and run in {round(asked / wave)} waves of {wave:.4g}: TTFT "
-        f"is the mean over waves, and {under_way:.4g} are under way on average"
+        f"is the mean over waves, and {in_flight:.4g} are in flight on average"
     )
 
 

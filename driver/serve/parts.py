@@ -1,4 +1,4 @@
-"""Where the time of a request goes: its way in, waits, the parts of its prefill and of its decode steps, the host."""
+"""Where the time of a request goes: request overhead, waits, parts of its prefill and of its decode steps, host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request_parts(
     """Return seconds by part; they add up to `e2el_s`. Prompts that run `together` are one prefill.
 
     `prefill.*` and `decode.*` are spread as the kernels and messages of one step are; `queue` is what a first token
-    waits for beside its own prompt, `interference` what prompts of others add between tokens.
+    waits for beside its own prompt, `interference` what prefills of other requests add between tokens.
     """
     gaps, over = float(lengths.gaps), server.engine.overheads
     way_in = float(way_in_s(over, lengths))
@@ -71,6 +71,6 @@ def _first_s(server: Server, lengths: Lengths, found: ServingMetrics, together: 
 
 
 def spread_over(phase: str, seconds: float, step: Estimate) -> Mapping[str, float]:
-    """Return seconds dealt out as a step of the phase does."""
+    """Return seconds distributed as a step of the phase does."""
     whole = sum(step.breakdown_s.values())
     return {f"{phase}.{name}": seconds * part / whole for name, part in step.breakdown_s.items() if part > 0.0}

@@ -25,7 +25,7 @@ from .pools import Pools, most_of
 
 TRANSFER = "transfer"
 Under = Callable[[Array], PoolMetrics]
-# Rounds in which so many numbers of requests under way are looked at, and the most of them.
+# Rounds in which so many numbers of requests in flight are looked at, and the most of them.
 _ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
 

@@ -82,7 +82,7 @@ class Server:
         most = float(max_batch(self.times, self.engine.scheduler, lengths, whole=True))
         tried = np.union1d(np.arange(1.0, most + 1.0), min(batch, most))
         found = static_batch(self.times, self.engine, tried, lengths)
-        # The next batch is on its way in while one runs.
+        # The next batch is on its way while one runs.
         return float(np.max(tried / (found.e2el_s - way_in_s(self.engine.overheads, lengths))))
 
     def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 from ...ir.errors import UsageError
 from ..block import Block, Found
 from ..job import Job
-from .crew import work_through
+from .messages import Gone, Refused, Report
 from .processes import check_num_workers, num_cores
 from .ray_cluster import cluster, need_ray
 from .ray_worker import RayWorker, versions
 from .retry import Pieces
-from .staff import Gone, Refused, Report
+from .worker_pool import work_through
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -78,7 +78,7 @@ class _Actor(Protocol):
 
 
 @dataclass(slots=True)
-class _Hired:
+class _Worker:
     """An actor, and what it was asked and has not answered, in order."""
 
     actor: _Actor
@@ -98,55 +98,55 @@ class _RayCrew:
         self._job = ray.put(pickle.dumps(job))
         self._versions = versions()
         self._num_workers = num_workers
-        self._staff: dict[int, _Hired] = {}
-        self._num_hired = 0
+        self._workers: dict[int, _Worker] = {}
+        self._num_spawned = 0
 
     def size(self) -> int:
         return self._num_workers or _num_cores_of_cluster()
 
-    def hire(self) -> int:
+    def spawn(self) -> int:
         import ray
 
         # Ray would begin the next piece on its own in an actor that it restarts: those who die are replaced by us.
         actor = cast("_Actor", ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker).remote())
-        self._num_hired += 1
-        self._staff[self._num_hired] = _Hired(actor, deque([actor.open.remote(self._versions, self._job)]))
-        return self._num_hired
+        self._num_spawned += 1
+        self._workers[self._num_spawned] = _Worker(actor, deque([actor.open.remote(self._versions, self._job)]))
+        return self._num_spawned
 
     def give(self, number: int, piece: Block) -> None:
-        hired = self._staff[number]
-        hired.asked.append(hired.actor.work.remote(piece.number, piece.part, piece.first, piece.last))
+        worker = self._workers[number]
+        worker.asked.append(worker.actor.work.remote(piece.number, piece.part, piece.first, piece.last))
 
-    def hear(self) -> Sequence[tuple[int, Report]]:
+    def poll(self) -> Sequence[tuple[int, Report]]:
         import ray
 
-        numbers = {hired.asked[0]: number for number, hired in self._staff.items() if hired.asked}
+        numbers = {worker.asked[0]: number for number, worker in self._workers.items() if worker.asked}
         ready, _ = ray.wait(list(numbers), num_returns=1, timeout=_LISTEN_S)
-        return [(numbers[ref], self._heard(numbers[ref])) for ref in ready]
+        return [(numbers[ref], self._received(numbers[ref])) for ref in ready]
 
-    def dismiss(self) -> None:
-        while self._staff:
-            self._end(self._staff.popitem()[1])
+    def shutdown(self) -> None:
+        while self._workers:
+            self._end(self._workers.popitem()[1])
 
-    def _heard(self, number: int) -> Report:
+    def _received(self, number: int) -> Report:
         import ray
         from ray.exceptions import RayError
 
-        hired = self._staff[number]
+        worker = self._workers[number]
         try:
-            packet = ray.get(hired.asked[0])
+            packet = ray.get(worker.asked[0])
         except RayError as error:
-            self._end(self._staff.pop(number))
+            self._end(self._workers.pop(number))
             return Refused(_not_installed(error)) if _NOT_MADE in str(error) else Gone(_ending(error))
-        hired.asked.popleft()
+        worker.asked.popleft()
         report: Report = pickle.loads(packet)
         return report
 
-    def _end(self, hired: _Hired) -> None:
+    def _end(self, worker: _Worker) -> None:
         import ray
 
         with suppress(Exception):
-            ray.kill(cast("ActorHandle[RayWorker]", hired.actor))
+            ray.kill(cast("ActorHandle[RayWorker]", worker.actor))
 
 
 def _num_cores_of_cluster() -> int:

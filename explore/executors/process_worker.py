@@ -1,4 +1,4 @@
-"""What runs in a process of a crew: opens the search, answers piece by piece, ends with the process that started it.
+"""What runs in a process of a pool: opens the search, answers piece by piece, ends with the process that started it.
 
 Loads nothing heavy before it has set how many threads libraries may start.
 """
@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 
-from .staff import ONE_THREAD, Ready, Refused, opened, packed, worked
+from .messages import ONE_THREAD, Ready, Refused, opened, packed, worked
 
 
 def serve(connection: Connection, job: bytes, folder: str) -> None:

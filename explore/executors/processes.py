@@ -16,10 +16,10 @@ from multiprocessing.context import SpawnProcess
 from ...ir.errors import UsageError
 from ..block import Block, Found
 from ..job import Job
-from .crew import work_through
+from .messages import Gone, Report
 from .process_worker import serve
 from .retry import Pieces
-from .staff import Gone, Report
+from .worker_pool import work_through
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def num_cores() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hired:
+class _Worker:
     process: SpawnProcess
     connection: Connection
 
@@ -75,54 +75,58 @@ class _ProcessCrew:
     def __init__(self, job: Job, size: int) -> None:
         self._job = pickle.dumps(job)
         self._size = size
-        self._staff: dict[int, _Hired] = {}
-        self._num_hired = 0
+        self._workers: dict[int, _Worker] = {}
+        self._num_spawned = 0
 
     def size(self) -> int:
         return self._size
 
-    def hire(self) -> int:
+    def spawn(self) -> int:
         ours, theirs = get_context("spawn").Pipe()
         process = get_context("spawn").Process(target=serve, args=(theirs, self._job, os.getcwd()), daemon=True)
         with _interrupts_blocked():
             process.start()
         # The only open end must be the worker's: when it dies, ours is at its end.
         theirs.close()
-        self._num_hired += 1
-        self._staff[self._num_hired] = _Hired(process, ours)
-        return self._num_hired
+        self._num_spawned += 1
+        self._workers[self._num_spawned] = _Worker(process, ours)
+        return self._num_spawned
 
     def give(self, number: int, piece: Block) -> None:
         with suppress(OSError):
-            self._staff[number].connection.send(piece)
+            self._workers[number].connection.send(piece)
 
-    def hear(self) -> Sequence[tuple[int, Report]]:
-        ready = wait([hired.connection for hired in self._staff.values()])
-        return [(number, self._heard(number)) for number, hired in [*self._staff.items()] if hired.connection in ready]
+    def poll(self) -> Sequence[tuple[int, Report]]:
+        ready = wait([worker.connection for worker in self._workers.values()])
+        return [
+            (number, self._received(number))
+            for number, worker in [*self._workers.items()]
+            if worker.connection in ready
+        ]
 
-    def dismiss(self) -> None:
-        for hired in self._staff.values():
-            hired.process.kill()
-        while self._staff:
-            self._bury(self._staff.popitem()[1])
+    def shutdown(self) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+        while self._workers:
+            self._reap(self._workers.popitem()[1])
 
-    def _heard(self, number: int) -> Report:
+    def _received(self, number: int) -> Report:
         try:
-            packet = self._staff[number].connection.recv_bytes()
+            packet = self._workers[number].connection.recv_bytes()
         except (EOFError, OSError):
-            return Gone(self._bury(self._staff.pop(number)))
+            return Gone(self._reap(self._workers.pop(number)))
         report: Report = pickle.loads(packet)
         return report
 
-    def _bury(self, hired: _Hired) -> str:
+    def _reap(self, worker: _Worker) -> str:
         """Leave no trace of a worker that is dead or dying, and return how it ended."""
-        hired.process.join(timeout=5.0)
-        if hired.process.exitcode is None:
-            hired.process.kill()
-            hired.process.join()
-        code = hired.process.exitcode or 0
-        hired.process.close()
-        hired.connection.close()
+        worker.process.join(timeout=5.0)
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        code = worker.process.exitcode or 0
+        worker.process.close()
+        worker.connection.close()
         return _ending(code)
 
 

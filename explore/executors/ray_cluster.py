@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from ...ir.errors import UsageError
-from .staff import ONE_THREAD
+from .messages import ONE_THREAD
 
 # Nothing is told to Ray's makers, and nothing is told here: a worker that dies is our affair, and what Ray says of it
 # would go to stdout among the results. The pattern is read when ray is loaded.

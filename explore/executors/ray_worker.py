@@ -11,7 +11,7 @@ from ...ir.errors import UsageError
 from ..block import Block
 from ..job import Job, Worker
 from ..runs.tool import tool_version
-from .staff import Ready, Refused, opened, packed, worked
+from .messages import Ready, Refused, opened, packed, worked
 
 
 def versions() -> str:

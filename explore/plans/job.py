@@ -105,7 +105,7 @@ class PlanJob:
         limits: what a plan must keep besides.
         text: the space as YAML.
         rows_at_once: most candidates of a block.
-        terms: how the machines are come by; None to leave money out.
+        terms: the ownership model of the machines; None to leave money out.
         convention: how masked attention counts in MFU.
     """
 

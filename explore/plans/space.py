@@ -54,7 +54,7 @@ class PlanSpace:
         seq_len: tokens of a sequence.
         kv_len: tokens already cached, of decode.
         capacity_factor: rows that an expert has room for, over the mean; None for as many as come.
-        expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are dealt out.
+        expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are sharded.
     """
 
     degrees: Degrees

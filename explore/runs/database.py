@@ -53,7 +53,7 @@ def writable(path: Path) -> sqlite3.Connection:
 def write_new(path: Path, script: str, record: str, checksum: bytes) -> None:
     """Make a file of ours with these tables and the record of its run; whole, or not there at all."""
     if path.exists():
-        raise UsageError(f"'{path}' is there already: name another file, or go on with it by --resume")
+        raise UsageError(f"'{path}' is there already: name another file, or resume it by --resume")
     # In a folder of its own, so that nobody sees it half made.
     with storing(path), TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         part = Path(folder, path.name)

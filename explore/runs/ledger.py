@@ -78,7 +78,7 @@ class Ledger:
 
     @classmethod
     def resume(cls, path: Path, job: Described, version: str) -> Ledger:
-        """Open a ledger to go on with it, in this process alone.
+        """Open a ledger to resume it, in this process alone.
 
         UsageError as in `open`, and where another version wrote it, another job, or a process still does.
         """

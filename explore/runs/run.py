@@ -74,7 +74,7 @@ class Run:
         if version != self.tool_version:
             raise UsageError(
                 f"run '{name}' was written by slipstick {self.tool_version}, this is {version}: results of two "
-                f"versions are never mixed; start a new run, or go on with slipstick {self.tool_version}"
+                f"versions are never mixed; start a new run, or resume it with slipstick {self.tool_version}"
             )
 
     def check_job(self, job: Described, name: str) -> None:

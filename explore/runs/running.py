@@ -88,7 +88,7 @@ def telling(ledger: Ledger | None, num_blocks: int, seen: Sized) -> Iterator[Non
             message = f"interrupted: {len(seen)} of {num_blocks} blocks were done and are not saved (--no-ledger)"
         else:
             message = (
-                f"interrupted: {ledger.num_done()} of {num_blocks} blocks are kept; go on with `slipstick search "
+                f"interrupted: {ledger.num_done()} of {num_blocks} blocks are kept; resume with `slipstick search "
                 f"--resume {shlex.quote(called(ledger.path))}`"
             )
         raise KeyboardInterrupt(message) from None

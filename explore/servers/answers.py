@@ -28,7 +28,7 @@ PROMPTS = "prefill_"
 def answer_of(job: ServingJob, row: Row, servers: Servers | None = None) -> ServeEstimate:
     """Return the whole answer for a row: what it says, where the time goes, memory, warnings, money.
 
-    `servers` keeps what many rows share. The requests under way are those of the row; what is asked of latencies says
+    `servers` keeps what many rows share. The requests in flight are those of the row; what is asked of latencies says
     how many requests/s meet it.
     """
     made, space = servers or Servers(job.space), job.space

@@ -61,7 +61,7 @@ AT_ONCE = 16384
 class ServingJob:
     """A search of servers; a part of it is a setting of its space.
 
-    A candidate is a unit or a pair of them, numbers of workers, and requests under way: one of the batches of the
+    A candidate is a unit or a pair of them, numbers of workers, and requests in flight: one of the batches of the
     space, or behind these the most that meets the latencies asked for, where any are.
 
     Attributes:

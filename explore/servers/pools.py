@@ -1,5 +1,4 @@
-"""Disaggregated prefill and decode, under every load that is tried: all numbers of workers of a pair of units at "
-"once."""
+"""Disaggregated prefill and decode under every load: all numbers of workers of a pair of units at once."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ class Many:
         return cls(prefill, decode, _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1]), able, held)
 
     def under(self, space: ServingSpace, clients: Array) -> PoolMetrics:
-        """Return what the pools do with so many requests under way; a row a pair."""
+        """Return what the pools do with so many requests in flight; a row a pair."""
         return disaggregated(self.prefill, self.decode, self.link, clients, space.lengths)
 
 
@@ -122,7 +121,7 @@ def _loads(space: ServingSpace, many: Many) -> tuple[PoolMetrics, Codes]:
 
 
 def _most_within(space: ServingSpace, many: Many, clients: Array, codes: Codes) -> Array:
-    """The most requests under way that meet what is asked, one column; zero where none do.
+    """The most requests in flight that meet what is asked, one column; zero where none do.
 
     Latencies never fall as requests grow, so it lies between the last load that is kept and the next.
     """

@@ -15,7 +15,7 @@ from ...ir.plan.words import EXCHANGES
 from ..machine import Machine
 
 USUAL_ENGINE = "vllm"
-# Requests under way a replica where nothing is said: each number up to the first of these, then four a doubling.
+# Requests in flight a replica where nothing is said: each number up to the first of these, then four a doubling.
 _EACH, _MOST = 8, 1024
 # Up to so many devices, servers that use fewer of them are tried as well.
 _FEWER_UP_TO = 32
@@ -48,13 +48,13 @@ class ServingSpace:
         precision: recipes by which layers multiply, or `as-published`.
         kv_dtype: types of keys and values, `same` for the model's.
         mla: what latent attention runs over in decode.
-        exchange: how rows get to experts that are dealt out.
+        exchange: how rows get to experts that are distributed.
         tp: tensor-parallel degrees; empty for powers of two and divisors of `gpus`.
         pp: pipeline stages, likewise.
-        ep: ranks over which whole experts are dealt out, likewise; 1 splits them as everything else.
+        ep: ranks over which whole experts are sharded, likewise; 1 splits them as everything else.
         etp: tensor parallelism inside experts; empty for 1 and tp.
         dp: replicas; empty for as many as there is room for, and where `fewer_gpus` says so any fewer.
-        batch: requests under way on each replica, or for each decode worker; empty for up to 1024, four a doubling.
+        batch: requests in flight on each replica, or for each decode worker; empty for up to 1024, four a doubling.
         fewer_gpus: whether servers that leave devices unused are tried; None: where there are 32 or fewer.
         pools: `off` for replicas that do both phases, `on` for prompts and answers apart, `auto` for either.
         prefill_tp: of workers of prompts; empty as `tp`.
@@ -161,14 +161,14 @@ class ServingSpace:
 
     @property
     def terms(self) -> Terms:
-        """How the systems are come by."""
+        """The ownership model of the systems."""
         if self.basis not in ("market", "build"):
             raise UnknownNameError.of("basis", self.basis, ("market", "build"))
         return Terms(basis="build" if self.basis == "build" else "market", rented=self.rented)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Requests under way a replica that are tried."""
+        """Requests in flight a replica that are tried."""
         return tuple(sorted(dict.fromkeys(self.batch))) or usual_batches()
 
     @property
@@ -243,7 +243,7 @@ class Setting:
 
 
 def usual_batches() -> tuple[int, ...]:
-    """Return the numbers of requests under way that are tried where nothing is said.
+    """Return the numbers of requests in flight that are tried where nothing is said.
 
     >>> usual_batches()[:14], usual_batches()[-1]
     ((1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 19, 23), 1024)

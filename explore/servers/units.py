@@ -23,7 +23,7 @@ class Unit:
         num_gpus: devices of one replica.
         tp: tensor parallelism.
         pp: pipeline stages.
-        ep: ranks over which whole experts are dealt out; 1: they are split.
+        ep: ranks over which whole experts are sharded; 1: they are split.
         etp: tensor parallelism inside experts.
         dp: replicas whose steps begin and end together, since they share experts; 0 for any number that do not.
     """
@@ -37,7 +37,7 @@ class Unit:
 
     @property
     def whole(self) -> bool:
-        """Whether experts are dealt out whole though ranks have tensor parallelism."""
+        """Whether experts are sharded whole though ranks have tensor parallelism."""
         return self.ep > 1 and self.etp == 1 and self.tp > 1
 
     @property
@@ -70,7 +70,7 @@ def _usual(most: int) -> list[int]:
 
 
 def _coupled(space: ServingSpace, tp: int, pp: int) -> Iterator[Unit]:
-    """Yield units whose replicas share experts: dealt out over some or all of them, whole or split over tp as well."""
+    """Yield units whose replicas share experts: sharded over some or all of them, whole or split over tp as well."""
     num = tp * pp
     most = space.gpus // num
     counts = {n for n in (*_usual(space.gpus), most) if n <= most} if space.uses_fewer else {most}
@@ -90,7 +90,7 @@ def _wanted(space: ServingSpace, ep: int, etp: int, tp: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Servers of one unit, or of one pair of units: how many of it, and requests under way, are numbers.
+    """Servers of one unit, or of one pair of units: how many of it, and requests in flight, are numbers.
 
     Attributes:
         unit: a replica; of pools a worker of answers.
@@ -114,7 +114,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Candidates of one setting, group by group; those of a group are servers times numbers of requests under way.
+    """Candidates of one setting, group by group; those of a group are servers times numbers of requests in flight.
 
     Attributes:
         groups: in order.

@@ -30,7 +30,7 @@ class Keeper:
 
     @classmethod
     def open(cls, path: Path, signs: Sequence[float], about: str) -> Keeper:
-        """Begin a journal, or go on with it; a line that a killed process left half written is taken off.
+        """Begin a journal, or resume it; a line that a killed process left half written is taken off.
 
         UsageError where it is of another study or damaged, StorageError where it cannot be written.
         """

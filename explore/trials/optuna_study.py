@@ -85,7 +85,7 @@ class OptunaStudy:
         path: Path | None = None,
         about: str = "",
     ) -> OptunaStudy:
-        """Begin a study, or go on with the one of a file.
+        """Begin a study, or resume the one of a file.
 
         Args:
             axes: what is chosen.

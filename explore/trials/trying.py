@@ -71,7 +71,7 @@ def try_machines(
 
 
 def resumed(path: Path, job: TrialJob, version: str) -> Ledger:
-    """Open the ledger of a study to go on with it; more trials than it was made for make it longer.
+    """Open the ledger of a study to resume it; more trials than it was made for make it longer.
 
     UsageError as `Ledger.resume`, and for fewer trials than it was made for.
     """
@@ -81,7 +81,7 @@ def resumed(path: Path, job: TrialJob, version: str) -> Ledger:
     if job.num_trials < num_trials:
         ledger.close()
         raise UsageError(
-            f"run '{path.stem}' has {num_trials:,} trials: go on with as many or more, not {job.num_trials}"
+            f"run '{path.stem}' has {num_trials:,} trials: resume with as many or more, not {job.num_trials}"
         )
     return ledger.longer(job) if job.num_trials > num_trials else ledger
 

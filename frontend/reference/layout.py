@@ -49,7 +49,7 @@ class Layout:
 
     @cached_property
     def balanced(self) -> bool:
-        """Whether sequences are dealt out in pairs of a front and a back piece."""
+        """Whether sequences are distributed in pairs of a front and a back piece."""
         nodes = (n for r in self.graph.regions for n in r.nodes)
         return any(isinstance(n.attrs, AttentionAttrs) and n.attrs.balanced for n in nodes)
 
@@ -62,7 +62,7 @@ class Layout:
         return self.number(value.type.dims[dim])
 
     def size(self, value: Value, dim: int) -> int:
-        """Return the size of a dim of the whole tensor: a rank's part times the ranks that it is dealt out to."""
+        """Return the size of a dim of the whole tensor: a rank's part times the ranks that it is distributed to."""
         whole = float(as_expr(evened(value.type.dims[dim])).evaluate(self._numbers))
         for axis in self.cutting(value, dim):
             whole *= self.mesh.degrees.get(axis, 1)
@@ -132,7 +132,7 @@ class Layout:
         return found
 
     def _share(self, axis: Axis, share: int, degree: int, name: str) -> int:
-        """Over data axes flat buffers are cut, not rows: what does not divide is dealt out as `torch.chunk` does."""
+        """Over data axes flat buffers are cut, not rows: what does not divide is distributed as `torch.chunk` does."""
         return share if name == "tp" and share else -(-axis.length // degree)
 
     def sides(self, region: Region, value: Value, dim: int, name: str) -> tuple[tuple[int, int, int], ...]:

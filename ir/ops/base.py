@@ -56,7 +56,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class GemmShape:
-    """C[m, n] = A[m, k] B[k, n], `batch` times; `groups` are the weights that m is dealt out to."""
+    """C[m, n] = A[m, k] B[k, n], `batch` times; `groups` are the weights that m is distributed to."""
 
     batch: Expr
     m: Expr
@@ -97,7 +97,7 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class ExpertsRead:
-    """The expert weights of a call: their bytes, the rows that are dealt out, and among how many experts."""
+    """The expert weights of a call: their bytes, the rows that are distributed, and among how many experts."""
 
     weight_bytes: Expr
     rows: Expr

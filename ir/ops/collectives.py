@@ -47,7 +47,7 @@ def message_bytes(call: OpCall) -> Expr:
     """Return S, the bytes of the full logical vector.
 
     All-reduce: what each rank holds; all-gather: the gathered result; reduce-scatter: what each rank puts in;
-    all-to-all: what each rank puts in, or what the busiest gets where rows are dealt out unevenly; send, recv,
+    all-to-all: what each rank puts in, or what the busiest gets where rows are distributed unevenly; send, recv,
     broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
     uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)

@@ -41,7 +41,7 @@ class Trait(StrEnum):
 
     # Experts.
     HOLDS_EXPERTS = "holds experts"  # the weights of a bank of experts are among its inputs
-    BANK = "bank"  # experts on rows that were dealt out to them before
+    BANK = "bank"  # experts on rows that were distributed to them before
     ROUTES = "routes"  # deals tokens out to experts and puts their results together, all in one op
     DISPATCHES = "dispatches"  # copies each token once for each expert that it goes to
     COMBINES = "combines"  # sums what a token's experts have made

@@ -116,7 +116,7 @@ class PlanCase(PlanNumbers):
 
     @property
     def spread(self) -> int:
-        """Ranks of tp over which experts are dealt out before those of dp: all where experts are whole."""
+        """Ranks of tp over which experts are sharded before those of dp: all where experts are whole."""
         return 1 if self.family.etp else 1 + (self.tp - 1) * ((self.ep > 1) | self.family.ep)
 
     @property

@@ -118,7 +118,7 @@ TOGETHER = (
     *(
         Rule(
             f"--etp {{c.etp}} above --tp {{c.tp}} with {what}: not modelled; what is: all of dp's experts split "
-            "(--ep 1), or dealt out whole (--etp 1 or {c.tp}, with --ep)",
+            "(--ep 1), or distributed whole (--etp 1 or {c.tp}, with --ep)",
             broken,
             NotBuiltError,
         )
@@ -185,7 +185,7 @@ NUMBERS = (
         allowed=lambda c: divisors(c.replicas),
     ),
     Rule(
-        "ep={c.ep}: with etp=1 experts are dealt out over all tp={c.tp} ranks, then over ranks of dp={c.replicas}; "
+        "ep={c.ep}: with etp=1 experts are sharded over all tp={c.tp} ranks, then over ranks of dp={c.replicas}; "
         "legal ep: {near}",
         lambda c, _: (c.ep % c.spread != 0) | (c.spread * c.replicas % c.ep != 0),
         of="ep",

@@ -47,7 +47,7 @@ class PlanTable:
     def __post_init__(self) -> None:
         """Refuse degrees that the graph of the family is not cut over."""
         family = self.family
-        # Ranks of data parallelism that share split experts are a column of `ep`, and no expert is dealt out.
+        # Ranks of data parallelism that share split experts are a column of `ep`, and no expert is sharded.
         degrees = [rule.degree for rule in RULES if rule.degree != "ep" or not family.etp_dp]
         given = {degree: getattr(self, degree) for degree in degrees}
         check_structure(family, {name: _most(column) for name, column in given.items() if column is not None})

@@ -313,7 +313,7 @@ class Family(Policy):
     and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
     graph is `spelled_out`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving
     engines.
-    Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
+    Of experts: `ep` shards them; `etp` splits them inside over tp, else they are whole, and with `ep` distributed over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
     `etp_dp` splits experts inside over data-parallel ranks too: all of these have all tokens then.

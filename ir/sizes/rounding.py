@@ -116,7 +116,7 @@ __all__ = ["ceil_div", "floor_div", "larger", "modulo", "smaller"]
 
 
 def share(size: int, axis: str) -> Expr:
-    """Return size/axis rounded up: the largest share when whole things are dealt out.
+    """Return size/axis rounded up: the largest share when whole things are distributed.
 
     >>> share(8, "tp").evaluate({"tp": 16.0}), (share(8, "tp") * 128).evaluate({"tp": 3.0})
     (1.0, 384.0)

@@ -14,7 +14,7 @@ _LEAST = re.compile(r"least_(\d+)_([a-z]+)")
 
 
 def share_name(size: int, axis: str) -> str:
-    """Return the symbol of the largest share when `size` things are dealt out over an axis.
+    """Return the symbol of the largest share when `size` things are distributed over an axis.
 
     >>> share_name(50257, "tp")
     'ceil_50257_tp'

@@ -41,7 +41,7 @@ class Quantise(Pass):
     | first  | so many first layers stay in the model's type                                                        |
     | last   | so many last layers do                                                                               |
     | given  | inference: weights that a checkpoint has in another recipe, as "PATTERN=RECIPE"; may name nothing    |
-    | of     | inference: the same as asked for, also for embedding and head; a later one holds over earlier ones   |
+    | of     | inference: the same as asked for, also for embedding and head; a later one overrides earlier ones   |
     """
 
     name: ClassVar[str] = "quantise"

@@ -23,7 +23,7 @@ _RANDOM = ("random",)
 
 
 def attrs_key(attrs: Attrs) -> Attrs:
-    """Return what attributes say of the model: not how a rank's part is dealt out, nor why a message was sent."""
+    """Return what attributes say of the model: not how a rank's part is distributed, nor why a message was sent."""
     if isinstance(attrs, AttentionAttrs):
         return replace(attrs, balanced=False)
     if isinstance(attrs, RoutedAttrs):

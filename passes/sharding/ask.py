@@ -97,7 +97,7 @@ def _made(ask: Ask, dims: Sequence[Dim]) -> Placement:
 def of_own(ask: Ask, rule: Rule) -> Answer:
     """Each replica computes with numbers of its own: what counts its samples alone lies whole on it, and differs.
 
-    A sum over such numbers is a part of that over all replicas, as the rule says of numbers that are dealt out.
+    A sum over such numbers is a part of that over all replicas, as the rule says of numbers that are distributed.
     """
     own = (own_dim(t.dims, ask.axis) for t in ask.call.inputs)
     dealt = tuple(p if dim is None else Shard(dim) for p, dim in zip(ask.given, own, strict=True))
@@ -135,14 +135,14 @@ def own_dim(dims: Sequence[Dim], axis: str) -> int | None:
 
 
 def has_own(ask: Ask) -> bool:
-    """Whether an axis deals out samples and something in the call has those of one rank alone."""
+    """Whether an axis distributes samples and something in the call has those of one rank alone."""
     if ask.axis not in DATA_AXES or ask.all_tokens:
         return False
     return any(own_dim(t.dims, ask.axis) is not None for t in (*ask.call.inputs, *ask.call.outputs))
 
 
 def shares_samples(ask: Ask) -> bool:
-    """Whether samples are dealt out over the axis and an input has those of one replica only."""
+    """Whether samples are distributed over the axis and an input has those of one replica only."""
     if ask.axis not in DATA_AXES or ask.all_tokens:
         return False
     pairs = zip(ask.given, ask.call.inputs, strict=True)

@@ -332,7 +332,7 @@ class RegionBuilder:
         return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
     def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:
-        """Experts are dealt out whole."""
+        """Experts are sharded whole."""
         self.constrain(Constraint(v.type.dims[0], "+".join(axes), f"experts of '{v.name}'"))
 
     def constrain(self, c: Constraint) -> None:

@@ -32,7 +32,7 @@ _HANDS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Heads that are dealt out whole; `copied` ones are held by several ranks each when there are more ranks."""
+    """Heads that are sharded whole; `copied` ones are held by several ranks each when there are more ranks."""
 
     count: int
     what: str

@@ -62,7 +62,7 @@ class OwnBatch:
         return cls(batch is not None, length, {r.name: _made(r) for r in graph.regions})
 
     def source(self, v: Value, lies: Placements) -> Placements:
-        """Return how an input, cache or parameter lies: a fixed batch is not dealt out."""
+        """Return how an input, cache or parameter lies: a fixed batch is not distributed."""
         if not self.is_fixed or v.role not in (Role.INPUT, Role.CACHE):
             return lies
         return {**lies, **dict.fromkeys(DATA_AXES, REPLICATE)}

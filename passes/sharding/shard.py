@@ -43,7 +43,7 @@ from .rules.table import answer_of, gathered_bytes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
-ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, that a balanced split deals out")
+ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, that a balanced split distributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class ShardPass(Pass):
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
     | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
     | ep                | expert parallelism: experts over ep, tokens travel to them and back                     |
-    | etp               | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on   |
+    | etp               | over tp, experts are split inside; false: whole, distributed over tp too where ep is on   |
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
-    | inside            | over ep, experts are split inside too, not dealt out; all tokens go to all ranks        |
+    | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
     | imbalance         | the busiest rank gets and computes more rows than the mean: the symbol `imb`            |
     | wire              | fp8: rows, and gradients of results, travel to their experts in fp8                     |
     | routing_nodes     | a token is sent to at most so many nodes and copied there; 0 for no limit               |
@@ -173,7 +173,7 @@ class _Propagation:
                 self._constrain_experts(b, v, known[v.id])
 
     def _constrain_experts(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
-        """Experts are dealt out whole over ep, or cut inside over tp and ep alike."""
+        """Experts are sharded whole over ep, or cut inside over tp and ep alike."""
         cut = lies[EP]
         if not self.inside:
             b.constrain_experts(v, (EP,) if self.etp else (TP, EP))

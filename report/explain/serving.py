@@ -119,7 +119,7 @@ def _ttft(answer: ServeEstimate) -> Lines:
     prompt = sum(parts.values())
     host = max(m["ttft_s"] - way - waits - prompt, 0.0)
     yield (
-        f"= way in {format_time(way)} + waits {format_time(waits)} + prefill {format_time(prompt)} + host "
+        f"= request overhead {format_time(way)} + waits {format_time(waits)} + prefill {format_time(prompt)} + host "
         f"{format_time(host)}"
     )
     yield from (f"  {request_part_label(p)} {format_time(s)}" for p, s in parts.items())
@@ -158,7 +158,7 @@ def _rate(answer: ServeEstimate) -> Lines:
         yield f"= {m['concurrency']:.6g} requests that start together / {whole_s:.6g} s until the last of them ends"
         yield f"of {answer.server.num_replicas} replicas, static batches one behind the other"
         return
-    yield f"= {m['concurrency']:.6g} requests under way / {m['e2el_s']:.6g} s, by Little's law"
+    yield f"= {m['concurrency']:.6g} requests in flight / {m['e2el_s']:.6g} s, by Little's law"
 
 
 def _tokens(answer: ServeEstimate) -> Lines:

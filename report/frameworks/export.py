@@ -96,7 +96,7 @@ class Export:
     """A plan in the words of a framework.
 
     Attributes:
-        framework: whose words.
+        framework: the target.
         version: of the framework, from which its names were read.
         text: flags of a command, or a file.
         lost: what the plan says and the framework's words cannot.

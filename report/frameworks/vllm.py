@@ -97,7 +97,7 @@ def _lost(subject: Subject) -> Iterator[str]:
     ranks = plan.tp * plan.dp
     yield from unsaid(subject, __name__)
     if plan.ep > 1 and plan.ep != ranks:
-        yield f"ep {plan.ep}: experts are dealt out over all tp x dp = {ranks} ranks"
+        yield f"ep {plan.ep}: experts are sharded over all tp x dp = {ranks} ranks"
     if plan.ep > 1 and plan.tp > 1 and family.etp:
         yield f"etp {plan.tp}: with expert parallelism experts are whole on a rank"
     if not _together(subject) and plan.dp > 1:

@@ -135,7 +135,7 @@ def _breakdown(answer: ServeEstimate, wide: bool) -> Table:
 
 
 def _loads(answer: ServeEstimate) -> Table:
-    """What other numbers of requests under way come to, all replicas together; or other static batches of each."""
+    """What other numbers of requests in flight come to, all replicas together; or other static batches of each."""
     server, replicas = answer.server, answer.server.num_replicas
     together = server.runs_together(answer.load)
     counted = "static batch" if together else "concurrency"
@@ -165,7 +165,7 @@ def _spread(answer: ServeEstimate) -> Table:
 
 
 def loads_of(most: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Return requests under way from one to as many as fit, each twice the one before or more.
+    """Return requests in flight from one to as many as fit, each twice the one before or more.
 
     >>> loads_of(20.0)
     array([ 1.,  2.,  4.,  8., 16., 20.])

@@ -1,4 +1,4 @@
-"""Bytes of a device over a step: what is always held, kept activations of micro-batches under way, temporaries."""
+"""Bytes of a device over a step: what is always held, kept activations of micro-batches in flight, temporaries."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StageMemory:
     Attributes:
         steady: bytes by part that do not change.
         reserved: what software holds on top.
-        full: for each task, kept activations of all micro-batches under way, its own in full.
+        full: for each task, kept activations of all micro-batches in flight, its own in full.
         curves: the curve of each task.
         peak: the most bytes in all that the account of memory has.
         rest: temporaries at the end of a backward task that no node has: copies of gradients.

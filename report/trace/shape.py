@@ -18,7 +18,7 @@ from .spent import Spent
 
 # What parts of an account that are no node's are called.
 EXTRA_NAMES: Mapping[str, str] = MappingProxyType(
-    {LENT: "SMs lent to messages", "offload": "waiting for copies", "host": "host"}
+    {LENT: "SM contention", "offload": "waiting for copies", "host": "host"}
 )
 
 

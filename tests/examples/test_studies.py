@@ -262,10 +262,10 @@ def test_servers_of_a_search_are_in_time_and_copies_of_them_serve_as_many_times_
         assert float(row["TTFT (ms)"]) <= 1000
         assert float(row["TPOT (ms)"]) <= 30
         tokens = float(row["tokens/s"])
-        # 500 tokens a request; Little's law of the requests under way, whose last 499 tokens follow the first.
+        # 500 tokens a request; Little's law of the requests in flight, whose last 499 tokens follow the first.
         assert tokens == pytest.approx(500 * float(row["requests/s"]))
         lasts_s = (float(row["TTFT (ms)"]) + 499 * float(row["TPOT (ms)"])) / 1e3
-        assert float(row["under way"]) == pytest.approx(float(row["requests/s"]) * lasts_s, rel=1e-3)
+        assert float(row["in flight"]) == pytest.approx(float(row["requests/s"]) * lasts_s, rel=1e-3)
         assert tokens == pytest.approx(float(row["GPUs"]) * float(row["tokens/s/GPU"]))
         assert float(row["tokens/s/user"]) == pytest.approx(1e3 / float(row["TPOT (ms)"]))
     found = by(rows, "most with", "kind", "of")

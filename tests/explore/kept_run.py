@@ -54,7 +54,7 @@ def resumed(path: Path, job: FakeJob) -> tuple[Ran, tuple[object, ...]]:
 
 
 def main(path: Path) -> None:
-    """Begin a search or go on with it, as a process that may be stopped; prints each block that is done."""
+    """Begin a search or resume it, as a process that may be stopped; prints each block that is done."""
     ledger = Ledger.resume(path, LONG, VERSION) if path.exists() else Ledger.create(path, run_of(LONG))
     with ledger:
         run_blocks(LONG, InProcess(), ledger, lambda found: print(found.number, flush=True))

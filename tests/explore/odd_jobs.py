@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slipstick.explore.block import Block, Found
-from slipstick.explore.executors.staff import ONE_THREAD
+from slipstick.explore.executors.messages import ONE_THREAD
 from slipstick.explore.job import InProcess
 from slipstick.ir.errors import UsageError
 

@@ -73,7 +73,7 @@ Groups = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Ranks over which experts are dealt out beside tp, and tp ranks; `whole` deals them out over tp too."""
+    """Ranks over which experts are sharded beside tp, and tp ranks; `whole` deals them out over tp too."""
 
     ep: int
     tp: int = 1

@@ -109,7 +109,7 @@ def test_an_architecture_computes_what_its_module_computes(model_type: str) -> N
 
 @pytest.mark.parametrize("model_type", ["phi3", "glm"])
 def test_the_plan_of_transformers_gathers_what_it_cuts_in_blocks(model_type: str) -> None:
-    """Tensors side by side whose rows are dealt out as one block: a rank's part begins in the middle of one."""
+    """Tensors side by side whose rows are distributed as one block: a rank's part begins in the middle of one."""
     assert [outcome(v) for _, v in verdicts(subject(model_type), ["hf plan"])] == ["equal"]
 
 

@@ -1,6 +1,6 @@
 """A vocabulary that no degree divides, GPT-2's 50257, against DTensor: what each rank holds, and what rank 0 works on.
 
-The process group is fake and plays one rank after the other. DTensor deals out as `torch.chunk` does: shares of the
+The process group is fake and plays one rank after the other. DTensor distributes as `torch.chunk` does: shares of the
 size rounded up, the rest to the last rank. Ours is the largest share, which rank 0 holds.
 """
 

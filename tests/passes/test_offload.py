@@ -227,7 +227,7 @@ def test_stages_send_what_they_sent(tiny_llama: Graph, recompute: str) -> None:
 
 
 def test_stages_keep_every_micro_batch_under_way_on_the_host(tiny_llama: Graph) -> None:
-    # Two stages of one layer; the first has two micro-batches under way, of each its layer's and the embedding's part.
+    # Two stages of one layer; the first has two micro-batches in flight, of each its layer's and the embedding's part.
     family = Family(pp=True, offload=("activations",))
     plan = make_plan(num_gpus=2, pp=2, seq_len=64, family=family, global_batch=8)
     answer = estimate(tiny_llama, load_system("dgx-h100"), plan)

@@ -122,7 +122,7 @@ def test_all_ranks_hold_the_table_and_what_fills_up_the_last_share(vocabulary: i
     sharded = shard(table(vocabulary)).region("all")
     rows, hidden = parameters(sharded, tp)["lm_head.weight"]
     assert hidden == 64
-    # As `torch.chunk` deals out: full shares, then the rest, then nothing.
+    # As `torch.chunk` distributes: full shares, then the rest, then nothing.
     held = [max(0, min(rows, vocabulary - rank * rows)) for rank in range(tp)]
     assert (sum(held), held[0]) == (vocabulary, rows)
     assert 0 <= rows * tp - vocabulary < tp

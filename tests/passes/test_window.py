@@ -28,7 +28,7 @@ CACHES = {
     "deepseek-v3": (61, 512 + 64, 0, 0),
     "gpt-oss-120b": (36, 2 * 8 * 64, 18, 128),
 }
-# Over how many ranks at most heads are dealt out; latents are whole on every rank.
+# Over how many ranks at most heads are distributed; latents are whole on every rank.
 HEADS = {"llama-2-7b": 32, "llama-3.1-70b": 8, "deepseek-v3": 1, "gpt-oss-120b": 8}
 
 

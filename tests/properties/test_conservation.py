@@ -177,7 +177,7 @@ def test_axes_of_degree_one_change_nothing(
     gather keeps its result; beside whole experts DTensor's plan adds gradients of both sides of a gather apart.
     """
     model, plan = data.draw(cases)
-    # Experts that are dealt out, or hold a fixed number of rows, run as three kernels instead of one.
+    # Experts that are distributed, or hold a fixed number of rows, run as three kernels instead of one.
     own = replace(
         plan.family, ep=False, capacity=False, imbalance=False, dispatch_dtype="same", routing_nodes=0,
         zero=0, hsdp=False, reshard="layer", reduce_dtype=None, offload=(), pp_layout="auto",

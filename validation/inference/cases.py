@@ -25,7 +25,7 @@ _IDLE = (
     "are clients"
 )
 _UNDRIVEN = (
-    "by Little's law its latencies need up to all of the peak of the device for prompts: fewer requests were under way "
+    "by Little's law its latencies need up to all of the peak of the device for prompts: fewer requests were in flight "
     "than its concurrency says"
 )
 _DRAFTED = "1.6 to 2 times as fast as a build of the same week at one setting: it drafts tokens, which no column says"

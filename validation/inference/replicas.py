@@ -15,10 +15,10 @@ class Replica:
 
     Attributes:
         tp: ranks that split attention, and dense layers.
-        ep: ranks that experts are dealt out over; they are whole where it is above 1.
+        ep: ranks that experts are sharded over; they are whole where it is above 1.
         attention_dp: groups of `tp` ranks that each attend to sequences of their own.
         pp: pipeline stages.
-        cut: whether experts are split inside over all ranks that attend apart, instead of dealt out.
+        cut: whether experts are split inside over all ranks that attend apart, instead of distributed.
     """
 
     tp: int = 1

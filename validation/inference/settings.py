@@ -20,7 +20,7 @@ class Settings:
         memory_utilization: share of the device's memory that the engine may take.
         cache_utilization: share of what is left of it that the cache takes.
         requests: how many were sent in all, where all were sent at once.
-        offline: a program of the engine's own measured: requests have no way in.
+        offline: a program of the engine's own measured: requests have no request overhead.
         source: where it is said, in words.
     """
 

@@ -131,7 +131,7 @@ def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind
     """Return the entry of a list that has a name."""
     names = names_of(entries)
     if not wanted:
-        raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(names)}")
+        raise UnknownNameError(f"'{path}' is a list; continue with one of: {', '.join(names)}")
     if wanted[0] not in names:
         called = next((kind.called for kind in kinds if issubclass(kind, Section)), "entry")
         raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)

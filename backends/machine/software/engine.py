@@ -48,9 +48,9 @@ class Overheads:
     Attributes:
         step_s: once a step: scheduling, inputs, sampling, output.
         sequence_s: more for each sequence that decodes in the step.
-        prompt_s: once a request, before its first token: its way in, tokens of text, scheduling.
+        prompt_s: once a request, before its first token: its request overhead: tokenization, scheduling.
         prompt_token_s: more for each token of its prompt.
-        interference: seconds that prompts of others add to decodes, over what they take: 1 where all wait for them.
+        interference: seconds that other prefills add to decodes, over what they take: 1 where all wait for them.
     """
 
     step_s: float = 0.0

@@ -4,7 +4,7 @@ With `B` requests in flight in a group, each of `o = output - 1` decode steps an
 steps of at most `Q` tokens, a request's life takes
 
     N = max(o + n, B (f + o) / Q)   steps, n = max(1, f / Q) of them with its own prompt, or for want of budget more
-    b = 1 + (B - 1) o / N           decode beside it, and r = (B - 1) / N prompts of others are in each step
+    b = 1 + (B - 1) o / N           decode beside it, and r = (B - 1) / N prefills of other requests are in each step
     TPOT = decode(b) + x r prefill  where prefill is what a step grows by, and x the engine's interference
     TTFT = n steps with its own prompt, and N - o - n of others' that it waits for
 
@@ -107,13 +107,13 @@ class _Mix:
 
 
 def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths) -> ServingMetrics:
-    """Return latencies and rates with `concurrency` requests under way: each answer is followed by a new request.
+    """Return latencies and rates with `concurrency` requests in flight: each answer is followed by a new request.
 
     Requests beyond what the cache holds wait; their wait is part of TTFT. InfeasibleError where no request fits.
     """
     clients = np.asarray(concurrency, dtype=np.float64)
     if (clients < 1).any():
-        raise UsageError(f"concurrency={clients[clients < 1].ravel()[0]:g}; allowed: 1 or more requests under way")
+        raise UsageError(f"concurrency={clients[clients < 1].ravel()[0]:g}; allowed: 1 or more requests in flight")
     most = max_batch(times, engine.scheduler, lengths)
     batch = np.minimum(clients, most)
     found, full = life(times, engine, batch, lengths), np.where(clients >= most, 1.0, 0.0)
@@ -187,7 +187,7 @@ def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
 
 
 def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
-    """What prompts of others add to a request's own chunks: beside them as much as fits, the rest in steps before."""
+    """What other prefills add to a request's own chunks: beside them as much as fits, the rest in steps before."""
     alone = mix.prompts * _prompts_s(times, engine, mix, lengths)
     if not engine.scheduler.mixed:
         return np.asarray(alone)

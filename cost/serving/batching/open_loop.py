@@ -4,9 +4,9 @@ Arrivals at random see the mean of what is in flight (Poisson arrivals see time 
 `L = rate x time in flight` others, which gives L. Two queues are before it:
 
     room for its cache:  W = s / B  rho^(sqrt(2 (B + 1)) - 1) / (1 - rho) / 2     rho = rate / greatest rate
-    prompts of others:   W = s / 2  rho / (1 - rho)                               rho = rate x prefill
+    other prefills:      W = s / 2  rho / (1 - rho)                               rho = rate x prefill
 
-of B servers and of one with service time s that is always the same; and half a step, as one is under way. Where
+of B servers and of one with service time s that is always the same; and half a step, as one is in flight. Where
 prompts run in steps of their own all that wait run in the next, and what they take is in a request's life.
 
 Sources: J. D. C. Little, Operations Research 9(3), 1961; R. W. Wolff, Operations Research 30(2), 1982; H. Sakasegawa,

@@ -174,7 +174,7 @@ class Simulated:
 
     @property
     def queue_s(self) -> Array:
-        """From sending each request to the first step that works for it; the way in is part of it."""
+        """From sending each request to the first step that works for it; the request overhead is part of it."""
         return self.served.start_s - self.served.arrived_s
 
     @property

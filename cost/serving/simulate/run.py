@@ -32,7 +32,7 @@ class Pool:
         engine: how it schedules, and what its host adds.
         replicas: how many there are.
         rounds: how its decode steps make more than one token, if they do.
-        route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest under way.
+        route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest in flight.
         shared_prefix: the cached tokens of all requests are the same, and held once.
     """
 

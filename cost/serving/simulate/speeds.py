@@ -45,7 +45,7 @@ class Speeds:
 
     @property
     def interference(self) -> float:
-        """Seconds that prompts of others add to decodes, over what they take."""
+        """Seconds that prefills of other requests add to decodes, over what they take."""
         return self._overheads.interference
 
     def tokens(self, batch: int) -> int:

@@ -17,7 +17,7 @@ from .built import Lines, build, memory_line
 
 
 def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence[Package] = ()) -> Bill:
-    """Return what a package costs its maker, line by line; arrays in the package give a bill of arrays.
+    """Return manufacturing cost of a package, line by line; arrays in the package give a bill of arrays.
 
     Its lines: `raw chips`, `chip defects`, `raw package`, `package defects`, `wasted dies` (the five parts of Chiplet
     Actuary; memory is wasted as well), `memory` with what is beside the package, `test and assembly`, and `design`

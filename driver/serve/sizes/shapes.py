@@ -18,7 +18,7 @@ class Shape:
     Attributes:
         tp: tensor parallelism.
         pp: pipeline stages.
-        ep: ranks over which whole experts are dealt out; 1: experts are split as everything else is.
+        ep: ranks over which whole experts are sharded; 1: experts are split as everything else is.
         dp: ranks with requests of their own, which share the experts.
     """
 
@@ -41,7 +41,7 @@ class Shape:
 def shapes_of(
     system: System, has_experts: bool, tp: Sequence[int] = (), pp: Sequence[int] = (), ep: Sequence[int] = ()
 ) -> Iterator[Shape]:
-    """Yield shapes to try, small ones first: powers of two inside a node, stages over nodes, experts dealt out.
+    """Yield shapes to try, small ones first: powers of two inside a node, stages over nodes, experts sharded.
 
     Degrees that are given are kept.
     """

@@ -191,7 +191,7 @@ def parted(call: Call, x: Item, shares: Sequence[int], axis: int) -> list[Item]:
     """Take a dim apart by shares of it."""
     each = divide_exactly(x.dims[axis], sum(shares))
     if not isinstance(each, int) or each < 1:
-        raise NotUnderstoodError(f"{x.dims[axis]} is not dealt out to {sum(shares)} heads")
+        raise NotUnderstoodError(f"{x.dims[axis]} is not distributed to {sum(shares)} heads")
     starts = [sum(shares[:i]) for i in range(len(shares))]
     return [call.slice(x, axis, at * each, n * each) for at, n in zip(starts, shares, strict=True)]
 

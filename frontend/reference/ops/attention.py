@@ -205,7 +205,7 @@ def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Ten
 
 
 def _positions(call: Call, balanced: bool, queries: int, keys: int) -> tuple[Tensor, Tensor]:
-    """Positions of this rank's queries and of all keys: of a balanced split as it deals out, else the last ones."""
+    """Positions of this rank's queries and of all keys: of a balanced split as it distributes, else the last ones."""
     if balanced:
         return call.positions(keys)
     return torch.arange(queries) + (keys - queries), torch.arange(keys)

@@ -36,7 +36,7 @@ def attention_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 
 
 def _dealt(call: OpCall, axis: str, queries: int, form: Form) -> Iterator[Entry]:
-    """Where queries are dealt out evenly over `cp`, they lie there in shards and in no other way."""
+    """Where queries are distributed evenly over `cp`, they lie there in shards and in no other way."""
     balanced = axis == "cp" and call.attrs_as(AttentionAttrs).balanced
     yield from (e for e in form.entries() if not balanced or e.inputs[queries] == Shard(2))
 

@@ -73,7 +73,7 @@ class ServingTrace:
         return () if run is None else sorted({step.lane for step in run.steps})
 
     def _life(self) -> Iterator[str]:
-        """One request: its way in, what it waits for, its prefill, and its decode steps, each in its parts."""
+        """One request: its overhead, what it waits for, its prefill, and its decode steps, each in its parts."""
         parts, m, gaps = self.answer.breakdown_s, self.answer.metrics, int(self.answer.lengths.gaps)
         yield from process(0, "request", 0)
         yield from thread(0, _PHASES, "phases")
@@ -81,7 +81,7 @@ class ServingTrace:
         way_in, waits = parts.get("host.request", 0.0), parts.get("queue", 0.0)
         first = m["ttft_s"] - way_in - waits
         at = 0.0
-        for name, seconds in (("way in", way_in), ("waits", waits), ("prefill", first)):
+        for name, seconds in (("request overhead", way_in), ("waits", waits), ("prefill", first)):
             if name == "prefill":
                 prompt = [(request_part_label(k), s) for k, s in parts.items() if k.startswith("prefill.")]
                 yield from _row(_PARTS, at, _with_host(prompt, seconds))

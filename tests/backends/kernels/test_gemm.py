@@ -49,7 +49,7 @@ def test_tiles_run_in_whole_waves() -> None:
     assert terms(gemm_sizes(1280, 1280, 1024))["tensor"] == pytest.approx(wave_s, rel=1e-3)
     assert terms(gemm_sizes(1280, 1281, 1024))["tensor"] == pytest.approx(2 * wave_s, rel=1e-3)
     assert terms(gemm_sizes(1280, 1281, 1024), waves=0.0)["tensor"] == pytest.approx(1.1 * wave_s, rel=1e-3)
-    # One tile on a hundred units takes as long as it takes one of them, however work is dealt out.
+    # One tile on a hundred units takes as long as it takes one of them, however work is distributed.
     assert terms(gemm_sizes(128, 128, 1024), waves=0.0)["tensor"] == pytest.approx(wave_s, rel=1e-3)
 
 

@@ -175,7 +175,7 @@ def test_every_number_and_word_of_a_machine_can_be_set(mine: Callable[..., Syste
         ("network.nvlink.equipment.copper_share=0.5", "copper_share is of a cable: name the cable"),
         (
             "network.fabric.equipment.lengths=3m",
-            "'network.fabric.equipment.lengths' is a list; go on with one of: 0, 1",
+            "'network.fabric.equipment.lengths' is a list; continue with one of: 0, 1",
         ),
         (
             "network.fabric.equipment.lengths.2=3m",

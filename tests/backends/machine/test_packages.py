@@ -166,7 +166,7 @@ def test_what_the_file_leaves_out_can_be_set(mine: Callable[..., System]) -> Non
             "chip.package.contents.bse.joint=organic",
             "unknown part of chip.package.contents 'bse'; did you mean 'base'?",
         ),
-        ("chip.package.contents=3", "'chip.package.contents' is a list; go on with one of: base, hbm"),
+        ("chip.package.contents=3", "'chip.package.contents' is a list; continue with one of: base, hbm"),
         ("chip.package.contents.hbm=3", "'chip.package.contents.hbm' is a section; set one of its keys: name, count"),
         (f"{XCD}.area=3 GB", f"--set: {XCD}.area: wrong unit 'GB' in '3.0 GB': allowed: mm2, cm2, m2"),
         (f"{XCD}.area=-3 mm2", f"--set: {XCD}.area: '-3.0' must be more than zero"),

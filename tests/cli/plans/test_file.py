@@ -1,4 +1,4 @@
-"""--plan FILE: a file says what flags say, what is typed holds over it, and a plan survives being written and read."""
+"""--plan FILE: a file says what flags say, flags override it, and a plan survives being written and read."""
 
 import json
 from dataclasses import fields

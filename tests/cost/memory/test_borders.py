@@ -71,7 +71,7 @@ def last_stage(lowered: Lowered, graph: Graph, pp: int) -> dict[str, float]:
 
 
 def test_a_stage_keeps_what_passes_through_it_with_each_micro_batch() -> None:
-    """The last stage of three reads in all its layers what the first tower made, and has one micro-batch under way."""
+    """The last stage of three reads in all its layers what the first tower made, and has one micro-batch in flight."""
     lowered = stack("Towers")
     forgetful = lowered.graph.with_regions(
         tuple(

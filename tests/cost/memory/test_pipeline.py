@@ -182,7 +182,7 @@ def test_each_stage_recomputes_its_first_layers(deep: Callable[[str], Graph], ma
         float(low.graph.region(name).saved_bytes.evaluate({"mbs": 1.0, "seq": 64.0, "tp": 1.0, "dp": 1.0}))
         for low, name in ((none, "block0"), (one, first))
     )
-    # The first stage has four micro-batches under way.
+    # The first stage has four micro-batches in flight.
     assert kept[0] - kept[1] == 4 * (layer - entering)
 
 

@@ -162,8 +162,8 @@ def test_a_batch_in_waves_says_how_it_runs() -> None:
     few = replace(server(), engine=at)
     found, fits = answer(Load(batch=24), of=few), answer(Load(batch=8), of=few)
     assert fits.warnings == UNFITTED
-    # Waves end at 1, 2 and 3 times what one takes: of 24 requests two thirds are under way on average.
-    assert any("in 3 waves of 8" in text and "16 are under way" in text for text in found.warnings)
+    # Waves end at 1, 2 and 3 times what one takes: of 24 requests two thirds are in flight on average.
+    assert any("in 3 waves of 8" in text and "16 are in flight" in text for text in found.warnings)
     assert found.metrics["batch"] == 8
     shown = serving_text(found, 120)
     assert "At other loads: static batch" in shown

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.explore.block import Block, Found, cut
-from slipstick.explore.executors.crew import work_through
+from slipstick.explore.executors.messages import Done, Failed, Gone, Ready, Refused, Report
 from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces
-from slipstick.explore.executors.staff import Done, Failed, Gone, Ready, Refused, Report
+from slipstick.explore.executors.worker_pool import work_through
 from slipstick.explore.job import InProcess
 from slipstick.ir.errors import InternalError, UsageError
 
@@ -114,7 +114,7 @@ def test_when_all_workers_die_it_is_no_fault_of_candidates() -> None:
         pieces.lost(pieces.next(None) or block, "killed")
 
 
-class MadeUpCrew:
+class FakeWorkerPool:
     """Workers without processes: each says one thing at a time; `starts` and `fates` say what, beside the usual."""
 
     def __init__(
@@ -122,21 +122,21 @@ class MadeUpCrew:
     ) -> None:
         self.job, self.starts, self.fates = job, iter(starts), iter(fates)
         self.queues: dict[int, deque[Block | None]] = {}
-        self.num_workers, self.num_hired, self.most_given, self.is_open = size, 0, 0, True
+        self.num_workers, self.num_spawned, self.most_given, self.is_open = size, 0, 0, True
 
     def size(self) -> int:
         return self.num_workers
 
-    def hire(self) -> int:
-        self.num_hired += 1
-        self.queues[self.num_hired] = deque([None])
-        return self.num_hired
+    def spawn(self) -> int:
+        self.num_spawned += 1
+        self.queues[self.num_spawned] = deque([None])
+        return self.num_spawned
 
     def give(self, number: int, piece: Block) -> None:
         self.queues[number].append(piece)
         self.most_given = max(self.most_given, sum(map(len, self.queues.values())))
 
-    def hear(self) -> Sequence[tuple[int, Report]]:
+    def poll(self) -> Sequence[tuple[int, Report]]:
         number = next(number for number, queue in self.queues.items() if queue)
         piece = self.queues[number].popleft()
         usual = Ready() if piece is None else Done(self.job.open().work(piece))
@@ -145,7 +145,7 @@ class MadeUpCrew:
             del self.queues[number]
         return [(number, fate)]
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         self.is_open = False
 
 
@@ -158,33 +158,33 @@ def test_whatever_happens_to_workers_every_block_is_found_once(
     size: int, starts: list[Report], fates: list[Report | None]
 ) -> None:
     job = FakeJob(num_candidates=50)
-    crew = MadeUpCrew(job, size, starts, fates)
-    found = sorted(work_through(crew, Pieces(job.blocks(), job.columns)), key=lambda f: f.number)
+    pool = FakeWorkerPool(job, size, starts, fates)
+    found = sorted(work_through(pool, Pieces(job.blocks(), job.columns)), key=lambda f: f.number)
     assert [f.number for f in found] == [block.number for block in job.blocks()]
     assert [f.num_candidates for f in found] == [len(block) for block in job.blocks()]
-    assert crew.most_given <= 2 * size
-    assert not crew.is_open
+    assert pool.most_given <= 2 * size
+    assert not pool.is_open
 
 
 def test_a_crew_without_trouble_finds_what_is_found_in_process() -> None:
     job = FakeJob()
-    found = sorted(work_through(MadeUpCrew(job, 3), Pieces(job.blocks(), job.columns)), key=lambda f: f.number)
+    found = sorted(work_through(FakeWorkerPool(job, 3), Pieces(job.blocks(), job.columns)), key=lambda f: f.number)
     for one, other in zip(found, InProcess().run(job, job.blocks()), strict=True):
         assert (one.number, one.pruned, one.crashed) == (other.number, other.pruned, other.crashed)
         assert all(one.columns[name].tobytes() == other.columns[name].tobytes() for name in job.columns)
 
 
 def test_who_answered_and_died_of_the_next_piece_before_the_answer_was_out_is_not_blamed() -> None:
-    class Hasty(MadeUpCrew):
+    class Hasty(FakeWorkerPool):
         """What is done in a queue before the piece that kills is lost with it."""
 
-        def hear(self) -> Sequence[tuple[int, Report]]:
+        def poll(self) -> Sequence[tuple[int, Report]]:
             number = next(number for number, queue in self.queues.items() if queue)
             given = [piece for piece in self.queues[number] if piece is not None]
             if any(7 in range(piece.first, piece.last) for piece in given):
                 del self.queues[number]
                 return [(number, Gone("killed"))]
-            return super().hear()
+            return super().poll()
 
     job = FakeJob(num_candidates=16, at_once=1)
     found = list(work_through(Hasty(job, 2), Pieces(job.blocks(), job.columns)))
@@ -194,38 +194,38 @@ def test_who_answered_and_died_of_the_next_piece_before_the_answer_was_out_is_no
 
 def test_workers_that_never_come_to_be_end_the_search() -> None:
     job = FakeJob()
-    crew = MadeUpCrew(job, 2, [Gone("killed by signal 9")] * 3)
+    pool = FakeWorkerPool(job, 2, [Gone("killed by signal 9")] * 3)
     with pytest.raises(InternalError, match=r"3 workers died one after another before they were ready, .* signal 9"):
-        list(work_through(crew, Pieces(job.blocks(), job.columns)))
-    assert not crew.is_open
+        list(work_through(pool, Pieces(job.blocks(), job.columns)))
+    assert not pool.is_open
 
 
 def test_what_no_worker_can_help_is_raised_as_it_is() -> None:
     job = FakeJob()
-    crew = MadeUpCrew(job, 2, [Refused(UsageError("unknown model 'lama'"))])
+    pool = FakeWorkerPool(job, 2, [Refused(UsageError("unknown model 'lama'"))])
     with pytest.raises(UsageError, match=r"^unknown model 'lama'$"):
-        list(work_through(crew, Pieces(job.blocks(), job.columns)))
-    assert not crew.is_open
+        list(work_through(pool, Pieces(job.blocks(), job.columns)))
+    assert not pool.is_open
 
 
 def test_no_more_workers_than_blocks() -> None:
     job = FakeJob(num_candidates=8)
-    crew = MadeUpCrew(job, 64)
-    assert len(list(work_through(crew, Pieces(job.blocks(), job.columns)))) == 2
-    assert crew.num_hired == 2
+    pool = FakeWorkerPool(job, 64)
+    assert len(list(work_through(pool, Pieces(job.blocks(), job.columns)))) == 2
+    assert pool.num_spawned == 2
 
 
 def test_a_crew_that_may_grow_grows() -> None:
     job = FakeJob(num_candidates=40)
-    crew = MadeUpCrew(job, 1)
-    found = work_through(crew, Pieces(job.blocks(), job.columns))
+    pool = FakeWorkerPool(job, 1)
+    found = work_through(pool, Pieces(job.blocks(), job.columns))
     next(found)
-    crew.num_workers = 3
+    pool.num_workers = 3
     assert len(list(found)) == 9
-    assert crew.num_hired == 3
+    assert pool.num_spawned == 3
 
 
 def test_nothing_to_do_needs_no_one() -> None:
-    crew = MadeUpCrew(FakeJob(), 2)
-    assert list(work_through(crew, Pieces([], ("number",)))) == []
-    assert crew.num_hired == 0
+    pool = FakeWorkerPool(FakeJob(), 2)
+    assert list(work_through(pool, Pieces([], ("number",)))) == []
+    assert pool.num_spawned == 0

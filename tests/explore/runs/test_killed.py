@@ -82,7 +82,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         num_done = ledger.num_done()
     assert told == (
-        f"interrupted: {num_done} of {NUM_BLOCKS} blocks are kept; go on with `slipstick search --resume {path}`\n"
+        f"interrupted: {num_done} of {NUM_BLOCKS} blocks are kept; resume with `slipstick search --resume {path}`\n"
     )
     assert holder(lock_of(path)) is None
     assert resumed(path, QUICK)[1] == _whole()

@@ -136,7 +136,7 @@ def test_a_run_goes_on_longer_and_never_shorter(job: TrialJob, through: Tried, t
     with resumed(path, job, "1+a") as ledger:
         assert same(tried(job, None, ledger), through)
         assert ledger.num_done() == 6
-    with pytest.raises(UsageError, match="has 6 trials: go on with as many or more, not 3"):
+    with pytest.raises(UsageError, match="has 6 trials: resume with as many or more, not 3"):
         resumed(path, short, "1+a")
     with pytest.raises(UsageError, match="another search"):
         resumed(path, replace(job, seed=2), "1+a")

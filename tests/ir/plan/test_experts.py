@@ -44,7 +44,7 @@ def test_etp_is_of_the_family() -> None:
 @pytest.mark.parametrize(("ep", "legal"), [(2, "1, 4, 8, 16"), (3, "1, 4, 8, 16"), (20, "4, 8, 16, 32")])
 def test_ep_of_whole_experts_is_a_multiple_of_tp(ep: int, legal: str) -> None:
     message = refused(ep=ep, family=WHOLE)
-    assert message.startswith(f"ep={ep}: with etp=1 experts are dealt out over all tp=4 ranks")
+    assert message.startswith(f"ep={ep}: with etp=1 experts are sharded over all tp=4 ranks")
     assert message.endswith(f"legal ep: {legal}")
 
 

@@ -1,4 +1,4 @@
-"""The largest share of things dealt out: a symbol whose value is a degree's, wherever expressions are evaluated."""
+"""The largest share of things distributed: a symbol whose value is a degree's, wherever expressions are evaluated."""
 
 import math
 

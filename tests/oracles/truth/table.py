@@ -44,7 +44,7 @@ class Case:
         packed: dims that are several tensors side by side, by tensor (inputs, then outputs) and dim: their sizes.
         params: inputs that are parameters.
         forward: placements of the inputs of the forward node, those to ask with.
-        sequence: the dim of each tensor that balanced context parallelism deals out, -1 for none.
+        sequence: the dim of each tensor that balanced context parallelism distributes, -1 for none.
         rows: tensors of rows of experts, which lie expert by expert: a rank's shard of their tokens is one of each.
         rows_last: the same of tensors that have their rows in dim 1.
         again: other sizes of packed dims, where what is taken out of one is packed itself.
@@ -240,7 +240,7 @@ def _local(dims: tuple[int, ...], lies: Placement, degree: int, held: int = 0) -
 
 
 def _local_attrs(case: Case, axis: str, entry: Entry | None = None) -> Attrs:
-    """The pass says of attention whose queries are split over `cp` that they are dealt out evenly."""
+    """The pass says of attention whose queries are split over `cp` that they are distributed evenly."""
     if axis != "cp" or not isinstance(case.attrs, AttentionAttrs):
         return case.attrs
     split_queries = entry is None or entry.inputs[0 if case.op == "attention" else 1] == Shard(2)

@@ -28,7 +28,7 @@ def test_moments_hold_what_the_account_says() -> None:
     steady = sum(answer.memory_bytes[p] for p in ("weights", "gradients", "optimizer", "reserved"))
     assert sum(start.parts.values()) == pytest.approx(steady, abs=1)
     assert start.parts == pytest.approx(update.parts, abs=1)
-    # Four stages: the first has four micro-batches under way when the first one comes back.
+    # Four stages: the first has four micro-batches in flight when the first one comes back.
     assert warm.parts["activations"] == pytest.approx(answer.memory_bytes["activations"], abs=1)
     assert dict(peak.parts) == pytest.approx(dict(answer.memory_bytes), abs=1)
     assert start.at_s < warm.at_s <= peak.at_s < update.at_s < answer.metrics["step_time_s"]

@@ -111,7 +111,7 @@ def test_laws_over_concurrency(
     assert (found.ttft_low_s * slack <= found.ttft_s).all()
     assert (found.ttft_s * slack <= found.ttft_high_s).all()
     assert (found.stall_s >= found.tpot_s * slack).all()
-    # Little's law: what is under way is what comes a second times how long it stays.
+    # Little's law: what is in flight is what comes a second times how long it stays.
     assert found.requests_per_s * found.e2el_s == pytest.approx(found.concurrency)
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import pytest
 
 from slipstick.explore.block import Block, Found
+from slipstick.explore.executors.messages import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
 from slipstick.explore.executors.ray_worker import RayWorker, versions
-from slipstick.explore.executors.staff import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
 from slipstick.ir.errors import InternalError, NotUnderstoodError, UsageError
 
 from ..fake_job import FakeJob, FakeWorker
@@ -72,7 +72,7 @@ def test_a_piece_is_done() -> None:
 def test_what_may_be_the_fault_of_a_candidate_is_told(error: Exception) -> None:
     failed = worked(Raising(error), Block(0, 0, 0, 1))
     assert isinstance(failed, Failed)
-    assert failed.why.startswith(f"{type(error).__name__}: by zero (test_staff.py, line ")
+    assert failed.why.startswith(f"{type(error).__name__}: by zero (test_messages.py, line ")
 
 
 @pytest.mark.parametrize("error", [UsageError("no such chip"), NotUnderstoodError("no rule for this operator")])

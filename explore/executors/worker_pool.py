@@ -1,4 +1,4 @@
-"""A crew of workers through the pieces of a search: who gets what, who is replaced, what comes back."""
+"""A pool of workers through the pieces of a search: who gets what, who is replaced, what comes back."""
 
 from __future__ import annotations
 
@@ -9,87 +9,87 @@ from typing import Protocol
 
 from ...ir.errors import InternalError
 from ..block import Block, Found
+from .messages import Done, Failed, Gone, Ready, Refused, Report
 from .retry import Pieces
-from .staff import Done, Failed, Gone, Ready, Refused, Report
 
 # One to work on, and one at hand for when it is done; more would only fill memory with what is found.
 _AT_HAND = 2
 _MAX_FALSE_STARTS = 3
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Workers by number, each with a queue of its own: it answers pieces in the order in which they were given."""
 
     def size(self) -> int:
         """Return how many workers there should be now."""
         ...
 
-    def hire(self) -> int:
+    def spawn(self) -> int:
         """Start a worker and return its number, which none had before; it says when it is ready."""
         ...
 
     def give(self, number: int, piece: Block) -> None:
-        """Put a piece at the end of a worker's queue; no error if it is dying, which it will be heard of."""
+        """Put a piece at the end of a worker's queue; no error if it is dying, which a later poll reports."""
         ...
 
-    def hear(self) -> Sequence[tuple[int, Report]]:
-        """Wait for workers to say something, not for ever; who is gone is not heard of again."""
+    def poll(self) -> Sequence[tuple[int, Report]]:
+        """Wait for workers to say something, not for ever; a lost worker reports no more."""
         ...
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """End every worker at once, whatever it does."""
         ...
 
 
 @dataclass(slots=True)
 class _Place:
-    """A worker as its crew sees it: what it was given and has not answered, and the part of the space it knows."""
+    """A worker as its pool sees it: what it was given and has not answered, and the part of the space it knows."""
 
     is_ready: bool = False
     part: int | None = None
     given: deque[Block] = field(default_factory=deque)
 
 
-def work_through(crew: Crew, pieces: Pieces) -> Generator[Found]:
-    """Yield what is found in each block, as it comes; the crew is dismissed at the end, or when closed.
+def work_through(pool: WorkerPool, pieces: Pieces) -> Generator[Found]:
+    """Yield what is found in each block, as it comes; the pool is shut down at the end, or when closed.
 
     Raises:
         InternalError: workers die before they are ready, or too many of them in any other way.
         SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
     """
-    shift = _Shift(crew, pieces)
+    dispatch = _Dispatch(pool, pieces)
     try:
-        shift.fill()
+        dispatch.fill()
         while pieces.num_blocks_left:
-            for number, report in crew.hear():
-                found = shift.take(number, report)
-                # Before the one who asked has time for what was found: nobody waits for him.
-                shift.fill()
+            for number, report in pool.poll():
+                found = dispatch.take(number, report)
+                # Before the one who asked has time for what was found: no worker idles.
+                dispatch.fill()
                 if found is not None:
                     yield found
-            shift.fill()
+            dispatch.fill()
     finally:
-        crew.dismiss()
+        pool.shutdown()
 
 
-class _Shift:
+class _Dispatch:
     """Gives pieces to those who are ready and takes what they say."""
 
-    def __init__(self, crew: Crew, pieces: Pieces) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, pieces: Pieces) -> None:
+        self._pool = pool
         self._pieces = pieces
         self._places: dict[int, _Place] = {}
         self._false_starts = 0
 
     def fill(self) -> None:
-        """Hand out what waits, round by round so that all get one before any gets two; hire if there is more."""
+        """Hand out what waits, round by round so that all get one before any gets two; spawn workers if there is more."""
         for num_given in range(_AT_HAND):
             for number, place in self._places.items():
                 if place.is_ready and len(place.given) == num_given and self._may_have_more(place):
                     self._give(number, place)
         num_starting = sum(not place.is_ready for place in self._places.values())
-        for _ in range(min(self._crew.size() - len(self._places), self._pieces.num_waiting - num_starting)):
-            self._places[self._crew.hire()] = _Place()
+        for _ in range(min(self._pool.size() - len(self._places), self._pieces.num_waiting - num_starting)):
+            self._places[self._pool.spawn()] = _Place()
 
     def take(self, number: int, report: Report) -> Found | None:
         """Take a report; return what a block found, if that is now known."""
@@ -116,10 +116,10 @@ class _Shift:
         if piece is not None:
             place.part = piece.part
             place.given.append(piece)
-            self._crew.give(number, piece)
+            self._pool.give(number, piece)
 
     def _replace(self, number: int, why: str) -> Found | None:
-        """Take away one who is gone: his first piece may have done it, what lay behind was not begun."""
+        """Take away a lost worker: its first piece may have done it, what lay behind was not begun."""
         place = self._places.pop(number)
         if not place.is_ready:
             self._false_starts += 1
