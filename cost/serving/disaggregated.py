@@ -130,7 +130,8 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     """Return latencies and rates with `concurrency` requests in flight: each answer is followed by a new request.
 
     TTFT is request overhead + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools
-    hold the wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one moment.
+    hold the wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one
+    moment.
     """
     clients = np.asarray(concurrency, dtype=np.float64)
     if (clients < 1).any():

@@ -82,7 +82,7 @@ class _Dispatch:
         self._false_starts = 0
 
     def fill(self) -> None:
-        """Hand out what waits, round by round so that all get one before any gets two; spawn workers if there is more."""
+        """Hand out what waits, round by round so that all get one before any gets two; spawn more if some is left."""
         for num_given in range(_AT_HAND):
             for number, place in self._places.items():
                 if place.is_ready and len(place.given) == num_given and self._may_have_more(place):

@@ -16,8 +16,9 @@ def static_batch(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths
     """Return latencies and rates of `batch` requests of equal lengths that start together.
 
     TTFT = request overhead + prefill of the batch; E2EL = TTFT + sum over i = 1 .. output - 1 of
-    decode(batch, prompt + i). A batch that does not fit at its full length runs in waves of equal size, one behind the other: TTFT is then the mean
-    over waves, its low that of the first and its high that of the last. InfeasibleError where no request fits.
+    decode(batch, prompt + i). A batch that does not fit at its full length runs in waves of equal size, one behind the
+    other: TTFT is then the mean over waves, its low that of the first and its high that of the last. InfeasibleError
+    where no request fits.
     """
     num = np.asarray(batch, dtype=np.float64)
     waves = np.ceil(num / max_batch(times, engine.scheduler, lengths, whole=True))
