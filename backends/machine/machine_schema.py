@@ -27,7 +27,7 @@ class CableLength(Number):
 
 
 class FittedSection(Section):
-    """So many of one part of the price book, one where nothing is said."""
+    """So many of one part of the price book, one by default."""
 
     called: ClassVar[str] = "part"
 

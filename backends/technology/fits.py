@@ -91,7 +91,7 @@ class Fit:
         return np.equal(self.reason, Reason.FITS)
 
     def then(self, *others: Fit) -> Fit:
-        """Go on with further reasons where there is none so far."""
+        """Add further reasons where there is none so far."""
         found = self
         for other in others:
             if other.reason.any():

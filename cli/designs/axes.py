@@ -15,7 +15,7 @@ from ..search.sampling import KEYS, Sampling, options
 if TYPE_CHECKING:
     from ...explore.designs.space import DesignSpace
 
-# Designs that an optimiser chooses at once where nothing is said: they are priced as a table.
+# Designs that an optimiser chooses at once by default: they are priced as a table.
 AT_ONCE = 32
 STUDY = click.Option(
     ["--study"], type=click.Path(path_type=Path), metavar="FILE",

@@ -20,7 +20,7 @@ from ..serving.flags import ENGINE, LIMITS, REQUESTS, TARGETS
 from ..serving.pools import POOLS
 from .sampling import Sampling
 
-# Every legal value: what an axis of numbers is where nothing is said of it.
+# Every legal value: what an axis of numbers is by default of it.
 ALL = "all"
 
 
@@ -224,7 +224,7 @@ def check_no_range(key: str, words: Sequence[str]) -> None:
     if any(map(is_range, words)):
         raise UsageError(
             f"{key}: '{','.join(words)}' is a range, and only numbers of the system have ranges, by --vary: write a "
-            "value or a list; of a plan every legal value is tried where nothing is said"
+            "value or a list; of a plan every legal value is tried by default"
         )
 
 

@@ -12,7 +12,7 @@ from ..flags.shared import Named
 
 # Names of samplers, as `explore/trials/optuna_study.py` has them.
 SAMPLER_NAMES = ("tpe", "nsga2", "random")
-# Machines that a search chooses at once where nothing is said.
+# Machines that a search chooses at once by default.
 AT_ONCE = 8
 _MOST_TRIALS = 1_000_000
 
@@ -62,7 +62,7 @@ KEYS = tuple(f.name for f in fields(Sampling))
 def is_sampled(sampling: Sampling, ranges: Sequence[str], steps: str) -> bool:
     """Whether an optimiser chooses points; UsageError where ranges, trials and how they are chosen do not agree.
 
-    `ranges` are those on the command line, as typed; `steps` is how a list of the same numbers is typed.
+    `ranges` are those on the command line, as typed; `steps` is how a list of the same numbers is written.
     """
     if sampling.trials is not None:
         return True
@@ -78,7 +78,7 @@ def is_sampled(sampling: Sampling, ranges: Sequence[str], steps: str) -> bool:
 
 
 def options(at_once: int) -> tuple[click.Option, ...]:
-    """Return the flags of trials; so many are chosen at once where nothing is said."""
+    """Return the flags of trials; so many are chosen at once by default."""
     return (
         click.Option(
             ["--trials"], type=click.IntRange(1, _MOST_TRIALS), metavar="N",

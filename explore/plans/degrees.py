@@ -29,7 +29,7 @@ NUMBERS = tuple(row.name for row in _COUNTS)
 # Columns of a table of plans that are columns of candidates.
 _SHARED = tuple(row for row in _COUNTS if row.field in PlanTable.__annotations__)
 _EVEN: Mapping[str, float] = MappingProxyType({})
-# What a replica of inference may run at once where nothing is said: powers of two up to this.
+# What a replica of inference may run at once by default: powers of two up to this.
 _MOST_AT_ONCE = 1024
 
 

@@ -82,7 +82,7 @@ class Run:
         mine = (self.digest, self.columns, self.num_blocks)
         if mine != (job.digest, tuple(job.columns), len(job.blocks())):
             raise UsageError(
-                f"run '{name}' is another search{self._difference(job.text)}; leave out what you ask for to go on with "
+                f"run '{name}' is another search{self._difference(job.text)}; leave out what you ask for to resume "
                 "it, or start a new run"
             )
 

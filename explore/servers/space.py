@@ -15,7 +15,7 @@ from ...ir.plan.words import EXCHANGES
 from ..machine import Machine
 
 USUAL_ENGINE = "vllm"
-# Requests in flight a replica where nothing is said: each number up to the first of these, then four a doubling.
+# Requests in flight a replica by default: each number up to the first of these, then four a doubling.
 _EACH, _MOST = 8, 1024
 # Up to so many devices, servers that use fewer of them are tried as well.
 _FEWER_UP_TO = 32
@@ -42,7 +42,7 @@ class ServingSpace:
         max_batched_tokens: tokens of a step at most, 0 where prompts are never cut; empty for the engine's own.
         max_num_seqs: sequences that a replica runs at once at most; None for the engine's own.
         block_tokens: of the cache, likewise.
-        memory_utilization: share of a device's memory that the engine takes, likewise.
+        memory_utilization: share of a device's memory that the engine reserves, likewise.
         dtype: of weights and activations.
         kernels: `eager` or `fused`; None for those of the stack.
         precision: recipes by which layers multiply, or `as-published`.
@@ -56,7 +56,7 @@ class ServingSpace:
         dp: replicas; empty for as many as there is room for, and where `fewer_gpus` says so any fewer.
         batch: requests in flight on each replica, or for each decode worker; empty for up to 1024, four a doubling.
         fewer_gpus: whether servers that leave devices unused are tried; None: where there are 32 or fewer.
-        pools: `off` for replicas that do both phases, `on` for prompts and answers apart, `auto` for either.
+        pools: `off` for replicas that do both phases, `on` for disaggregated prefill and decode, `auto` for either.
         prefill_tp: of workers of prompts; empty as `tp`.
         prefill_pp: likewise.
         prefill_batch: prompts that they run at once.
@@ -243,7 +243,7 @@ class Setting:
 
 
 def usual_batches() -> tuple[int, ...]:
-    """Return the numbers of requests in flight that are tried where nothing is said.
+    """Return the numbers of requests in flight that are tried by default.
 
     >>> usual_batches()[:14], usual_batches()[-1]
     ((1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 16, 19, 23), 1024)

@@ -179,7 +179,7 @@ def plan_fed(
     """Return inputs and call: a training step, a prefill that leaves a cache where the model speaks, or a forward pass.
 
     Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs,
-    which is said.
+    which is reported.
     """
     made = feeds.made(world)
     with world.mode:

@@ -77,7 +77,7 @@ class Row:
         name: as people write it, in flags with - for _.
         field: what the record calls it.
         kind: the type of its value: int, float, str, bool, DType, `tuple[str, ...]` or PAIRS.
-        default: the value where nothing is said.
+        default: the value by default.
         word: the rest.
     """
 

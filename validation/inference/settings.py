@@ -21,7 +21,7 @@ class Settings:
         cache_utilization: share of what is left of it that the cache takes.
         requests: how many were sent in all, where all were sent at once.
         offline: a program of the engine's own measured: requests have no request overhead.
-        source: where it is said, in words.
+        source: where it is stated, in words.
     """
 
     max_num_seqs: int | None = None

@@ -90,7 +90,7 @@ def _alike(chips: dict[str, Tree], here: dict[str, Tree]) -> dict[str, Tree]:
     other = chips.get(name)
     if isinstance(other, dict):
         return laid_over(_alike(chips, other), own)
-    _shown(name)  # of a chip that there is nothing is said, and one that there is not is refused
+    _shown(name)  # of a chip that there is nothing is given, and one that there is not is refused
     return own
 
 

@@ -1,4 +1,4 @@
-"""Traffic on an engine into what each request waited for: one pool of replicas, or prompts and answers apart."""
+"""Traffic on an engine into what each request waited for: one pool of replicas, or disaggregated prefill and decode."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Choice:
         num_gpus: devices in all.
         most_per_s: requests that it answers within the target.
         server: replicas that do all of the work, or those that decode.
-        pools: prompts and answers apart; None where replicas do both.
+        pools: disaggregated prefill and decode; None where replicas do both.
     """
 
     name: str

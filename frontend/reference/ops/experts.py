@@ -147,7 +147,7 @@ def _order(call: Call, idx: Tensor) -> Tensor:
     """Copies of tokens (token x k + place) as rows hold them: expert by expert, as many rows for each.
 
     The bank is not told where an expert's rows end, so that they must be as many for each. Ranks that take their own
-    out of all rows have a block of them, the first axis of `own` dealing out inside of the next.
+    out of all rows have a block of them, the first axis of `own` dealt inside the next.
     """
     if number(call, "early", 0):
         raise NotComputedError("experts taken apart whose tokens are weighted before")

@@ -121,7 +121,7 @@ def _own_s(line: Line, places: Places, first_s: Array) -> Array:
 
 
 def _turning_s(places: Places, turns: _Turns, around_s: Array) -> Array:
-    """Chains with turns on one stage, to which and from which they come by any of three ways.
+    """Chains with turns on one stage, to which and from which they come in any of three ways.
 
     By its own tasks none of its turns is over on arrival, through later stages half a one, and round 2 i + 2: there
     must be as many as a way there and a way back leave out, which only two ways round may not find.

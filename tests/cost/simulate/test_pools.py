@@ -1,4 +1,4 @@
-"""More than one group: replicas, pipeline stages, prompts and answers apart; and rounds that make several tokens."""
+"""Several groups: replicas, pipeline stages, disaggregated prefill and decode; rounds that make several tokens."""
 
 from collections.abc import Callable
 
