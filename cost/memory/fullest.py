@@ -130,13 +130,13 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
 def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging) -> Array:
     """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is in flight."""
     num_classes, _, num_plans = runs.shape
-    in_flight = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
+    held = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
     for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
         # Where the forward pass ends, a micro-batch is used at once.
         at_once = k == rules.ends and plans.family.pipeline.used_at_once
         _add(found, states, layers[k], point, runs[:, k])
-        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * in_flight)
+        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * held)
     return found
 
 

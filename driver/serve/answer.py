@@ -217,7 +217,7 @@ def _bandwidth(server: Server) -> float:
 def memory_of(
     server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Mapping[str, float]:  # fmt: skip
-    """Return what the engine reserves of the fullest device: weights, room for a step, and the cache, in use and free."""
+    """Return what the engine reserves of the fullest device: weights, room for a step, the cache, in use or free."""
     at, capacity = server.engine.scheduler, float(server.system.chip.hbm_bytes)
     free = server.times.free_bytes
     taken = capacity * at.memory_utilization - free / at.cache_utilization
