@@ -19,8 +19,9 @@ def serving_money_lines(answer: ServeEstimate) -> Iterator[str]:
     m, money = answer.money.metrics, answer.money.money
     gpus = answer.num_gpus
     yield (
-        f"energy: {m['average_power_w'] / gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token out, with the "
-        f"building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e for 1M tokens out"
+        f"energy: {m['average_power_w'] / gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token out, "
+        f"{format_si(m['j_per_token_facility'], 'J')} including PUE; "
+        f"{m['kg_co2e_per_mtok']:.3g} kgCO2e for 1M tokens out"
     )
     power = "" if money.terms.rented else " at this power"
     yield (
