@@ -26,8 +26,10 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "cost": ("cost", "Show what a system costs: dies, packages, servers, network, a GPU-hour."),
         "design": ("designs.design", "Design a chip or a system from area and power on a technology node."),
+        "doctor": ("doctor", "Check this installation: versions, extras, folders, and how to mend them."),
         "estimate": ("estimate", "Estimate how long a step takes, whether it fits, and where the time goes."),
         "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
+        "help": ("help", "Show the help of a verb, or of one topic of its flags."),
         "list": (
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
@@ -46,6 +48,21 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
+    }
+)
+
+# Verbs of other tools, and where the same is asked for here.
+_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "bench": "calibrate --device",
+        "optimize": "search",
+        "price": "cost",
+        "profile": "estimate --emit trace",
+        "report": "compile --emit report",
+        "serve": "estimate --phase serve",
+        "simulate": "estimate --phase serve --serve TRAFFIC",
+        "tune": "search",
+        "version": "--version",
     }
 )
 
@@ -75,7 +92,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an unknown verb with the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            near = did_you_mean(args[0], list(VERBS))
+            here = _ELSEWHERE.get(args[0])
+            near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], list(VERBS))
             raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -93,9 +111,11 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 def root() -> None:
     """Compile a transformer or MoE model for a machine; estimate its time, memory and cost.

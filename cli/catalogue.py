@@ -18,7 +18,9 @@ SINGULAR = (
 
 @click.command("list")
 @click.argument("kind", type=Named(KINDS))
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
 def list_command(kind: str, form: str) -> int:
     """List all entries of a KIND."""
     from ..report.catalogue.catalogue import list_text
@@ -34,7 +36,9 @@ def list_command(kind: str, form: str) -> int:
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
 )
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
 def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool, form: str) -> int:
     """Show one NAME of a KIND.
 

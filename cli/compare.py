@@ -30,7 +30,12 @@ from .output.files import columns
     help="Do not list what changes by this many percent or less; of parts, percent of the whole.",
 )
 @click.option(
-    "--format", "form", type=Named(("table", "json", "markdown")), default="table", show_default=True, help="Output."
+    "--format",
+    "form",
+    type=Named(("table", "json", "markdown")),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float, form: str) -> int:
     """Show what changed from report A to report B, and why.

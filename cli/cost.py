@@ -48,7 +48,7 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
     help="Explain a line or metric, e.g. 'chip defects', energy/machines, usd_tco.",
 )
 @click.option(
-    "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output."
+    "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output format."
 )
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def cost_command(

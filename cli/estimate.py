@@ -56,9 +56,9 @@ class EstimateCommand(ServeCommand):
 @click.option(
     "--emit",
     type=Named(EMITTED),
-    help="What to write: table, json, or trace, a timeline for Perfetto and chrome://tracing.  [default: table]",
+    help="Output: table, json, or trace, a timeline for Perfetto and chrome://tracing.  [default: table]",
 )
-@click.option("--format", "form", type=Named(EMITTED[:2]), help="The same for table and json.")
+@click.option("--format", "form", type=Named(EMITTED[:2]), help="Output format: the same for table and json.")
 @click.option(
     "-o",
     "--output",

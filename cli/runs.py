@@ -58,7 +58,9 @@ def runs_command() -> None:
 
 @runs_command.command("list")
 @_FOLDER
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
 def list_command(folder: Path | None, form: str) -> int:
     """List all runs.
 

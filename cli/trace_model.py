@@ -56,7 +56,9 @@ USUAL_SYSTEM = "dgx-h100"
     is_flag=True,
     help="Count operators that have no rule by the bytes they read and write, instead of refusing the model.",
 )
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.option("--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")

@@ -73,7 +73,7 @@ TOP = 20
     "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
 )
 @click.option(
-    "--format", "form", type=Named(("table", "csv", "json")), default="table", show_default=True, help="Output."
+    "--format", "form", type=Named(("table", "csv", "json")), default="table", show_default=True, help="Output format."
 )
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def sweep_command(

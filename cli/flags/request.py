@@ -12,6 +12,7 @@ import click
 from ...ir.errors import UsageError
 from ...ir.plan.word import changed
 from ...ir.plan.words import WORDS, PlanWords, words_said
+from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..plans.file import add_listed, plan_file_flag
 from .run import RunWords
 from .shared import MODEL, SECTIONS
@@ -125,7 +126,7 @@ class PlanCommand(click.Command):
         """Name the shared parameters, then the verb's own."""
         shared = [flag for section in SECTIONS.values() for flag in section]
         own = [flag for _, flags in self.more for flag in flags]
-        return [MODEL, PLAN_FILE, *shared, *own, *super().get_params(ctx)]
+        return [MODEL, PLAN_FILE, *shared, *own, HELP_ALL, *super().get_params(ctx)]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
@@ -140,15 +141,15 @@ class PlanCommand(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verb's own options first, then the shared ones by subject."""
-        self._write(ctx, formatter, "Options", [PLAN_FILE, *super().get_params(ctx)])
-        for title, own in self.more:
-            self._write(ctx, formatter, title, list(own))
-        for title, flags in SECTIONS.items():
-            self._write(ctx, formatter, title, list(flags))
+        """Write the usual flags, or all: the verb's own first, then the shared ones by subject."""
+        write_options(ctx, formatter, self.sections(ctx))
 
-    def _write(
-        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
-    ) -> None:
-        with formatter.section(title):
-            formatter.write_dl([line for p in params if (line := p.get_help_record(ctx)) is not None])
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the verb does, but for the help of a topic."""
+        if not is_of_topic(ctx):
+            super().format_help_text(ctx, formatter)
+
+    def sections(self, ctx: click.Context) -> list[Section]:
+        """Return the flags of the verb, its own first, then the shared ones by subject."""
+        own = ("Options", [PLAN_FILE, *super().get_params(ctx), HELP_ALL])
+        return [own, *self.more, *SECTIONS.items()]

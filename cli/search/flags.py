@@ -11,6 +11,7 @@ from ...ir.errors import UsageError
 from ...ir.plan.word import Value
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS, Named
+from ..help import Section
 from ..plans.file import is_given
 from .axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
 from .file import read_space
@@ -72,7 +73,9 @@ _ANSWER = (
         help="Write the Pareto front, as .svg, .html, .json or .txt.",
     ),
     click.Option(["--why/--no-why"], default=True, show_default=True, help="Show why the best beats the next."),
-    click.Option(["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Form."),
+    click.Option(
+        ["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+    ),
     click.Option(
         ["-o", "--output"], default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout."
     ),
@@ -120,13 +123,10 @@ class SearchCommand(PlanCommand):
         free = click.Argument(["model"], required=False, default="")
         return [free if param.name == "model" else param for param in super().get_params(ctx)]
 
-    def _write(
-        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
-    ) -> None:
-        """Write a section but for what a search refuses."""
-        heard = [param for param in params if param.name not in REFUSED]
-        if heard:
-            super()._write(ctx, formatter, title, heard)
+    def sections(self, ctx: click.Context) -> list[Section]:
+        """Return the flags of a search: all but those that it refuses."""
+        heard = [(title, [p for p in params if p.name not in REFUSED]) for title, params in super().sections(ctx)]
+        return [(title, params) for title, params in heard if params]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""

@@ -50,7 +50,9 @@ class SizeCommand(ServeCommand):
     "--max-gpus", type=click.IntRange(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]"
 )
 @click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.pass_context
 def size_command(

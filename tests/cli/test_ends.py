@@ -52,7 +52,7 @@ def test_an_unknown_kind_of_file_gets_the_nearest(cli: Cli) -> None:
 @pytest.mark.parametrize("title", ["Options", "Workload", "Plan", "Machine", "Compiler", "Other"])
 def test_flags_are_grouped(cli: Cli, title: str) -> None:
     for verb in ("estimate", "compile"):
-        assert f"\n{title}:\n" in cli(verb, "--help").stdout
+        assert f"\n{title}:\n" in cli(verb, "--help-all").stdout
 
 
 def test_the_version_is_printed(cli: Cli) -> None:

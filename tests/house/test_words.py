@@ -19,7 +19,7 @@ MODEL = f"{GRAPH} --system dgx-h100 --seq 128 --quiet"
 FEW = "--gpus 2 --gbs 4 --tp 2 --sp --zero 0 --recompute none --mbs 1 --no-ledger"
 # Command lines, run one behind the other in a folder; what each printed is kept under its name.
 LINES = {
-    "help": "estimate --help",
+    "help": "estimate --help-all",
     "plan": "schema plan",
     "space": "schema space",
     "wrong": f"estimate {MODEL} --chatter hihg",

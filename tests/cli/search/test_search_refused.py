@@ -116,7 +116,7 @@ def test_an_unknown_axis_names_the_nearest_few(key: str, near: str) -> None:
 
 
 def test_the_help_of_a_search_promises_nothing_that_it_refuses(cli: Cli) -> None:
-    text = cli("search", "--help").stdout
+    text = cli("search", "--help-all").stdout
     assert "--tp," in text
     for flag in ("--mtbf", "--tokens", "--passes", "--scatter-p2p", "Training run", "lognormal"):
         assert flag not in text

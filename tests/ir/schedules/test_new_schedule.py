@@ -40,7 +40,7 @@ print(json.dumps(["simulate", [0, json.dumps(found), ""]]))
 SIZES = "--gpus 4 --pp 4 --gbs 8 --seq 128"
 PLAN = f"{SIZES} --vpp 2 --schedule looped-bfs"
 COMMANDS = {
-    "help": "estimate --help",
+    "help": "estimate --help-all",
     "schema": "schema plan",
     "estimate": f"estimate GRAPH --system dgx-h100 {PLAN} --format json",
     "read": "estimate GRAPH --plan FOLDER/plan.yaml --system dgx-h100 --format json",
