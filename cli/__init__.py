@@ -22,6 +22,10 @@ from ..ir.errors import InternalError, SlipstickError, did_you_mean
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "calibrate": ("calibrate.kernels", "Fit the constants of kernels to tables of measurements."),
+        "choose": (
+            "search.choose",
+            "Choose a cluster for a training run: system, number of GPUs, plan, days and dollars.",
+        ),
         "compare": ("compare", "Compare two reports: what changed and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "cost": ("cost", "Show what a system costs: dies, packages, servers, network, a GPU-hour."),

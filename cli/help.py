@@ -20,6 +20,11 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         verb: tuple(flags.split())
         for verb, flags in (
             ("estimate", f"{_STEP} engine isl osl concurrency request-rate serve tokens explain format output"),
+            (
+                "choose",
+                "system gpus tokens deadline budget power seq gbs precision tp pp objective space every mtbf rent "
+                "best-plan format output",
+            ),
             ("compile", f"{_STEP} emit output"),
             ("export", f"{_STEP} engine to output"),
             (

@@ -45,7 +45,7 @@ _ATOMS: Mapping[str, Quantity] = {
     **_scaled("Wh", "J", _LARGE, 3600.0),
     **_scaled("Hz", "Hz", _LARGE),
     **_scaled("USD", "USD", {"": 1.0, "k": 1e3, "M": 1e6}),
-    **{name: Quantity(v, "s") for name, v in (("min", 60.0), ("h", 3600.0), ("day", 86400.0))},
+    **{name: Quantity(v, "s") for name, v in (("min", 60.0), ("h", 3600.0), ("d", 86400.0), ("day", 86400.0))},
     # A year of 365 days, and its twelfth, as facilities are priced.
     **{name: Quantity(v, "s") for name, v in (("month", 2628000.0), ("year", 31536000.0))},
     **{name: Quantity(v, "mm2") for name, v in (("mm2", 1.0), ("cm2", 100.0), ("m2", 1e6))},
@@ -129,14 +129,14 @@ def units_of(dimension: str) -> str:
     """Name the units that people use for a dimension, for messages.
 
     >>> units_of("s"), units_of("B/s")
-    ('s, ms, us, ns, min, h, day, month, year', 'B/s, GB/s, TB/s, GiB/s, Gbit/s')
+    ('s, ms, us, ns, min, h, d, month, year', 'B/s, GB/s, TB/s, GiB/s, Gbit/s')
     """
     common = {
         "B": "B, MB, GB, MiB, GiB, TB",
         "B/s": "B/s, GB/s, TB/s, GiB/s, Gbit/s",
         "FLOP": "FLOP, GFLOP, TFLOP, PFLOP",
         "FLOP/s": "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
-        "s": "s, ms, us, ns, min, h, day, month, year",
+        "s": "s, ms, us, ns, min, h, d, month, year",
         "W": "W, kW, MW",
         "J": "J, kJ, kWh",
         "Hz": "Hz, MHz, GHz",

@@ -130,7 +130,7 @@ class SearchCommand(PlanCommand):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
-        typed: dict[str, tuple[Value, ...]] = {name: (_value(ctx.params[name]),) for name in _typed(ctx)}
+        typed = typed_flags(ctx)
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
         sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
         asked = _asked(wanted, str(ctx.params["model"]), typed)
@@ -141,10 +141,10 @@ class SearchCommand(PlanCommand):
         return super().invoke(ctx)
 
 
-def _typed(ctx: click.Context) -> list[str]:
-    """The parameters of shared flags that stand on the command line."""
+def typed_flags(ctx: click.Context) -> dict[str, tuple[Value, ...]]:
+    """Return the shared flags that stand on the command line, by parameter, each with its one value."""
     names = [str(option.name) for options in (*SECTIONS.values(), SERVING) for option in options]
-    return [name for name in names if is_given(ctx, name)]
+    return {name: (_value(ctx.params[name]),) for name in names if name in ctx.params and is_given(ctx, name)}
 
 
 def _value(value: object) -> Value:

@@ -1,0 +1,266 @@
+"""`slipstick choose`: which system, how many GPUs of it and which plan, for a training run with a deadline."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import InfeasibleError, SlipstickError, UsageError
+from ...ir.plan.word import Value
+from ...ir.units import parse_typed
+from ..flags.request import PlanCommand, Request
+from ..flags.run import count_of, run_of
+from ..flags.shared import Named
+from ..help import Section
+from ..output.files import columns, write_text
+from ..prepare import terms_of
+from .axes import REFUSED, Asked, values_of
+from .file import space_yaml
+from .flags import typed_flags
+from .job import job_of
+from .memory import rows_at_once
+from .progress import counted, progress
+
+if TYPE_CHECKING:
+    from ...explore.block import Found
+    from ...explore.clusters import Cluster, Requirements
+    from ...explore.plans.job import PlanJob
+    from ...explore.searching import Tally
+    from ...report.clusters import ClusterComparison
+
+# What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
+_USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": ("1f1b",), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
+_AIMS = {"cost": "usd_run", "time": "train_time_s", "energy": "kwh", "carbon": "tco2e"}
+ALL = "all"
+_RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
+_MOST_COUNTS = 200
+_RUN = frozenset({"tokens", "samples", "steps", "mtbf", "restart_time"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """What a user wants of a choice, as typed."""
+
+    deadline: str | None
+    budget: str | None
+    power: str | None
+    aim: str
+    space: str
+    every: bool
+    best_plan: str | None
+    executor: str
+    jobs: int | None
+    form: str
+    output: str
+
+
+class ChooseCommand(PlanCommand):
+    """A verb whose --gpus names several numbers and whose --system several systems."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Name the parameters, with a list of numbers of GPUs in the place of one."""
+        return [
+            _GPUS if param.name == "gpus" else _SYSTEM if param.name == "system" else param
+            for param in super().get_params(ctx)
+        ]
+
+    def sections(self, ctx: click.Context) -> list[Section]:
+        """Return the flags, these two with the verb's own."""
+        own, *shared = super().sections(ctx)
+        rest = [(title, [p for p in params if p.name not in ("gpus", "system")]) for title, params in shared]
+        return [(own[0], [_SYSTEM, _GPUS, *own[1]]), *rest]
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        ctx.params["wanted"] = Choosing(**{f.name: ctx.params.pop(f.name) for f in fields(Choosing)})
+        counts, systems = ctx.params.pop("gpus"), ctx.params.pop("system")
+        typed = typed_flags(ctx)
+        ctx.params["gpus"], ctx.params["system"] = None, None
+        ctx.params["asked"] = _asked(str(ctx.params["model"]), typed, str(systems), str(counts))
+        return super().invoke(ctx)
+
+
+_SYSTEM = click.Option(
+    ["--system", "--systems"],
+    required=True,
+    metavar="NAME,..|all",
+    help="Systems to compare: names of `slipstick list systems`, YAML files, or all of the catalogue.",
+)
+_GPUS = click.Option(
+    ["--gpus"],
+    required=True,
+    metavar="FIRST:LAST|LIST",
+    help="Numbers of GPUs: first:last doubles, first:last:step adds, or a list with commas.",
+)
+
+
+@click.command("choose", cls=ChooseCommand)
+@click.option("--deadline", metavar="TIME", help="Longest time to train, e.g. 60d.")
+@click.option("--budget", metavar="USD", help="Highest cost of the run, e.g. 300M: owned, or with --rent rented.")
+@click.option("--power", metavar="POWER", help="Highest average power of the facility, e.g. 20MW.")
+@click.option(
+    "--objective",
+    "aim",
+    type=Named(tuple(_AIMS)),
+    default="cost",
+    show_default=True,
+    help="What should be least among clusters that keep every limit.",
+)
+@click.option(
+    "--space",
+    type=Named(("usual", "full")),
+    default="usual",
+    show_default=True,
+    help="Plans that are tried: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
+    "recomputation), or all that `slipstick search` tries. Flags of a plan fix its values.",
+)
+@click.option("--every", is_flag=True, help="Show every number of GPUs, not only the best of each system.")
+@click.option("--best-plan", metavar="FILE", help="Write the plan of the first cluster, for `estimate --plan FILE`.")
+@click.option(
+    "--executor",
+    type=Named(("local", "processes")),
+    default="local",
+    show_default=True,
+    help="Where plans are priced: in this process, or in processes of this machine.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes.  [default: one per core]")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
+)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+def choose_command(request: Request, asked: Asked, wanted: Choosing) -> int:
+    """Choose a cluster for a training run of MODEL: of each system the number of GPUs and the plan that fit it best.
+
+    Every system and number of GPUs gets its fastest plan; of each system the table shows the cheapest cluster that
+    keeps the deadline, the budget and the power, and at which price of a GPU-hour the order would change.
+
+    \b
+    slipstick choose llama-3.1-70b --tokens 15T --deadline 60d --system all --gpus 1024:32768 --seq 8192 --gbs 2048
+    slipstick choose mixtral-8x7b --tokens 1T --budget 5M --system dgx-h100,dgx-b200 --gpus 256:2048 --gbs 1024 --rent
+    """  # noqa: D301
+    from ...explore.runs.tool import tool_version
+    from ...report.clusters import comparison_json, comparison_text
+
+    gc.enable()
+    asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
+    found, job = _compared(request, asked, wanted)
+    as_json = wanted.form == "json"
+    text = comparison_json(found, tool_version()) if as_json else comparison_text(found, wanted.every, columns())
+    write_text(text, wanted.output)
+    if wanted.best_plan is not None:
+        write_text(_plan_text(found, job), wanted.best_plan)
+    return 0
+
+
+def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, counts: str) -> Asked:
+    """What the flags ask a search for."""
+    flags = {
+        name: value for name, value in typed.items() if name not in ("overrides", "quiet", "cache", "gpus", "system")
+    }
+    wrong = [name for name in flags if name in REFUSED and name not in _RUN and not name.startswith("checkpoint_")]
+    if wrong:
+        raise UsageError(f"--{wrong[0].replace('_', '-')} says nothing to a choice of clusters: leave it out")
+    from ...backends.machine.load import system_names
+
+    named = tuple(system_names()) if systems.strip() == ALL else values_of("system", systems)
+    kept = {name: value for name, value in flags.items() if name not in REFUSED}
+    return Asked(model=model, flags={**kept, "gpus": counts_of(counts), "system": named}, objectives=("step_time_s",))
+
+
+def counts_of(text: str) -> tuple[int, ...]:
+    """Read numbers of GPUs: `1024:8192` doubles, `1024:4096:1024` adds, `512,768` is a list.
+
+    >>> counts_of("1024:8192"), counts_of("64:256:64"), counts_of("512,768")
+    ((1024, 2048, 4096, 8192), (64, 128, 192, 256), (512, 768))
+    """
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        found = tuple(int(one) for one in re.findall(r"\d+", text)) if re.fullmatch(r"[\d, ]+", text) else ()
+    else:
+        first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
+        doubled = (first << k for k in range(_MOST_COUNTS) if 0 < first << k <= last)
+        found = tuple(range(first, last + 1, step) if step else doubled)
+    if not found or min(found) < 1 or len(found) > _MOST_COUNTS:
+        raise UsageError(f"--gpus {text}: 1 to {_MOST_COUNTS} numbers, as in 1024:8192, 1024:4096:512 or 1024,1536")
+    return tuple(dict.fromkeys(found))
+
+
+def _requirements(request: Request, wanted: Choosing) -> Requirements:
+    """What the run has to keep; UsageError without its length."""
+    from ...explore.clusters import Requirements
+
+    run = run_of(request.run, request.words.phase)
+    if run is None or run.amount is None:
+        raise UsageError("a choice needs the length of the run: --tokens 15T, --samples N or --steps N")
+    return Requirements(
+        run=run,
+        deadline_s=_si(wanted.deadline, "s", "--deadline"),
+        power_w=_si(wanted.power, "W", "--power"),
+        budget_usd=None if wanted.budget is None else count_of(wanted.budget.strip().lstrip("$")),
+        terms=terms_of(request),
+    )
+
+
+def _si(text: str | None, dimension: str, flag: str) -> float | None:
+    return None if text is None else parse_typed(text, dimension, flag)
+
+
+def _compared(request: Request, asked: Asked, wanted: Choosing) -> tuple[ClusterComparison, PlanJob]:
+    """Search the plans of every system, and answer for the best of each number of its GPUs."""
+    from ...explore.clusters import clusters_of
+    from ...explore.executors.executors import executor_of
+    from ...report.clusters import ClusterComparison
+
+    requirements = _requirements(request, wanted)
+    asked = replace(asked, rows_at_once=rows_at_once("2GiB"))
+    left_out = dict(_unsuited(request, asked))
+    able = tuple(name for name in asked.flags["system"] if name not in left_out)
+    if not able:
+        raise UsageError(f"none of the systems can run this: {'; '.join(f'{k}: {v}' for k, v in left_out.items())}")
+    job = job_of(replace(asked, flags={**asked.flags, "system": able}), request, space_yaml(asked))
+    with progress(sum(map(len, job.blocks())), request.quiet) as bar:
+
+        def watch(found: Found) -> None:
+            bar.advance(found.num_candidates, "")
+
+        clusters, tally = clusters_of(job, requirements, executor_of(wanted.executor, wanted.jobs), watch)
+    left_out |= _without(job, clusters, tally)
+    return ClusterComparison(
+        model=asked.model, wanted=requirements, aim=_AIMS[wanted.aim], clusters=clusters, tally=tally, left_out=left_out
+    ), job
+
+
+def _unsuited(request: Request, asked: Asked) -> Iterator[tuple[str, str]]:
+    """Yield systems that cannot run what is asked, each with why; what is wrong for all of them is an error."""
+    names = asked.flags["system"]
+    for name in names:
+        try:
+            job_of(replace(asked, flags={**asked.flags, "system": (name,)}), request, "")
+        except SlipstickError as error:
+            if len(names) == 1:
+                raise
+            yield str(name), str(error)
+
+
+def _without(job: PlanJob, clusters: Sequence[Cluster], tally: Tally) -> Mapping[str, str]:
+    """Return systems none of whose plans is left; InfeasibleError where that is all of them."""
+    if not clusters:
+        raise InfeasibleError(f"none of {tally.num_candidates:,} plans is left: {counted(tally.pruned)}")
+    has = {str(one.machine) for one in clusters}
+    return {str(one): "no plan on these numbers of GPUs fits its memory" for one in job.machines if str(one) not in has}
+
+
+def _plan_text(found: ClusterComparison, job: PlanJob) -> str:
+    """Return the plan of the first cluster as a file that `estimate --plan` takes."""
+    from ...explore.clusters import best_of
+    from ..plans.text import plan_file_text
+
+    first = best_of(found.clusters, found.aim)[0]
+    return plan_file_text(
+        first.answer.plan, {"model": found.model, "system": first.machine.name, "dtype": str(job.graph.dtype)}
+    )

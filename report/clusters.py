@@ -1,0 +1,224 @@
+"""Clusters compared for a training run, as a table and as JSON: the best of each system, ties, break-evens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..driver.metrics import format_metric
+from ..explore.clusters import Cluster, Requirements, best_of, break_even
+from ..explore.searching import Tally
+from ..ir.units import format_si, format_time, format_usd
+from .columns import in_columns
+from .explain.trust import trust_of_metric
+from .search.plans import plan_label
+
+SCHEMA = "slipstick/choose/1"
+# What a bound is on, and how its metric is written.
+_BOUNDS = (
+    ("train_time_s", "deadline_s", "deadline", format_time),
+    ("usd_run", "budget_usd", "budget", format_usd),
+    ("facility_power_w", "power_w", "power", lambda value: format_si(value, "W")),
+)
+_SHOWN = (
+    "step_time_s",
+    "mfu",
+    "train_time_s",
+    "train_goodput",
+    "gpu_hours",
+    "usd_per_gpu_hour",
+    "usd_run",
+    "usd_run_owned",
+    "usd_run_rented",
+    "usd_capex",
+    "facility_power_w",
+    "kwh",
+    "tco2e",
+    "peak_mem_bytes",
+)
+_HEADING = ("", "system", "GPUs", "plan", "step", "MFU", "time", "cost", "rented", "power", "CO2e")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterComparison:
+    """What `slipstick choose` found.
+
+    Attributes:
+        model: as people name it.
+        wanted: what the run has to keep.
+        aim: the metric by which clusters that keep it are ordered.
+        clusters: of each system and number of GPUs the best plan.
+        tally: where all plans went.
+        left_out: systems without a cluster, each with why.
+    """
+
+    model: str
+    wanted: Requirements
+    aim: str
+    clusters: Sequence[Cluster]
+    tally: Tally
+    left_out: Mapping[str, str]
+
+
+def comparison_text(found: ClusterComparison, every: bool = False, width: int | None = None) -> str:
+    """Return the best cluster of each system as a table, with what would change their order.
+
+    Args:
+        found: what was compared.
+        every: whether all numbers of GPUs are shown, not only the best of each system.
+        width: columns of the screen; None for no limit.
+    """
+    best = best_of(found.clusters, found.aim)
+    rows = sorted(found.clusters, key=lambda one: (best.index(_same(one, best)), one.num_gpus)) if every else best
+    ties = ties_of(best, found.aim)
+    lines = [*_asked(found), "", in_columns([_HEADING, *(_row(one, best, ties) for one in rows)], width)]
+    names = ", ".join(str(best[place].machine) for place in sorted(ties))
+    equal = [f"= within the median error of {best[0].machine}: {names}"] if ties else []
+    left_out = [f"{name} is left out: {why}" for name, why in found.left_out.items()]
+    more = [*_broken(rows), *equal, *_break_evens(best), *_unpriced(best), *left_out]
+    return "\n".join([*lines, *([""] if more else []), *more])
+
+
+def ties_of(best: Sequence[Cluster], aim: str) -> set[int]:
+    """Return places of those that the first may not beat: within the median errors of both, as time goes into the aim.
+
+    Nothing where the first breaks a bound, or nobody knows how near such runs come.
+    """
+    if not best or best[0].broken:
+        return set()
+    first = error_of(best[0])
+    found = set()
+    for place, one in enumerate(best[1:], 1):
+        error = error_of(one)
+        if one.broken or first is None or error is None or aim not in one.metrics or aim not in best[0].metrics:
+            continue
+        if one.metrics[aim] * (1.0 - error) <= best[0].metrics[aim] * (1.0 + first):
+            found.add(place)
+    return found
+
+
+def error_of(one: Cluster) -> float | None:
+    """Return the median error of step times of whole runs, of this chip and software where some were measured."""
+    found = trust_of_metric(one.answer, "step_time_s")
+    return None if found is None else found.median
+
+
+def comparison_json(found: ClusterComparison, tool_version: str) -> str:
+    """Return all clusters with their plans and metrics, best systems first, and the break-evens."""
+    best = best_of(found.clusters, found.aim)
+    ties = ties_of(best, found.aim)
+    wanted = found.wanted
+    document = {
+        "schema": SCHEMA,
+        "tool_version": tool_version,
+        "model": found.model,
+        "objective": found.aim,
+        "asked": {
+            "amount": wanted.run.amount,
+            "unit": wanted.run.unit,
+            "deadline_s": wanted.deadline_s,
+            "budget_usd": wanted.budget_usd,
+            "power_w": wanted.power_w,
+            "rented": wanted.terms.rented,
+            "basis": wanted.terms.basis,
+        },
+        "num_candidates": found.tally.num_candidates,
+        "num_kept": found.tally.num_kept,
+        "best": [_record(one, best, place in ties) for place, one in enumerate(best)],
+        "clusters": [_record(one, best) for one in found.clusters],
+        "left_out": dict(found.left_out),
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _same(one: Cluster, best: Sequence[Cluster]) -> Cluster:
+    """The best cluster of the same system."""
+    return next(other for other in best if str(other.machine) == str(one.machine))
+
+
+def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -> dict[str, object]:
+    price = None if one is best[0] else break_even(one, best[0])
+    return {
+        "system": str(one.machine),
+        "num_gpus": one.num_gpus,
+        "plan": plan_label(one.answer.plan),
+        "keeps_all": not one.broken,
+        "broken": dict(one.broken),
+        "metrics": {name: one.metrics[name] for name in _SHOWN if name in one.metrics},
+        "step_error_median": error_of(one),
+        "unpriced": one.unpriced or None,
+        "break_even_usd_per_gpu_hour": price,
+        **({} if is_tie is None else {"ties_with_first": is_tie}),
+    }
+
+
+def _asked(found: ClusterComparison) -> Iterator[str]:
+    """Yield what was asked, and how much was searched."""
+    wanted, systems = found.wanted, {str(one.machine) for one in found.clusters}
+    amount = wanted.run.amount or 0.0
+    length = f"{format_si(amount, '').replace(' ', '') if amount >= 1e6 else f'{amount:,.0f}'} {wanted.run.unit}"
+    bounds = [f"{word} {form(most)}" for _, name, word, form in _BOUNDS if (most := getattr(wanted, name)) is not None]
+    terms = "rented" if wanted.terms.rented else f"owned at {wanted.terms.basis} prices"
+    yield f"{found.model}: {length}, {', '.join([*bounds, terms])}"
+    counts = sorted({one.num_gpus for one in found.clusters})
+    numbers, tally = ", ".join(f"{n:,}" for n in counts), found.tally
+    yield f"{len(systems)} systems of {numbers} GPUs; {tally.num_kept:,} plans that fit, of {tally.num_candidates:,}"
+
+
+def _row(one: Cluster, best: Sequence[Cluster], ties: set[int]) -> list[str]:
+    m = one.metrics
+    place = best.index(one) if one in best else None
+    mark = "" if place is None else "-" if one.broken else f"{place + 1}{'=' if place in ties else ''}"
+
+    def shown(name: str) -> str:
+        return format_metric(name, m[name]) if name in m else "-"
+
+    return [
+        mark,
+        str(one.machine),
+        f"{one.num_gpus:,}",
+        plan_label(one.answer.plan),
+        shown("step_time_s"),
+        shown("mfu"),
+        format_time(m["train_time_s"]),
+        _dollars(m, "usd_run_owned"),
+        _dollars(m, "usd_run_rented"),
+        format_si(m["facility_power_w"], "W") if "facility_power_w" in m else "-",
+        shown("tco2e"),
+    ]
+
+
+def _dollars(metrics: Mapping[str, float], name: str) -> str:
+    return format_usd(metrics[name]) if name in metrics else "-"
+
+
+def _broken(rows: Sequence[Cluster]) -> Iterator[str]:
+    """Yield what each cluster breaks, and by how much."""
+    for one in rows:
+        for name, _, word, form in _BOUNDS:
+            if name in one.broken:
+                told = (
+                    f"{form(one.metrics[name])}, {one.broken[name]:.2f} times what is asked"
+                    if name in one.metrics
+                    else "not known"
+                )
+                yield f"{one.machine} with {one.num_gpus:,} GPUs breaks its {word}: {told}"
+
+
+def _break_evens(best: Sequence[Cluster]) -> Iterator[str]:
+    """Yield at which price of a GPU-hour each of the others would cost what the first does."""
+    if not best or best[0].broken:
+        return
+    for one in best[1:]:
+        price, now = break_even(one, best[0]), one.metrics.get("usd_per_gpu_hour")
+        if price is not None and now is not None:
+            prices = f"{format_usd(price)}/GPU-hour (now {format_usd(now)})"
+            yield f"{one.machine} costs what {best[0].machine} does at {prices}"
+
+
+def _unpriced(best: Sequence[Cluster]) -> Iterator[str]:
+    for one in best:
+        if one.unpriced:
+            said = "is not priced" if "usd_run" not in one.metrics else "costs at least so much, without"
+            yield f"{one.machine} {said}: {one.unpriced}"
