@@ -12,6 +12,7 @@ import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
+from ...ir.schedules.registry import USUAL
 from ...ir.units import parse_typed
 from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, run_of
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ...report.clusters import ClusterComparison
 
 # What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
-_USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": ("1f1b",), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
+_USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
 _AIMS = {"cost": "usd_run", "time": "train_time_s", "energy": "kwh", "carbon": "tco2e"}
 ALL = "all"
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
