@@ -34,6 +34,10 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "estimate": ("estimate", "Estimate how long a step takes, whether it fits, and where the time goes."),
         "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "help": ("help", "Show the help of a verb, or of one topic of its flags."),
+        "import": (
+            "imports",
+            "Read a launch of Megatron-LM, torchtitan, DeepSpeed, vLLM, SGLang, ... into a plan file.",
+        ),
         "list": (
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",

@@ -20,6 +20,24 @@ from .shared import MODEL, SECTIONS
 PLAN_FILE = plan_file_flag()
 
 
+def _from_launch(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    # Readers of launches are loaded where there is one.
+    from ..imports import from_launch
+
+    return from_launch(ctx, param, path)
+
+
+FROM = click.Option(
+    ["--from"],
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=_from_launch,
+    help="Launch of another framework (script, JSON, TOML, YAML), read as by `slipstick import`. Flags on the command "
+    "line override it.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The model, and what it does not say itself."""
@@ -126,7 +144,7 @@ class PlanCommand(click.Command):
         """Name the shared parameters, then the verb's own."""
         shared = [flag for section in SECTIONS.values() for flag in section]
         own = [flag for _, flags in self.more for flag in flags]
-        return [MODEL, PLAN_FILE, *shared, *own, HELP_ALL, *super().get_params(ctx)]
+        return [MODEL, PLAN_FILE, FROM, *shared, *own, HELP_ALL, *super().get_params(ctx)]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
@@ -151,5 +169,5 @@ class PlanCommand(click.Command):
 
     def sections(self, ctx: click.Context) -> list[Section]:
         """Return the flags of the verb, its own first, then the shared ones by subject."""
-        own = ("Options", [PLAN_FILE, *super().get_params(ctx), HELP_ALL])
+        own = ("Options", [PLAN_FILE, FROM, *super().get_params(ctx), HELP_ALL])
         return [own, *self.more, *SECTIONS.items()]

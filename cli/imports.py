@@ -1,0 +1,202 @@
+"""`slipstick import` and `--from`: a launch of another framework as a plan file, with what was left out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import NotUnderstoodError, UsageError
+from .flags.shared import Named
+from .output.files import write_text
+
+if TYPE_CHECKING:
+    from ..frontend.launches.launch import Launch
+
+_MOST_BYTES = 4_000_000
+FRAMEWORKS = (
+    "megatron", "torchtitan", "deepspeed", "transformers", "vllm", "sglang", "tensorrt-llm", "lmdeploy",
+)  # fmt: skip
+
+
+@click.command("import", context_settings={"ignore_unknown_options": True})
+@click.option("--framework", type=Named(FRAMEWORKS), help="Whose launch it is.  [default: found out]")
+@click.option("--system", metavar="NAME|FILE", help="System that it runs on, for the plan file.")
+@click.option(
+    "--gpus", "num_gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the launch, where it does not say."
+)
+@click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
+@click.option(
+    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Variable that a script finds set. Repeatable."
+)
+@click.option("--strict", is_flag=True, help="Exit with code 4 when a setting that may matter is not understood.")
+@click.option(
+    "--format", "form", type=Named(("plan", "json")), default="plan", show_default=True, help="Output format."
+)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.argument("launch", nargs=-1, required=True, metavar="FILE | -- COMMAND...", type=click.UNPROCESSED)
+def import_command(
+    framework: str | None,
+    system: str | None,
+    num_gpus: int | None,
+    model: str | None,
+    environment: tuple[str, ...],
+    strict: bool,
+    form: str,
+    output: str,
+    launch: tuple[str, ...],
+) -> int:
+    """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
+
+    FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, or - for stdin; a COMMAND stands behind
+    --. Nothing of it is run. Every setting is understood, known to change neither time nor memory, or listed as left
+    out.
+
+    \b
+    slipstick import train_llama3.sh --gpus 64 --system dgx-h100 -o plan.yaml
+    slipstick import --system dgx-h100 -- vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4
+    """  # noqa: D301
+    text, name = _text(launch)
+    found = read(text, name, framework, num_gpus, _variables(environment))
+    around = {"model": model or _model_of(found, output), **({} if system is None else {"system": system})}
+    if form == "json":
+        write_text(_json(found, around), output)
+    else:
+        write_text(plan_text(found, around), output)
+    if strict and found.left_out:
+        raise NotUnderstoodError(
+            f"--strict: {len(found.left_out)} settings are not understood: {_listed(found.left_out)}"
+        )
+    return 0
+
+
+def from_launch(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Let a launch say what the command line does not, as a plan file does."""
+    if path is None or ctx.resilient_parsing:
+        return path
+    from .plans.file import defaults
+
+    text, name = _text((path,))
+    found = read(text, name, None, None, {})
+    model = found.words.get("model")
+    known = {} if model is None and found.config is None else {"model": _model_of(found, "-")}
+    said = plan_text(found, {name: word for name, word in known.items() if word})
+    ctx.default_map = {**(ctx.default_map or {}), **defaults(said, path, ctx)}
+    for line in (
+        *(f"assumed: {one}" for one in found.assumed),
+        *(f"left out: {n} {v}" for n, v in found.left_out.items()),
+    ):
+        click.echo(f"note: {path}: {line}", err=True)
+    return path
+
+
+def read(text: str, name: str, framework: str | None, num_gpus: int | None, environment: Mapping[str, str]) -> Launch:
+    """Read a launch; its errors name the file."""
+    from ..frontend.launches.reading import read_launch
+
+    try:
+        return read_launch(text, name, framework, num_gpus, environment)
+    except NotUnderstoodError as error:
+        raise type(error)(f"{name or 'the command'}: {error}") from None
+
+
+def plan_text(found: Launch, around: Mapping[str, object]) -> str:
+    """Return a launch as a plan file, with what was assumed and left out above it."""
+    import yaml
+
+    head = [
+        f"a launch of {found.framework}: {len(found.understood)} settings understood, {len(found.ignored)} of no "
+        f"influence, {len(found.left_out)} left out",
+        *(f"assumed: {line}" for line in found.assumed),
+        *(f"left out: {name} {value}" for name, value in found.left_out.items()),
+    ]
+    named = {name: word for name, word in around.items() if word}
+    words = {"schema": "slipstick/plan/1", **named, **{k: v for k, v in found.words.items() if k not in named}}
+    body = yaml.safe_dump(words, sort_keys=False, width=120, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in head) + body
+
+
+def _json(found: Launch, around: Mapping[str, object]) -> str:
+    document = {
+        "schema": "slipstick/import/1",
+        "framework": found.framework,
+        "plan": {**found.words, **{name: word for name, word in around.items() if word}},
+        "model_config": found.config,
+        "understood": dict(found.understood),
+        "assumed": list(found.assumed),
+        "ignored": list(found.ignored),
+        "left_out": dict(found.left_out),
+        "coverage": found.coverage,
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _text(launch: Sequence[str]) -> tuple[str, str]:
+    """Return the text of a launch and the name of its file: one word that is a file, stdin, or a command."""
+    import shlex
+
+    if len(launch) > 1:
+        return shlex.join(launch), ""
+    if launch[0] == "-":
+        return sys.stdin.read(_MOST_BYTES + 1), ""
+    path = Path(launch[0])
+    if not path.is_file():
+        raise UsageError(
+            f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
+        )
+    if path.stat().st_size > _MOST_BYTES:
+        raise NotUnderstoodError(
+            f"{path} has {path.stat().st_size:,} bytes: a launch of at most {_MOST_BYTES:,} is read"
+        )
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except UnicodeDecodeError:
+        raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
+
+
+def _variables(environment: Sequence[str]) -> dict[str, str]:
+    wrong = [one for one in environment if "=" not in one]
+    if wrong:
+        raise UsageError(f"--env {wrong[0]}: NAME=VALUE, as in NNODES=8")
+    return {name: value for name, _, value in (one.partition("=") for one in environment)}
+
+
+def _model_of(found: Launch, output: str) -> str | None:
+    """Return the model of a launch: its name where it is known, else its shape as a config.json beside the plan."""
+    from ..frontend.huggingface.configs.models import aliases
+    from ..frontend.launches.shapes import catalogue_model
+
+    named = found.words.get("model")
+    if isinstance(named, str):
+        for one in (named, named.rsplit("/", 1)[-1]):
+            if one.casefold() in aliases():
+                return aliases()[one.casefold()]
+        return named
+    if found.config is None:
+        return None
+    if (name := catalogue_model(found.config)) is not None:
+        return name
+    text = json.dumps(found.config, indent=1, sort_keys=True) + "\n"
+    path = _config_path(text, output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _config_path(text: str, output: str) -> Path:
+    """Beside the plan file; of a plan on stdout in the user's cache folder, under the digest of the shape."""
+    if output != "-":
+        return Path(output).with_suffix(".config.json")
+    from ..frontend.cache import GraphCache
+
+    return GraphCache.default().folder / "launches" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def _listed(left: Mapping[str, str]) -> str:
+    names = list(left)
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

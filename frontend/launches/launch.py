@@ -1,0 +1,251 @@
+"""A launch as it is read: settings by name, what was said of a plan with them, what was assumed, what was left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import TypeAlias
+
+from ...ir.errors import ParseError
+from .shell import UNKNOWN
+
+# A setting's value: None for a flag that stands alone.
+Value: TypeAlias = str | int | float | bool | Sequence[object] | None
+Word: TypeAlias = str | int | float | bool | Sequence[str]
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A launch of another framework in the words of a plan file.
+
+    Attributes:
+        framework: whose launch it is.
+        words: what flags of `slipstick estimate` say, by the names that plan files have.
+        config: the shape of the model as a config.json, where the launch spells it out; else None.
+        understood: by setting as it stands there, what it became.
+        assumed: what the launch does not say and was taken, a line each.
+        ignored: settings that change neither time nor memory.
+        left_out: settings that may, and that nothing was made of, each with its value.
+    """
+
+    framework: str
+    words: Mapping[str, Word]
+    config: Mapping[str, object] | None = None
+    understood: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the settings that matter which were understood; 1 where there are none."""
+        matter = len(self.understood) + len(self.left_out)
+        return len(self.understood) / matter if matter else 1.0
+
+
+class Reading:
+    """Settings of a launch while they are read: each is asked for by name, and what it became is kept."""
+
+    def __init__(self, framework: str, given: Mapping[str, Value], shown: Mapping[str, str] | None = None) -> None:
+        """Begin with settings by plain name; `shown` says how each stands in the launch."""
+        self.framework = framework
+        self.given = given
+        self.words: dict[str, Word] = {}
+        self.config: dict[str, object] | None = None
+        self._shown = shown or {}
+        self._read: dict[str, str] = {}
+        self._assumed: list[str] = []
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these settings is there."""
+        return any(name in self.given for name in names)
+
+    def number(self, *names: str) -> int | None:
+        """Return the first of these settings as a whole number; None where none is there or it is none (`null`)."""
+        found = self.real(*names)
+        if found is None:
+            return None
+        if found != int(found):
+            raise ParseError(f"{self._name(names)}: '{found:g}' is no whole number")
+        return int(found)
+
+    def real(self, *names: str) -> float | None:
+        """Return the first of these settings as a number; ParseError where it is none."""
+        name, value = self._first(names)
+        if name is None or value is None or str(value).strip().lower() in ("none", "null", ""):
+            return None
+        text = str(value).replace("_", "").strip()
+        try:
+            found = float(text)
+        except ValueError:
+            raise ParseError(f"{self.shown(name)}: '{_printable(str(value))}' is no number") from None
+        if abs(found) > 2**53:
+            raise ParseError(f"{self.shown(name)}: '{text[:40]}' is beyond any number")
+        return found
+
+    def text(self, *names: str) -> str | None:
+        """Return the first of these settings as a text; None where none is there."""
+        name, value = self._first(names)
+        if name is None or value is None:
+            return None
+        joined = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        return self._known(name, joined)
+
+    def flag(self, *names: str, usual: bool = False) -> bool:
+        """Return the first of these settings as a switch: alone it is on; `usual` where none is there."""
+        name, value = self._first(names)
+        if name is None:
+            return usual
+        if value is None or isinstance(value, bool):
+            return value is None or value
+        word = self._known(name, str(value)).lower()
+        if word not in (*_TRUE, *_FALSE):
+            raise ParseError(f"{self.shown(name)}: '{_printable(word)}' is neither on nor off")
+        return word in _TRUE
+
+    def say(self, word: str, value: Word | None, *names: str) -> None:
+        """Say a word of the plan, for settings that are there; None says nothing but that they are understood."""
+        if value is not None:
+            self.words[word] = value
+        told = f"{word.replace('_', '-')} {value}" if value is not None else "as it is by itself"
+        for name in names:
+            if name in self.given:
+                self._read[name] = told
+
+    def understand(self, told: str, *names: str) -> None:
+        """Keep that these settings are understood, as said in words."""
+        self._read.update({name: told for name in names if name in self.given})
+
+    def understand_known(self, told: str, what: str) -> None:
+        """Keep that settings of one thing are understood as a whole: those that match its patterns in settings.yaml."""
+        pattern = re.compile("|".join(known(what)))
+        self._read = {name: told for name in self.given if pattern.fullmatch(name)} | self._read
+
+    def assume(self, line: str) -> None:
+        """Keep what the launch does not say and was taken."""
+        self._assumed.append(line)
+
+    def done(self, irrelevant: Iterable[str]) -> Launch:
+        """Return the launch; settings whose names match a pattern of `irrelevant` change neither time nor memory."""
+        pattern = re.compile("|".join(f"(?:{one})" for one in irrelevant) or r"(?!)")
+        rest = [name for name in self.given if name not in self._read]
+        ignored = [name for name in rest if pattern.fullmatch(name)]
+        left = {self.shown(name): _printable(_short(self.given[name])) for name in rest if name not in ignored}
+        return Launch(
+            framework=self.framework,
+            words=self.words,
+            config=self.config,
+            understood={self.shown(name): told for name, told in self._read.items()},
+            assumed=tuple(self._assumed),
+            ignored=tuple(self.shown(name) for name in ignored),
+            left_out=left,
+        )
+
+    def shown(self, name: str) -> str:
+        """Return a setting's name as it stands in the launch."""
+        return self._shown.get(name, name)
+
+    def _first(self, names: Sequence[str]) -> tuple[str | None, Value]:
+        name = next((name for name in names if name in self.given), None)
+        if name is None:
+            return None, None
+        value = self.given[name]
+        if isinstance(value, str):
+            self._known(name, value)
+        return name, value
+
+    def _known(self, name: str, text: str) -> str:
+        """Return a text; ParseError where it holds what only a shell could know."""
+        if UNKNOWN in text:
+            raise ParseError(
+                f"{self.shown(name)} is {_printable(text)}, which nothing here sets: say it with --env NAME=VALUE"
+            )
+        return text
+
+    def _name(self, names: Sequence[str]) -> str:
+        return self.shown(next(name for name in names if name in self.given))
+
+
+def settings_of(words: Sequence[str]) -> tuple[dict[str, Value], dict[str, str], list[str]]:
+    """Return settings of a command line by plain name, how each stands there, and the words that belong to none.
+
+    `--a-b 1`, `--a-b=1`, `-a 1`, `a.b=1`; several values are a list, the last of two equal flags holds.
+
+    >>> settings_of(["--tp-size", "8", "--sp", "--layers", "1", "2", "run.py", "--x=3"])[0]
+    {'tp_size': '8', 'sp': None, 'layers': ('1', '2', 'run.py'), 'x': '3'}
+    """
+    given: dict[str, Value] = {}
+    shown: dict[str, str] = {}
+    alone: list[str] = []
+    name = None
+    for word in words:
+        if _is_flag(word):
+            flag, equals, value = word.partition("=")
+            name = plain(flag)
+            given[name], shown[name] = (value if equals else None), flag
+            name = None if equals else name
+        elif name is None:
+            alone.append(word)
+        else:
+            before = given[name]
+            many = before if isinstance(before, tuple) else (before,)
+            given[name] = word if before is None else (*many, word)
+    return given, shown, alone
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is a flag, and no negative number."""
+    return re.match(r"--?[A-Za-z]", word) is not None
+
+
+@cache
+def known(what: str) -> tuple[str, ...]:
+    """Return patterns of settings that are of one thing, by its name in settings.yaml.
+
+    >>> "overlap_grad_reduce" in known("megatron overlap")
+    True
+    """
+    import yaml
+
+    text = (resources.files(__package__) / "settings.yaml").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = yaml.safe_load(text)
+    return tuple(found[what])
+
+
+def plain(flag: str) -> str:
+    """Return the plain name of a setting.
+
+    >>> plain("--Tensor-Parallel-size"), plain("parallelism.tensor_parallel_degree")
+    ('tensor_parallel_size', 'parallelism.tensor_parallel_degree')
+    """
+    return flag.lstrip("-").replace("-", "_").lower()
+
+
+def flattened(tree: object, above: str = "", depth: int = 0) -> dict[str, Value]:
+    """Return settings of a file by dotted name; lists stay values.
+
+    >>> flattened({"zero": {"stage": 3}, "fp16": None})
+    {'zero.stage': 3, 'fp16': None}
+    """
+    if depth > 40:
+        raise ParseError("a file of settings more than 40 deep")
+    if not isinstance(tree, Mapping):
+        return {above: tree if isinstance(tree, str | int | float | bool | list | tuple) else None}
+    found: dict[str, Value] = {}
+    for key, value in tree.items():
+        found |= flattened(value, f"{above}.{plain(str(key))}" if above else plain(str(key)), depth + 1)
+    return found
+
+
+def _short(value: Value) -> str:
+    text = "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _printable(text: str) -> str:
+    """Return a text of a user without what could steer a terminal."""
+    return "".join(char if char.isprintable() else "" for char in text.replace(UNKNOWN, ""))
