@@ -161,9 +161,6 @@ def _experts(r: Reading, tp: int) -> None:
         r.say(
             "capacity_factor", factor if has else None, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity"
         )
-    groups, top = r.number("moe_router_num_groups"), r.number("moe_router_group_topk")
-    if groups and top and ep > 1:
-        r.say("routing_nodes", top, "moe_router_num_groups", "moe_router_group_topk")
 
 
 def _batches(r: Reading, num_gpus: int | None) -> None:

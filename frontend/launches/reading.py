@@ -176,7 +176,9 @@ def _program_at(command: Command, framework: str) -> int | None:
 
 def _of_command(framework: str, at: int, command: Command, others: Sequence[Command], num_gpus: int | None) -> Launch:
     """Read a command: what stands before its program launches it, what stands behind are its settings."""
-    given, shown, alone = settings_of(command.words[at + 1 :])
+    # A choice among kinds stands behind all flags of torchtitan: `activation-checkpoint:full`.
+    words = [re.sub(r"^activation-checkpoint:(\w+)$", r"--activation_checkpoint.mode=\1", w) for w in command.words]
+    given, shown, alone = settings_of(words[at + 1 :])
     launcher = settings_of(command.words[:at])[0]
     if framework == "deepspeed" and any(word.endswith(".py") for word in command.words):
         given, shown, alone = settings_of(command.words[at + 1 :])

@@ -16,6 +16,7 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
     """Return a launch of torchtitan; ParseError for values that are none of a setting's."""
     r = Reading("torchtitan", given, shown)
     r.words["phase"], r.words["stack"], r.words["dtype"] = "train", "torchtitan", "bf16"
+    _titan_model(r)
     p = "parallelism."
     tp = _titan(r, f"{p}tensor_parallel_degree", "training.tensor_parallel_degree")
     pp = _titan(r, f"{p}pipeline_parallel_degree", "experimental.pipeline_parallel_degree")
@@ -71,6 +72,19 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
     return r.done(known("torchtitan"))
 
 
+def _titan_model(r: Reading) -> None:
+    """Name the model of a configuration that it ships: `--config llama3_8b`, or name and flavor of a toml file."""
+    name = r.text("config") or f"{r.text('model.name')}_{r.text('model.flavor')}"
+    known = {
+        "llama3_8b": "llama-3.1-8b",
+        "llama3_70b": "llama-3.1-70b",
+        "llama3_405b": "llama-3.1-405b",
+        "deepseek_v3_671b": "deepseek-v3",
+    }
+    if name.lower() in known:
+        r.say("model", known[name.lower()], "config", "module", "model.name", "model.flavor")
+
+
 def _titan(r: Reading, *names: str) -> int:
     return r.number(*names) or 1
 
@@ -116,6 +130,9 @@ def _titan_policy(r: Reading) -> None:
         "activation_checkpoint.early_stop",
         "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
     )
+    if policy != "none":
+        # Layers, and runs of operators, are run again to their end.
+        r.words["early_stop"] = r.flag("activation_checkpoint.early_stop")
     if mode == "selective" and kind not in (None, "op") and str(kind).isdigit():
         r.assume(f"recompute full: every layer, where the launch names every {kind}.")
     if r.flag("float8.enable_float8_linear", "float8.enable_fsdp_float8_all_gather") or "float8" in (
@@ -166,7 +183,7 @@ def deepspeed(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: in
         r.assume(f"gpus {num_gpus}: what the batch takes in {steps or 1} micro-batches; say --gpus N for the launch")
     num_gpus = num_gpus or tp
     r.say("tp", tp if tp > 1 else None, "tensor_parallel.autotp_size", "autotp_size")
-    r.words["gpus"], r.words["mbs"] = num_gpus, mbs
+    r.words["gpus"], r.words["mbs"], r.words["sp"] = num_gpus, mbs, False
     r.say(
         "gbs",
         gbs or mbs * (steps or 1) * num_gpus // tp,
@@ -179,8 +196,10 @@ def deepspeed(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: in
     r.say("dtype", on[0] if on else "fp32", "bf16.enabled", "fp16.enabled", "bf16", "fp16")
     r.understand("loss scales", *(n for n in given if n.startswith("fp16.") and n != "fp16.enabled"))
     reduced = {"bfp16": "bf16"}.get(r.text("communication_data_type") or "", r.text("communication_data_type"))
-    r.say("reduce_dtype", reduced, "communication_data_type")
     summed = r.text("data_types.grad_accum_dtype")
+    # What sums are reduced in where nothing else is said needs no word.
+    same = int(str(r.words["zero"])) < 2 and reduced == (summed or "fp32")
+    r.say("reduce_dtype", None if same else reduced, "communication_data_type")
     r.say("grad_dtype", summed, "data_types.grad_accum_dtype")
     r.understand(
         "kept activations of the model's own checkpoints",
