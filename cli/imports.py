@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,48 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4_000_000
 FRAMEWORKS = (
-    "megatron", "torchtitan", "deepspeed", "transformers", "vllm", "sglang", "tensorrt-llm", "lmdeploy",
-)  # fmt: skip
+    "megatron",
+    "torchtitan",
+    "deepspeed",
+    "transformers",
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+    "lmdeploy",
+)
 
 
-@click.command("import", context_settings={"ignore_unknown_options": True})
-@click.option("--framework", type=Named(FRAMEWORKS), help="Whose launch it is.  [default: found out]")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importing:
+    """What a user wants of an import, as typed."""
+
+    framework: str | None
+    system: str | None
+    num_gpus: int | None
+    model: str | None
+    environment: tuple[str, ...]
+    strict: bool
+    form: str
+    output: str
+    launch: tuple[str, ...]
+
+
+class ImportCommand(click.Command):
+    """A verb whose function receives all that was typed as one `asked`."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        ctx.params["asked"] = Importing(**{f.name: ctx.params.pop(f.name) for f in fields(Importing)})
+        return super().invoke(ctx)
+
+
+@click.command("import", cls=ImportCommand, context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--framework",
+    type=Named(FRAMEWORKS),
+    metavar="NAME",
+    help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
+)
 @click.option("--system", metavar="NAME|FILE", help="System that it runs on, for the plan file.")
 @click.option(
     "--gpus", "num_gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the launch, where it does not say."
@@ -40,17 +77,7 @@ FRAMEWORKS = (
 )
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.argument("launch", nargs=-1, required=True, metavar="FILE | -- COMMAND...", type=click.UNPROCESSED)
-def import_command(
-    framework: str | None,
-    system: str | None,
-    num_gpus: int | None,
-    model: str | None,
-    environment: tuple[str, ...],
-    strict: bool,
-    form: str,
-    output: str,
-    launch: tuple[str, ...],
-) -> int:
+def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
 
     FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, or - for stdin; a COMMAND stands behind
@@ -61,17 +88,30 @@ def import_command(
     slipstick import train_llama3.sh --gpus 64 --system dgx-h100 -o plan.yaml
     slipstick import --system dgx-h100 -- vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4
     """  # noqa: D301
-    text, name = _text(launch)
-    found = read(text, name, framework, num_gpus, _variables(environment))
-    around = {"model": model or _model_of(found, output), **({} if system is None else {"system": system})}
-    if form == "json":
-        write_text(_json(found, around), output)
-    else:
-        write_text(plan_text(found, around), output)
-    if strict and found.left_out:
-        raise NotUnderstoodError(
-            f"--strict: {len(found.left_out)} settings are not understood: {_listed(found.left_out)}"
-        )
+    text, name = _text(asked.launch)
+    if wrong := [one for one in asked.environment if "=" not in one]:
+        raise UsageError(f"--env {wrong[0]}: NAME=VALUE, as in NNODES=8")
+    environment = {name: value for name, _, value in (one.partition("=") for one in asked.environment)}
+    found = read(text, name, asked.framework, asked.num_gpus, environment)
+    model = asked.model or _model_of(found, asked.output)
+    around = {"model": model, **({} if asked.system is None else {"system": asked.system})}
+    document = {
+        "schema": "slipstick/import/1",
+        "framework": found.framework,
+        "plan": {**found.words, **{name: word for name, word in around.items() if word}},
+        "model_config": found.config,
+        "understood": dict(found.understood),
+        "assumed": list(found.assumed),
+        "ignored": list(found.ignored),
+        "left_out": dict(found.left_out),
+        "coverage": found.coverage,
+    }
+    as_json = json.dumps(document, indent=1, allow_nan=False)
+    write_text(as_json if asked.form == "json" else plan_text(found, around), asked.output)
+    if asked.strict and found.left_out:
+        names = list(found.left_out)
+        told = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        raise NotUnderstoodError(f"--strict: {len(names)} settings are not understood: {told}")
     return 0
 
 
@@ -121,21 +161,6 @@ def plan_text(found: Launch, around: Mapping[str, object]) -> str:
     return "".join(f"# {line}\n" for line in head) + body
 
 
-def _json(found: Launch, around: Mapping[str, object]) -> str:
-    document = {
-        "schema": "slipstick/import/1",
-        "framework": found.framework,
-        "plan": {**found.words, **{name: word for name, word in around.items() if word}},
-        "model_config": found.config,
-        "understood": dict(found.understood),
-        "assumed": list(found.assumed),
-        "ignored": list(found.ignored),
-        "left_out": dict(found.left_out),
-        "coverage": found.coverage,
-    }
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
 def _text(launch: Sequence[str]) -> tuple[str, str]:
     """Return the text of a launch and the name of its file: one word that is a file, stdin, or a command."""
     import shlex
@@ -157,13 +182,6 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
         return path.read_text(encoding="utf-8"), str(path)
     except UnicodeDecodeError:
         raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
-
-
-def _variables(environment: Sequence[str]) -> dict[str, str]:
-    wrong = [one for one in environment if "=" not in one]
-    if wrong:
-        raise UsageError(f"--env {wrong[0]}: NAME=VALUE, as in NNODES=8")
-    return {name: value for name, _, value in (one.partition("=") for one in environment)}
 
 
 def _model_of(found: Launch, output: str) -> str | None:
@@ -195,8 +213,3 @@ def _config_path(text: str, output: str) -> Path:
     from ..frontend.cache import GraphCache
 
     return GraphCache.default().folder / "launches" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-
-
-def _listed(left: Mapping[str, str]) -> str:
-    names = list(left)
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -70,7 +70,8 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
         width: columns of the screen; None for no limit.
     """
     best = best_of(found.clusters, found.aim)
-    rows = sorted(found.clusters, key=lambda one: (best.index(_same(one, best)), one.num_gpus)) if every else best
+    order = {str(one.machine): place for place, one in enumerate(best)}
+    rows = sorted(found.clusters, key=lambda one: (order[str(one.machine)], one.num_gpus)) if every else best
     ties = ties_of(best, found.aim)
     lines = [*_asked(found), "", in_columns([_HEADING, *(_row(one, best, ties) for one in rows)], width)]
     names = ", ".join(str(best[place].machine) for place in sorted(ties))
@@ -130,11 +131,6 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         "left_out": dict(found.left_out),
     }
     return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _same(one: Cluster, best: Sequence[Cluster]) -> Cluster:
-    """The best cluster of the same system."""
-    return next(other for other in best if str(other.machine) == str(one.machine))
 
 
 def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -> dict[str, object]:

@@ -134,7 +134,13 @@ class Reading:
         pattern = re.compile("|".join(f"(?:{one})" for one in irrelevant) or r"(?!)")
         rest = [name for name in self.given if name not in self._read]
         ignored = [name for name in rest if pattern.fullmatch(name)]
-        left = {self.shown(name): _printable(_short(self.given[name])) for name in rest if name not in ignored}
+        left = {}
+        for name in (name for name in rest if name not in ignored):
+            value = self.given[name]
+            text = (
+                "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            )
+            left[self.shown(name)] = _printable(text if len(text) <= 60 else f"{text[:57]}...")
         return Launch(
             framework=self.framework,
             words=self.words,
@@ -183,7 +189,8 @@ def settings_of(words: Sequence[str]) -> tuple[dict[str, Value], dict[str, str],
     alone: list[str] = []
     name = None
     for word in words:
-        if _is_flag(word):
+        # A negative number is no flag.
+        if re.match(r"--?[A-Za-z]", word):
             flag, equals, value = word.partition("=")
             name = plain(flag)
             given[name], shown[name] = (value if equals else None), flag
@@ -195,11 +202,6 @@ def settings_of(words: Sequence[str]) -> tuple[dict[str, Value], dict[str, str],
             many = before if isinstance(before, tuple) else (before,)
             given[name] = word if before is None else (*many, word)
     return given, shown, alone
-
-
-def _is_flag(word: str) -> bool:
-    """Whether a word is a flag, and no negative number."""
-    return re.match(r"--?[A-Za-z]", word) is not None
 
 
 @cache
@@ -239,11 +241,6 @@ def flattened(tree: object, above: str = "", depth: int = 0) -> dict[str, Value]
     for key, value in tree.items():
         found |= flattened(value, f"{above}.{plain(str(key))}" if above else plain(str(key)), depth + 1)
     return found
-
-
-def _short(value: Value) -> str:
-    text = "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _printable(text: str) -> str:

@@ -85,8 +85,10 @@ def read_launch(
     if tree is None:
         return _of_script(text, framework, num_gpus, environment)
     given, shown = _settings(tree, environment or {})
-    found = framework or _framework_of(given)
-    if found is None:
+    # The framework with most of its tell-tale settings.
+    counts = {one: sum(word in given for word in words) for one, words in _TELLS.items()}
+    found = framework or max(counts, key=lambda one: counts[one])
+    if framework is None and not counts[found]:
         told = ", ".join(f"{key} ({', '.join(words[:2])})" for key, words in _TELLS.items())
         raise UsageError(f"{name}: settings of no framework that is known, by any of {told}; say --framework NAME")
     return _read(found, given, shown, num_gpus, None)
@@ -128,22 +130,14 @@ def _settings(tree: object, environment: Mapping[str, str]) -> tuple[dict[str, V
         name: value for name, value in flattened(arguments).items() if value is not False or "MODEL_ARGS" not in tree
     }
     shown = {plain(str(key)): str(key) for key in arguments}
-    filled = {name: _filled(value, environment) for name, value in given.items()}
+
+    def set_to(match: re.Match[str]) -> str:
+        """Fill in a variable; what nobody sets stands as unknown."""
+        return environment.get(match[1], f"{UNKNOWN}{match[0]}{UNKNOWN}")
+
+    variables = re.compile(r"\$\{?(\w+)\}?")
+    filled = {n: variables.sub(set_to, value) if isinstance(value, str) else value for n, value in given.items()}
     return filled, shown
-
-
-def _filled(value: Value, environment: Mapping[str, str]) -> Value:
-    """Fill in variables of a text; what nobody sets stands as unknown."""
-    if not isinstance(value, str) or "$" not in value:
-        return value
-    return re.sub(r"\$\{?(\w+)\}?", lambda m: environment.get(m[1], f"{UNKNOWN}{m[0]}{UNKNOWN}"), value)
-
-
-def _framework_of(given: Mapping[str, Value]) -> str | None:
-    """Return the framework whose tell-tale settings are there; the one with most of them."""
-    counts = {name: sum(word in given for word in words) for name, words in _TELLS.items()}
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] else None
 
 
 def _of_script(text: str, framework: str | None, num_gpus: int | None, environment: Mapping[str, str] | None) -> Launch:

@@ -18,7 +18,7 @@ from .launch import Launch, Reading, Value, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class ServerFlags:
     """What an engine calls what servers have in common; several names of one thing, the first that is there holds.
 
     Attributes:
@@ -44,9 +44,9 @@ class Engine:
     ranks_are_tp: bool = False
 
 
-ENGINES: Mapping[str, Engine] = MappingProxyType(
+ENGINES: Mapping[str, ServerFlags] = MappingProxyType(
     {
-        "vllm": Engine(
+        "vllm": ServerFlags(
             engine="vllm",
             tp=("tensor_parallel_size", "tp"),
             pp=("pipeline_parallel_size", "pp"),
@@ -63,7 +63,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             model=("model",),
             eager=("enforce_eager",),
         ),
-        "sglang": Engine(
+        "sglang": ServerFlags(
             engine="sglang",
             tp=("tp_size", "tp", "tensor_parallel_size"),
             pp=("pp_size", "pp", "pipeline_parallel_size"),
@@ -80,7 +80,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             eager=("disable_cuda_graph",),
             ranks_are_tp=True,
         ),
-        "tensorrt-llm": Engine(
+        "tensorrt-llm": ServerFlags(
             engine="tensorrt-llm",
             tp=("tp_size", "tensor_parallel_size"),
             pp=("pp_size", "pipeline_parallel_size"),
@@ -95,7 +95,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             quantization=(),
             model=("model",),
         ),
-        "lmdeploy": Engine(
+        "lmdeploy": ServerFlags(
             engine="lmdeploy",
             tp=("tp",),
             pp=(),
@@ -150,7 +150,7 @@ def server(name: str, given: Mapping[str, Value], shown: Mapping[str, str], mode
     return r.done(known("servers"))
 
 
-def _degrees(r: Reading, e: Engine) -> None:
+def _degrees(r: Reading, e: ServerFlags) -> None:
     """Ranks of attention, and experts whole over all of them."""
     tp, pp = r.number(*e.tp) or 1, (r.number(*e.pp) if e.pp else None) or 1
     dp = (r.number(*e.dp) if e.dp else None) or 1
@@ -182,7 +182,7 @@ def _degrees(r: Reading, e: Engine) -> None:
     r.understand_known("kernels of the engine", "server kernels")
 
 
-def _limits(r: Reading, e: Engine) -> None:
+def _limits(r: Reading, e: ServerFlags) -> None:
     r.say("max_num_seqs", r.number(*e.seqs), *e.seqs)
     tokens = r.number(*e.tokens)
     chunked = r.flag("enable_chunked_prefill", usual=True) and not r.flag("no_enable_chunked_prefill")
@@ -196,7 +196,7 @@ def _limits(r: Reading, e: Engine) -> None:
     r.understand("longest request; say --isl and --osl", *e.longest)
 
 
-def _types(r: Reading, e: Engine) -> None:
+def _types(r: Reading, e: ServerFlags) -> None:
     dtype = r.text("dtype")
     r.say("dtype", None if dtype in (None, "auto") else _DTYPES.get(dtype, dtype), "dtype")
     recipe = r.text(*e.quantization) if e.quantization else None

@@ -22,6 +22,8 @@ _TOLD_BY = (
     "kv_lora_rank",
     "vocab_size",
 )
+# What launches pad vocabularies by, at most.
+_PADDING = 0.03
 # GPT-2's config.json has names of its own.
 _GPT2 = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
 
@@ -36,24 +38,17 @@ def catalogue_model(config: Mapping[str, object]) -> str | None:
     'llama-3.1-8b'
     """
     for name in names():
-        known = _plain(json.loads(read_config(name).text))
+        known = json.loads(read_config(name).text)
+        known |= {plain: known[own] for own, plain in _GPT2.items() if own in known}
         both = [key for key in _TOLD_BY if key in known and key in config]
         needed = {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= set(both)
         experts = (_experts(known) or None) == (_experts(config) or None)
-        if needed and experts and all(_same(key, known[key], config[key]) for key in both):
+        sizes = [key for key in both if key == "vocab_size"]
+        near = all(abs(known[key] - int(str(config[key]))) <= _PADDING * known[key] for key in sizes)
+        if needed and experts and near and all(known[key] == config[key] for key in both if key not in sizes):
             return name
     return None
 
 
-def _plain(config: dict[str, object]) -> dict[str, object]:
-    return config | {plain: config[own] for own, plain in _GPT2.items() if own in config}
-
-
 def _experts(config: Mapping[str, object]) -> object:
     return next((config[k] for k in ("num_local_experts", "num_experts", "n_routed_experts") if config.get(k)), None)
-
-
-def _same(key: str, one: object, other: object) -> bool:
-    if key == "vocab_size" and isinstance(one, int) and isinstance(other, int):
-        return abs(one - other) <= 0.03 * one
-    return one == other

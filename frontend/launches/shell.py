@@ -19,6 +19,7 @@ _EXPANDED = re.compile(
     rf"\$\(\((?P<sum>[^()]*)\)\)|\$\((?P<command>(?:[^()]|\([^()]*\))*)\)|`(?P<ticks>[^`]*)`"
     rf"|\$\{{(?P<braced>[^{{}}]*)\}}|\$(?P<plain>{_NAME}|[0-9@*#?$!])"
 )
+_WHOLE_ARRAY = re.compile(rf"\$\{{({_NAME})\[[@*]\]\}}")
 _BRACED = re.compile(rf"({_NAME}|[0-9@*]+)(?:\[[@*]\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
 _SUM = re.compile(r"[0-9+\-*/%() ]+")
 _TEST = re.compile(r"\[\[?\s+(.*?)\s+\]\]?$", re.DOTALL)
@@ -194,9 +195,10 @@ def _parts(text: str, line: int) -> Iterator[str]:
             depth += text[at - 1 : at] == "$" or depth > 0
         elif char in ")}" and depth:
             depth -= 1
-        elif (
-            not depth and (end := next((e for e in _ENDS if text.startswith(e, at)), None)) and not _redirects(text, at)
-        ):
+        elif char == "&" and ">" in (text[at - 1 : at], text[at + 1 : at + 2]):
+            # Part of `2>&1` or `&>file`.
+            at += text[at + 1 : at + 2] == ">"
+        elif not depth and (end := next((e for e in _ENDS if text.startswith(e, at)), None)):
             yield text[start:at].strip()
             at += len(end) - 1
             start = at + 1
@@ -209,15 +211,15 @@ def _parts(text: str, line: int) -> Iterator[str]:
     yield text[start:].strip()
 
 
-def _redirects(text: str, at: int) -> bool:
-    """Whether an ampersand is part of `2>&1` or `&>file`."""
-    return text[at] == "&" and (text[at - 1 : at] == ">" or text[at + 1 : at + 2] == ">")
-
-
 def _simple(script: _Script, text: str, line: int) -> Iterator[Command]:
     """Read an assignment, or a command with assignments before it."""
     match = _ASSIGNED.fullmatch(text)
-    if match is not None and len(_quoted_words(match[3], line)) <= 1:
+    try:
+        # An assignment is one word, before anything is filled in.
+        is_set = match is not None and len(shlex.split(_EXPANDED.sub("x", match[3]))) <= 1
+    except ValueError as error:
+        raise ParseError(f"line {line}: {error}") from None
+    if match is not None and is_set:
         value = " ".join(_words(script, match[3], split=False))
         script.known[match[1]] = script.known.get(match[1], "") + value if match[2] else value
         return
@@ -239,14 +241,6 @@ def _set_array(script: _Script, text: str, line: int) -> None:
         raise ParseError(f"line {line}: an array of {len(words):,} words: at most {_MOST_WORDS:,} are read")
     name = match[1]
     script.arrays[name] = [*script.arrays.get(name, []), *words] if match[2] else words
-
-
-def _quoted_words(text: str, line: int) -> list[str]:
-    """Split as a shell would before it expands anything."""
-    try:
-        return shlex.split(_EXPANDED.sub("x", text), posix=True)
-    except ValueError as error:
-        raise ParseError(f"line {line}: {error}") from None
 
 
 def _words(script: _Script, text: str, split: bool = True) -> list[str]:
@@ -273,8 +267,8 @@ def _joined(script: _Script, pieces: Sequence[tuple[str, str]], split: bool) -> 
     words: list[str] = []
     is_open = False
     for quote, text in pieces:
-        if quote == '"' and (array := _whole_array(script, text)) is not None:
-            words, is_open = [*words, *array], False
+        if quote == '"' and (array := _WHOLE_ARRAY.fullmatch(text)) is not None:
+            words, is_open = [*words, *script.arrays.get(array[1], [])], False
             continue
         whole = text if quote == "'" else _expanded(script, text)
         if quote or not split:
@@ -289,12 +283,6 @@ def _joined(script: _Script, pieces: Sequence[tuple[str, str]], split: bool) -> 
         words += parts
         is_open = bool(whole) and not whole[-1].isspace() and bool(words) if whole else is_open
     return words
-
-
-def _whole_array(script: _Script, text: str) -> list[str] | None:
-    """Return the words of `"${NAME[@]}"`; None for any other text."""
-    match = re.fullmatch(rf"\$\{{({_NAME})\[[@*]\]\}}", text)
-    return None if match is None else list(script.arrays.get(match[1], []))
 
 
 def _expanded(script: _Script, text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.errors import ParseError
+from ...ir.schedules.registry import SCHEDULES
 from .launch import Launch, Reading, Value, known
 
 
@@ -48,22 +49,10 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
         f"{p}no_enable_sequence_parallel",
     )
     schedule = r.text(f"{p}pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
-    schedules = {
-        "1f1b": "1f1b",
-        "interleaved1f1b": "interleaved",
-        "gpipe": "gpipe",
-        "interleavedzerobubble": "zb-h1",
-        "zbvzerobubble": "zb-v",
-        "dualpipev": "dualpipe-v",
-    }
-    if pp > 1 and schedule is not None and schedule.lower() in schedules:
-        r.say(
-            "schedule",
-            schedules[schedule.lower()],
-            f"{p}pipeline_parallel_schedule",
-            "experimental.pipeline_parallel_schedule",
-        )
-        if schedules[schedule.lower()] == "interleaved":
+    found = next((kind for kind in SCHEDULES.values() if schedule in kind.names.get("torch", ())), None)
+    if pp > 1 and found is not None and schedule:
+        r.say("schedule", found.name, f"{p}pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
+        if found.name_in("torch", 1) != schedule:
             r.say("vpp", 2)
             r.assume("vpp 2: two chunks a stage, its default of interleaved schedules")
     r.understand("of one stage", f"{p}pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
