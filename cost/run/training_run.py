@@ -192,7 +192,8 @@ class TrainingRun:
         found = shares(saving.every_s, saving.stall_s, mtbf_s, restart_s, saving.late_s)
         _check_progress(found, mtbf_s, restart_s)
         spent = _spent(length, found.steps, job)
-        failing = {} if self.failures is None else _failed(spent, mtbf_s)
+        failures = {"num_failures": spent["train_time_s"] / mtbf_s} if spent else {}
+        failing = {} if self.failures is None else {"job_mtbf_s": mtbf_s, **failures}
         saved = _saved(saving, found.steps, job)
         return RunEstimate(run=self, metrics=length | spent | saved | failing, saving=saving, shares=found)
 
@@ -239,11 +240,6 @@ def _saved(saving: Saving, goodput: float, job: Job) -> dict[str, float]:
         "checkpoint_every_s": saving.every_s,
         "checkpoint_stall_s": saving.stall_s,
     }
-
-
-def _failed(spent: Mapping[str, float], mtbf_s: float) -> dict[str, float]:
-    found = {"job_mtbf_s": mtbf_s}
-    return found | ({"num_failures": spent["train_time_s"] / mtbf_s} if spent else {})
 
 
 def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Saving:

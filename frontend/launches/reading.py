@@ -181,14 +181,11 @@ def _of_command(framework: str, at: int, command: Command, others: Sequence[Comm
     for wrapper in others:
         if wrapper.words[0] in ("#SBATCH", "srun"):
             launcher |= settings_of(wrapper.words[1:])[0]
-    return _read(framework, given, shown, num_gpus or _devices(launcher), alone[0] if alone else None)
-
-
-def _devices(launcher: Mapping[str, Value]) -> int | None:
-    """Return the devices that torchrun, srun or deepspeed start: nodes x those of a node; None where it is not said."""
+    # What torchrun, srun or deepspeed start: nodes x those of a node.
     each = next((_whole(launcher[name]) for name in _PER_NODE if name in launcher), None)
     nodes = next((_whole(launcher[name]) for name in _NODES if name in launcher), 1)
-    return None if each is None or nodes is None else each * nodes
+    started = None if each is None or nodes is None else each * nodes
+    return _read(framework, given, shown, num_gpus or started, alone[0] if alone else None)
 
 
 def _whole(value: Value) -> int | None:
