@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
     from ...driver.serve.tables import Served
-    from ...ir.plan import Plan
+    from ...ir.plan import Plan, PlanWords
 
 # Servers whose memory is too small for a request: the nearest that is not.
 
@@ -81,7 +81,19 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     asked = request.said({"overrides": rest, "stack": stack})
     system = system_of(asked)
     kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)
-    return system, load_engine(name, system.chip.name, own), asked.said({"kernels": kernels})
+    words = {"kernels": kernels, **_degrees_of_engines(request.words)}
+    return system, load_engine(name, system.chip.name, own), asked.said(words)
+
+
+def _degrees_of_engines(words: PlanWords) -> Mapping[str, int]:
+    """Return the degree inside experts that `--tp 8 --ep 8` means to engines: whole experts over all tp x dp ranks.
+
+    An ep that lies inside dp is left as it is, and so is a degree inside experts that is given.
+    """
+    replicas = words.num_devices // (words.tp * words.pp)
+    inside = replicas % words.ep == 0
+    whole = words.etp is None and words.tp > 1 and not inside and words.tp * replicas % words.ep == 0
+    return {"etp": 1} if whole and words.ep % words.tp == 0 else {}
 
 
 def engine_stack(request: Request, name: str) -> tuple[System, Request]:

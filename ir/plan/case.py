@@ -156,6 +156,13 @@ class PlanCase(PlanNumbers):
         wide = [self.tp * d for d in divisors(self.replicas)] if self.family.etp_dp and not self.train else [self.tp]
         return ", ".join(map(str, sorted({1, *wide})))
 
+    @property
+    def or_whole(self) -> str:
+        """How ranks of tp share whole experts, where an ep that does not lie inside dp could be meant so."""
+        if self.tp == 1 or self.ep % self.tp or self.tp * self.replicas % self.ep:
+            return ""
+        return f"; over ranks of tp experts lie whole: add --etp 1{' --sp' if self.train else ''}"
+
 
 # Numbers in the order of their record; of these the counts of devices, sequences and tokens, as words.
 PARTS = tuple(part.name for part in fields(PlanNumbers))

@@ -179,7 +179,7 @@ NUMBERS = (
         lambda c, f: c.expert_imbalance > 1 and not f.imbalance,
     ),
     Rule(
-        "ep={c.ep} lies inside data parallelism and does not divide dp={c.replicas}; legal ep: {near}",
+        "ep={c.ep} lies inside data parallelism and does not divide dp={c.replicas}; legal ep: {near}{c.or_whole}",
         lambda c, _: (c.spread == 1) & (c.replicas % c.ep != 0),
         of="ep",
         allowed=lambda c: divisors(c.replicas),
