@@ -93,7 +93,7 @@ def import_command(asked: Importing) -> int:
         raise UsageError(f"--env {wrong[0]}: NAME=VALUE, as in NNODES=8")
     environment = {name: value for name, _, value in (one.partition("=") for one in asked.environment)}
     found = read(text, name, asked.framework, asked.num_gpus, environment)
-    model = asked.model or _model_of(found, asked.output)
+    model = asked.model or model_of(found, asked.output)
     around = {"model": model, **({} if asked.system is None else {"system": asked.system})}
     document = {
         "schema": "slipstick/import/1",
@@ -124,7 +124,7 @@ def from_launch(ctx: click.Context, param: click.Parameter, path: str | None) ->
     text, name = _text((path,))
     found = read(text, name, None, None, {})
     model = found.words.get("model")
-    known = {} if model is None and found.config is None else {"model": _model_of(found, "-")}
+    known = {} if model is None and found.config is None else {"model": model_of(found, "-")}
     said = plan_text(found, {name: word for name, word in known.items() if word})
     ctx.default_map = {**(ctx.default_map or {}), **defaults(said, path, ctx)}
     for line in (
@@ -184,7 +184,7 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
         raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
 
 
-def _model_of(found: Launch, output: str) -> str | None:
+def model_of(found: Launch, output: str) -> str | None:
     """Return the model of a launch: its name where it is known, else its shape as a config.json beside the plan."""
     from ..frontend.huggingface.configs.models import aliases
     from ..frontend.launches.shapes import catalogue_model

@@ -175,6 +175,7 @@ def _batches(r: Reading, num_gpus: int | None) -> None:
     ep, etp = int(str(r.words.get("ep", 1))), int(str(r.words.get("etp", tp)))
     # Experts' ranks lie over tp x cp x dp of a stage.
     replicas = max(1, -(-ep * etp // (tp * cp)))
+    replicas *= r.number("num_distributed_optimizer_instances") or 1
     if num_gpus is None:
         num_gpus = tp * pp * cp * replicas
         r.assume(f"gpus {num_gpus}: the launch names no number of nodes; say --gpus N for the one that runs")
@@ -238,7 +239,9 @@ def _recompute(r: Reading) -> None:
     names = ("recompute_granularity", "recompute_activations")
     r.say("recompute", kind, *names)
     if kind == "selective":
-        modules = [_MODULE_NAMES.get(word, word) for word in (r.text("recompute_modules") or "core_attn").split()]
+        modules = [
+            _MODULE_NAMES.get(word, word) for word in re.findall(r"[\w.]+", r.text("recompute_modules") or "core_attn")
+        ]
         r.say("recompute_modules", ",".join(modules), "recompute_modules")
     if kind == "full":
         method, number = r.text("recompute_method"), r.number("recompute_num_layers") or 1

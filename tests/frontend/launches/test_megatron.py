@@ -42,6 +42,7 @@ def words(flags: str, num_gpus: int | None = None) -> dict[str, object]:
         ("--exp-avg-dtype bf16 --main-params-dtype fp16", {"exp_avg_dtype": "bf16", "main_params_dtype": "fp16"}),
         ("--micro-batch-size 2 --global-batch-size 64 --seq-length 8192", {"mbs": 2, "gbs": 64, "seq": 8192}),
         ("--optimizer-cpu-offload", {"offload": "optimizer"}),
+        ("--use-distributed-optimizer --num-distributed-optimizer-instances 2", {"gpus": 2, "dp_shard": 1}),
     ],
 )  # fmt: skip
 def test_flags_say_what_a_plan_file_says(flags: str, found: dict[str, object]) -> None:
