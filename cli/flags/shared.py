@@ -133,7 +133,13 @@ _MACHINE = (
         "--stack",
         metavar="NAME|FILE",
         help="Software on the system, a name of `slipstick list stacks` or a YAML file: overheads, the host's time, "
-        "what overlaps, kernels, what its allocator holds.  [default: the system's]",
+        "what overlaps, kernels, what its allocator holds; vllm@0.6 or vllm@2024-06 for an older version.  [default: "
+        "the system's]",
+    ),
+    _text(
+        "--as-of",
+        metavar="DATE",
+        help="Stacks and engines as people ran them in this year, month or day, as 2024-06.  [default: as of today]",
     ),
     _text(
         "--calibration",

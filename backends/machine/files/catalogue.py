@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....ir.errors import SystemFileError, UnknownNameError
 from ...network.topology.edges import with_edges
 from .faults import Keys, Origin
+from .versions import AT, Dated, Validity, chosen
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -24,6 +25,8 @@ _PACKAGE = __name__.removesuffix(".machine.files.catalogue")
 # Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
+# What a file of software says of itself, which one that is like it does not take over.
+OWN = frozenset({"fit", "version_of", "versions", "since", "until"})
 # Constants of chips whose matrix units are systolic arrays, over those that carry over to any chip.
 SYSTOLIC = "systolic"
 
@@ -90,8 +93,7 @@ def read_stack(
     file, *above = lineage(name_or_path, folder, unfitted, kind)
     tree: dict[str, Tree] = {}
     for other in reversed(above):
-        # What is fitted of a stack is its own affair.
-        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key != "fit"})
+        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key not in OWN})
     return replace(file, tree=laid_over(tree, file.tree))
 
 
@@ -116,7 +118,7 @@ def lineage(
     SystemFileError where some are like one another in a circle.
     """
     found: list[File] = []
-    wanted: Tree = str(name_or_path)
+    wanted: Tree = dated(kind, str(name_or_path)).name
     while wanted is not None:
         if not isinstance(wanted, str) or any(_same(wanted, folder, file, kind) for file in found):
             one, last = kind.removesuffix("s"), found[-1].name
@@ -126,6 +128,28 @@ def lineage(
         wanted, folder = tree.get("like"), file.folder
         found.append(replace(file, tree={key: value for key, value in tree.items() if key != "like"}))
     return tuple(found)
+
+
+def dated(kind: str, name: str) -> Dated:
+    """Return which file of the catalogue stands for `vllm@0.6`; a name without a version, or a path, for itself.
+
+    >>> dated("engines", "vllm@0.6.3").name
+    'vllm-0.6'
+    """
+    product, at, _ = name.partition(AT)
+    if not at or _is_path(name):
+        return Dated(name)
+    return chosen(name, versions_of(kind, product))
+
+
+def versions_of(kind: str, product: str) -> tuple[Validity, ...]:
+    """Return what each file of a product stands for, first that of its plain name."""
+    own = _of_catalogue(kind, product)
+    others = (_of_catalogue(kind, name) for name in names(kind) if name.startswith(f"{product}-"))
+    files = (own, *(file for file in others if file.tree.get("version_of") == product))
+    return tuple(
+        Validity(file.name, *(str(file.tree.get(key, "")) for key in ("versions", "since", "until"))) for file in files
+    )
 
 
 def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
