@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -203,8 +203,7 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
             tree[key] = on_chip(part.tree, chip) if kind == "stacks" else dict(part.tree)
             origins.append(part.origin((key,)))
     made = tree.get("chip")
-    systolic = isinstance(made, dict) and made.get("array") is not None
-    layers, of_layers = _calibrations(file, given_constants, chip, systolic)
+    layers, of_layers = _calibrations(file, given_constants, chip, _alike(made))
     origins = [*of_layers, *origins]
     levels = list(_levels(file, tree.get("network")))
     if levels:
@@ -214,10 +213,10 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
 
 
 def calibration_layers(
-    given: Tree, chip: Tree, folder: Path | None = None, systolic: bool = False
+    given: Tree, chip: Tree, folder: Path | None = None, kinds: Sequence[str] = ()
 ) -> list[tuple[str, File | Tree]]:
     """Return the constants that carry over, those of chips of its kind, then those given or else those of the chip."""
-    alike = (*carried_over(), *((SYSTOLIC,) if systolic else ()))
+    alike = (*carried_over(), *kinds)
     base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in alike]
     if isinstance(given, dict):
         return [*base, ("calibration", given)]
@@ -237,11 +236,20 @@ def carried_over() -> tuple[str, ...]:
     return tuple(name for name in ("default", "joint") if name in names("calibration"))
 
 
-def _calibrations(system: File, given: Tree, chip: Tree, systolic: bool) -> tuple[Layers, list[Origin]]:
+def _alike(chip: Tree) -> tuple[str, ...]:
+    """Name the calibrations of chips of the same kind: of systolic arrays, of one design."""
+    if not isinstance(chip, dict):
+        return ()
+    design = chip.get("design")
+    kinds = (SYSTOLIC if chip.get("array") is not None else None, design if design in names("calibration") else None)
+    return tuple(kind for kind in kinds if isinstance(kind, str))
+
+
+def _calibrations(system: File, given: Tree, chip: Tree, kinds: Sequence[str]) -> tuple[Layers, list[Origin]]:
     layers: Layers = []
     origins: list[Origin] = []
     in_file = given is system.tree.get("calibration")
-    for name, found in calibration_layers(given, chip, system.folder if in_file else None, systolic):
+    for name, found in calibration_layers(given, chip, system.folder if in_file else None, kinds):
         if isinstance(found, File):
             layers.append((name, found.tree))
             origins.append(found.origin(layer=name))
