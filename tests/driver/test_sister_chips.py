@@ -1,9 +1,10 @@
-"""Chips of one design beside one another: the same silicon is as fast, and what has more of everything is not slower."""
+"""Chips of one design beside one another: the same silicon is as fast, and more of everything is not slower."""
 
 from collections.abc import Mapping
 from functools import cache
 from itertools import permutations
 
+import numpy as np
 import pytest
 
 from slipstick import Family, load, lower, make_plan
@@ -49,7 +50,8 @@ def lowered(workload: Workload, precision: str) -> Lowered:
 def abilities(chip: Chip) -> tuple[float, ...]:
     peaks = chip.peak_flop_per_s.by_dtype()
     both = (peaks.get("bf16", 0.0), peaks.get("fp8", 0.0))
-    return (*both, chip.vector_flop_per_s, chip.hbm_bytes_per_s, chip.power_w, chip.clock_hz, float(chip.num_sms))
+    found = (*both, chip.vector_flop_per_s, chip.hbm_bytes_per_s, chip.power_w, chip.clock_hz, chip.num_sms)
+    return tuple(float(np.asarray(number)) for number in found)
 
 
 @pytest.mark.slow
