@@ -96,6 +96,7 @@ class ChipSection(Section):
 
     name: str
     design: str = ""
+    measured_as: str = ""
     num_sms: Count
     clock: Frequency
     power: Power

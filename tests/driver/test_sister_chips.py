@@ -38,8 +38,8 @@ def systems() -> Mapping[str, System]:
 
 
 @cache
-def graph(workload: Workload) -> Graph:
-    return load("llama-3.1-8b", workload)
+def graph(workload: Workload, model: str = "llama-3.1-8b") -> Graph:
+    return load(model, workload)
 
 
 @cache

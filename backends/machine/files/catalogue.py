@@ -27,6 +27,8 @@ FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
 # What a file of software says of itself, which one that is like it does not take over.
 OWN = frozenset({"fit", "version_of", "versions", "since", "until"})
+# Classes of kernels whose constants are those of links between chips.
+_OF_LINKS = frozenset({"collective", "custom_all_reduce", "exchange"})
 # Constants of chips whose matrix units are systolic arrays, over those that carry over to any chip.
 SYSTOLIC = "systolic"
 
@@ -216,8 +218,9 @@ def calibration_layers(
     given: Tree, chip: Tree, folder: Path | None = None, kinds: Sequence[str] = ()
 ) -> list[tuple[str, File | Tree]]:
     """Return the constants that carry over, those of chips of its kind, then those given or else those of the chip."""
-    alike = (*carried_over(), *kinds)
-    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in alike]
+    measured = frozenset(names("chips")) if given == "default" else frozenset()
+    alike = (*carried_over(), *(kind for kind in kinds if kind not in measured))
+    base: list[tuple[str, File | Tree]] = [(name, _of_die(read_file("calibration", name), kinds)) for name in alike]
     if isinstance(given, dict):
         return [*base, ("calibration", given)]
     name = given if isinstance(given, str) else chip if chip in names("calibration") else "default"
@@ -225,6 +228,23 @@ def calibration_layers(
         return base
     file = read_file("calibration", name, folder)
     return [*base, (file.name, file)]
+
+
+def _of_die(file: File, kinds: Sequence[str]) -> File:
+    """Return constants without those of links: what is measured of a die holds on another, what joins dies differs."""
+    if file.name not in kinds:
+        return file
+    tree = dict(file.tree)
+    kernels, libraries = tree.get("kernels"), tree.get("libraries")
+    if isinstance(kernels, dict):
+        tree["kernels"] = {key: value for key, value in kernels.items() if key not in _OF_LINKS}
+    if isinstance(libraries, dict):
+        tree["libraries"] = {
+            name: {key: value for key, value in found.items() if key not in _OF_LINKS}
+            for name, found in libraries.items()
+            if isinstance(found, dict)
+        }
+    return replace(file, tree=tree)
 
 
 def carried_over() -> tuple[str, ...]:
@@ -237,12 +257,11 @@ def carried_over() -> tuple[str, ...]:
 
 
 def _alike(chip: Tree) -> tuple[str, ...]:
-    """Name the calibrations of chips of the same kind: of systolic arrays, of one design."""
+    """Name the calibrations of chips of the same kind: of systolic arrays, of one design, of the same silicon."""
     if not isinstance(chip, dict):
         return ()
-    design = chip.get("design")
-    kinds = (SYSTOLIC if chip.get("array") is not None else None, design if design in names("calibration") else None)
-    return tuple(kind for kind in kinds if isinstance(kind, str))
+    kinds = (SYSTOLIC if chip.get("array") is not None else None, chip.get("design"), chip.get("measured_as"))
+    return tuple(kind for kind in kinds if isinstance(kind, str) and kind in names("calibration"))
 
 
 def _calibrations(system: File, given: Tree, chip: Tree, kinds: Sequence[str]) -> tuple[Layers, list[Origin]]:
