@@ -16,6 +16,7 @@ from .output.files import columns, write_text
 from .output.timeline import emit_trace
 from .prepare import (
     check_model,
+    dated_otherwise,
     lower_of,
     priced,
     published_otherwise,
@@ -148,6 +149,7 @@ def estimate_command(
 
 def _step(request: Request, engine: str | None) -> Estimate:
     """Estimate and price one step, of a whole training run what it comes to; an engine brings its stack."""
+    asked = request
     if engine is not None:
         system, request = engine_stack(request, engine)
     else:
@@ -160,7 +162,7 @@ def _step(request: Request, engine: str | None) -> Estimate:
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
     answer = priced(request, answer if run is None else train(answer, run))
-    return replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
+    return replace(answer, warnings=(*answer.warnings, *published_otherwise(request), *dated_otherwise(asked, engine)))
 
 
 def _write_screen(answer: Estimate, output: str, sensitivity: bool) -> None:

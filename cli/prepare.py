@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,6 +183,23 @@ def _precision(request: Request) -> Published:
     of_chip = tuple(text for text in request.machine.overrides if text.startswith("chip."))
     chip = system_of(request.said({"overrides": of_chip})).chip
     return published_recipes(request.source.model, tuple(chip.peak_flop_per_s.by_dtype()))
+
+
+def dated_otherwise(request: Request, engine: str | None = None) -> Iterator[str]:
+    """Say where software is not of the version asked for, and where it is younger than the run."""
+    from ..backends.machine.files.catalogue import dated, versions_of
+    from ..backends.machine.files.versions import AT, month_of, younger
+
+    month = None if request.machine.as_of is None else month_of(request.machine.as_of)
+    for kind, name in (("stacks", request.machine.stack), ("engines", engine)):
+        if name is None or name.endswith((".yaml", ".yml")):
+            continue
+        found = dated(kind, request.machine.dated(name))
+        if found.note:
+            yield found.note
+        if month is not None and (AT in name or not found.note):
+            told = (younger(month, one) for one in versions_of(kind, name.partition(AT)[0]) if one.name == found.name)
+            yield from filter(None, told)
 
 
 def published_otherwise(request: Request) -> tuple[str, ...]:

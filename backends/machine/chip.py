@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -93,6 +93,7 @@ class Chip:
         l2_partitions: parts of the cache that keep copies of one another's data for the units beside them.
         power_limit_w: what it is allowed to draw, where that is less: see `backends/machine/power.py`.
         special_op_per_s: exponentials, roots and the like in a second, where its maker's differ from those of GPUs.
+        design: of its compute dies, `hopper`; chips of one design have the same units, and kernels run on them alike.
         array: the shape of its matrix units where these are systolic arrays, fed by copies that software starts.
     """
 
@@ -110,6 +111,7 @@ class Chip:
     l2_partitions: Num = 1
     power_limit_w: Num | None = None
     special_op_per_s: Num | None = None
+    design: str = field(default="", repr=False)
     array: SystolicArray | None = None
 
     @property

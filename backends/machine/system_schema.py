@@ -95,6 +95,8 @@ class ChipSection(Section):
     """One accelerator."""
 
     name: str
+    design: str = ""
+    measured_as: str = ""
     num_sms: Count
     clock: Frequency
     power: Power
@@ -166,6 +168,7 @@ def as_chip(chip: ChipSection) -> Chip:
         l2_partitions=int(_optional(chip.memory.l2.partitions) or 1),
         power_limit_w=_optional(chip.power_limit),
         special_op_per_s=_optional(chip.vector.special),
+        design=chip.design,
         array=None if chip.array is None else SystolicArray(int(chip.array.inner.si), int(chip.array.columns.si)),
     )
 

@@ -60,10 +60,26 @@ class Machine:
 
     system: str | None
     stack: str | None
+    as_of: str | None
     calibration: str | None
     prices: str | None
     cuda_graph: bool | None
     overrides: tuple[str, ...]
+
+    def dated(self, software: str) -> str:
+        """Return a stack or an engine as people ran it in the month asked for; one with a version of its own as it is.
+
+        UsageError for a month that is none.
+        """
+        from ...backends.machine.files.versions import AT, month_of
+
+        if self.as_of is None:
+            return software
+        month = month_of(self.as_of)
+        if month is None:
+            raise UsageError(f"--as-of {self.as_of}: give a year, a month or a day, as 2024, 2024-06 or 2024-06-30")
+        plain = AT not in software and not software.endswith((".yaml", ".yml"))
+        return f"{software}{AT}{month}" if plain else software
 
     @property
     def assignments(self) -> tuple[str, ...]:
@@ -108,7 +124,9 @@ class Request:
         words = words_said({name: params.pop(name) for name in WORDS})
         parts = {name: _taken(record, params) for name, record in _PARTS.items()}
         own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
-        return cls(words=words, **parts, **own)  # type: ignore[arg-type]
+        found = cls(words=words, **parts, **own)  # type: ignore[arg-type]
+        stack = found.machine.stack
+        return found if stack is None else found.said({"stack": found.machine.dated(stack)})
 
     def said(self, values: Mapping[str, object]) -> Request:
         """Return the request with other values of some flags, by their parameters."""

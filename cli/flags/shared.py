@@ -134,7 +134,12 @@ _MACHINE = (
         "--stack",
         metavar="NAME|FILE",
         help="Software stack, a name of `slipstick list stacks` or a YAML file: overheads, host time, overlap, "
-        "kernels, allocator reserve.  [default: the system's]",
+        "kernels, allocator reserve; vllm@0.6 or vllm@2024-06 for an older version.  [default: the system's]",
+    ),
+    _text(
+        "--as-of",
+        metavar="DATE",
+        help="Stacks and engines as people ran them in this year, month or day, e.g. 2024-06.  [default: as of today]",
     ),
     _text(
         "--calibration",

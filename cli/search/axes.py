@@ -56,6 +56,7 @@ SERVING = (
 SINGLE = frozenset(
     {
         *_of(Axis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
+        "as_of",
         "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
         "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
         "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",

@@ -11,7 +11,17 @@ from ...ir.errors import InfeasibleError, UsageError
 from ..flags.request import Request
 from ..output.files import columns, write_text
 from ..output.timeline import emit_serving_trace
-from ..prepare import check_model, graph_of, lower_of, no_heads, plan_of, published_otherwise, system_of, terms_of
+from ..prepare import (
+    check_model,
+    dated_otherwise,
+    graph_of,
+    lower_of,
+    no_heads,
+    plan_of,
+    published_otherwise,
+    system_of,
+    terms_of,
+)
 from .checks import check_degrees
 from .flags import USUAL_ENGINE, Serving
 
@@ -75,6 +85,7 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     from ...ir.graph import Workload
     from ...ir.plan.structure import usual_kernels
 
+    name = request.machine.dated(name)
     own = [text.removeprefix(_OF_ENGINE) for text in request.machine.overrides if text.startswith(_OF_ENGINE)]
     rest = tuple(text for text in request.machine.overrides if not text.startswith(_OF_ENGINE))
     stack = request.machine.stack or load_engine(name, overrides=own).stack
@@ -181,7 +192,13 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
 
     answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
     answer = replace(
-        answer, warnings=(*answer.warnings, *published_otherwise(request), *no_heads(request, serving.drafts.mtp))
+        answer,
+        warnings=(
+            *answer.warnings,
+            *published_otherwise(request),
+            *no_heads(request, serving.drafts.mtp),
+            *dated_otherwise(request, serving.engine or USUAL_ENGINE),
+        ),
     )
     answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
     if explain is not None:

@@ -126,6 +126,10 @@ def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[st
     if not engine.is_free and (engine.accuracy is None or engine.accuracy.chip != chip):
         like = "" if engine.accuracy is None else f", and they are those of {engine.accuracy.chip}"
         told = (f"host times of {engine.name} are judgement on {chip}: no measured requests{like}",)
+    elif engine.version_of and engine.accuracy is not None and engine.accuracy.engine != engine.name:
+        told = (
+            f"numbers of {engine.accuracy.engine} stand for {engine.name} on {chip}: it has no measured requests there",
+        )
     return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told)))
 
 

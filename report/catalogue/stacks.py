@@ -46,7 +46,8 @@ def stack_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
     # Numbers of no section stand first, as one part.
     numbers = sorted({**{n.path: n for n in _usual(stack)}, **written}.values(), key=lambda n: _order(n.path))
     # What is no number.
-    chosen = {f.name: getattr(stack, f.name) for f in fields(stack) if f.name not in ("name", "as_of")}
+    said = ("name", "as_of", "version_of", "versions", "since", "until")
+    chosen = {f.name: getattr(stack, f.name) for f in fields(stack) if f.name not in said}
     rows = [
         [key, (value if isinstance(value, str) else "yes" if value else "no")]
         for key, value in chosen.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....ir.errors import SystemFileError, UnknownNameError
 from ...network.topology.edges import with_edges
 from .faults import Keys, Origin
+from .versions import AT, Dated, Validity, chosen
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -24,6 +25,10 @@ _PACKAGE = __name__.removesuffix(".machine.files.catalogue")
 # Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
+# What a file of software says of itself, which one that is like it does not take over.
+OWN = frozenset({"fit", "version_of", "versions", "since", "until"})
+# Classes of kernels whose constants are those of links between chips.
+_OF_LINKS = frozenset({"collective", "custom_all_reduce", "exchange"})
 # Constants of chips whose matrix units are systolic arrays, over those that carry over to any chip.
 SYSTOLIC = "systolic"
 
@@ -90,8 +95,7 @@ def read_stack(
     file, *above = lineage(name_or_path, folder, unfitted, kind)
     tree: dict[str, Tree] = {}
     for other in reversed(above):
-        # What is fitted of a stack is its own affair.
-        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key != "fit"})
+        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key not in OWN})
     return replace(file, tree=laid_over(tree, file.tree))
 
 
@@ -116,7 +120,7 @@ def lineage(
     SystemFileError where some are like one another in a circle.
     """
     found: list[File] = []
-    wanted: Tree = str(name_or_path)
+    wanted: Tree = dated(kind, str(name_or_path)).name
     while wanted is not None:
         if not isinstance(wanted, str) or any(_same(wanted, folder, file, kind) for file in found):
             one, last = kind.removesuffix("s"), found[-1].name
@@ -126,6 +130,28 @@ def lineage(
         wanted, folder = tree.get("like"), file.folder
         found.append(replace(file, tree={key: value for key, value in tree.items() if key != "like"}))
     return tuple(found)
+
+
+def dated(kind: str, name: str) -> Dated:
+    """Return which file of the catalogue stands for `vllm@0.6`; a name without a version, or a path, for itself.
+
+    >>> dated("engines", "vllm@0.6.3").name
+    'vllm-0.6'
+    """
+    product, at, _ = name.partition(AT)
+    if not at or _is_path(name):
+        return Dated(name)
+    return chosen(name, versions_of(kind, product))
+
+
+def versions_of(kind: str, product: str) -> tuple[Validity, ...]:
+    """Return what each file of a product stands for, first that of its plain name."""
+    own = _of_catalogue(kind, product)
+    others = (_of_catalogue(kind, name) for name in names(kind) if name.startswith(f"{product}-"))
+    files = (own, *(file for file in others if file.tree.get("version_of") == product))
+    return tuple(
+        Validity(file.name, *(str(file.tree.get(key, "")) for key in ("versions", "since", "until"))) for file in files
+    )
 
 
 def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
@@ -179,8 +205,7 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
             tree[key] = on_chip(part.tree, chip) if kind == "stacks" else dict(part.tree)
             origins.append(part.origin((key,)))
     made = tree.get("chip")
-    systolic = isinstance(made, dict) and made.get("array") is not None
-    layers, of_layers = _calibrations(file, given_constants, chip, systolic)
+    layers, of_layers = _calibrations(file, given_constants, chip, _alike(made))
     origins = [*of_layers, *origins]
     levels = list(_levels(file, tree.get("network")))
     if levels:
@@ -190,11 +215,12 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
 
 
 def calibration_layers(
-    given: Tree, chip: Tree, folder: Path | None = None, systolic: bool = False
+    given: Tree, chip: Tree, folder: Path | None = None, kinds: Sequence[str] = ()
 ) -> list[tuple[str, File | Tree]]:
     """Return the constants that carry over, those of chips of its kind, then those given or else those of the chip."""
-    alike = (*carried_over(), *((SYSTOLIC,) if systolic else ()))
-    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in alike]
+    measured = frozenset(names("chips")) if given == "default" else frozenset()
+    alike = (*carried_over(), *(kind for kind in kinds if kind not in measured))
+    base: list[tuple[str, File | Tree]] = [(name, _of_die(read_file("calibration", name), kinds)) for name in alike]
     if isinstance(given, dict):
         return [*base, ("calibration", given)]
     name = given if isinstance(given, str) else chip if chip in names("calibration") else "default"
@@ -202,6 +228,23 @@ def calibration_layers(
         return base
     file = read_file("calibration", name, folder)
     return [*base, (file.name, file)]
+
+
+def _of_die(file: File, kinds: Sequence[str]) -> File:
+    """Return constants without those of links: what is measured of a die holds on another, what joins dies differs."""
+    if file.name not in kinds:
+        return file
+    tree = dict(file.tree)
+    kernels, libraries = tree.get("kernels"), tree.get("libraries")
+    if isinstance(kernels, dict):
+        tree["kernels"] = {key: value for key, value in kernels.items() if key not in _OF_LINKS}
+    if isinstance(libraries, dict):
+        tree["libraries"] = {
+            name: {key: value for key, value in found.items() if key not in _OF_LINKS}
+            for name, found in libraries.items()
+            if isinstance(found, dict)
+        }
+    return replace(file, tree=tree)
 
 
 def carried_over() -> tuple[str, ...]:
@@ -213,11 +256,19 @@ def carried_over() -> tuple[str, ...]:
     return tuple(name for name in ("default", "joint") if name in names("calibration"))
 
 
-def _calibrations(system: File, given: Tree, chip: Tree, systolic: bool) -> tuple[Layers, list[Origin]]:
+def _alike(chip: Tree) -> tuple[str, ...]:
+    """Name the calibrations of chips of the same kind: of systolic arrays, of one design, of the same silicon."""
+    if not isinstance(chip, dict):
+        return ()
+    kinds = (SYSTOLIC if chip.get("array") is not None else None, chip.get("design"), chip.get("measured_as"))
+    return tuple(kind for kind in kinds if isinstance(kind, str) and kind in names("calibration"))
+
+
+def _calibrations(system: File, given: Tree, chip: Tree, kinds: Sequence[str]) -> tuple[Layers, list[Origin]]:
     layers: Layers = []
     origins: list[Origin] = []
     in_file = given is system.tree.get("calibration")
-    for name, found in calibration_layers(given, chip, system.folder if in_file else None, systolic):
+    for name, found in calibration_layers(given, chip, system.folder if in_file else None, kinds):
         if isinstance(found, File):
             layers.append((name, found.tree))
             origins.append(found.origin(layer=name))

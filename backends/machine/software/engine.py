@@ -99,6 +99,10 @@ class Engine:
         scheduler: how requests become steps.
         overheads: what its host adds.
         as_of: the version or month that it describes.
+        version_of: the product whose older version it is; empty for what is run today.
+        versions: those that it stands for, `0.4 .. 0.6`.
+        since: the month in which people began to run them.
+        until: the month in which they stopped.
         tuned: numbers of the stack that were fitted for this engine, by their path in a file of a stack.
         accuracy: how near it came to measured requests on the chip; None where it was never fitted there.
         sources: every number of its file as written, with where it comes from.
@@ -109,6 +113,10 @@ class Engine:
     scheduler: Scheduler = field(default_factory=Scheduler)
     overheads: Overheads = field(default_factory=Overheads)
     as_of: str = ""
+    version_of: str = ""
+    versions: str = ""
+    since: str = ""
+    until: str = ""
     tuned: tuple[tuple[str, float], ...] = ()
     accuracy: EngineAccuracy | None = field(default=None, compare=False)
     sources: tuple[NumberRecord, ...] = field(default=(), compare=False, repr=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..files.catalogue import File, laid_over, lineage, names, read_file, read_stack
+from ..files.catalogue import OWN, File, laid_over, lineage, names, read_file, read_stack
 from ..files.faults import in_files
 from ..files.records import NumberRecord
 from ..files.sections import records_of, section_of
@@ -25,7 +25,7 @@ def load_engine(
     """Read a serving engine of the catalogue by name, or a YAML file by path, as it is on a chip.
 
     Args:
-        name_or_path: `vllm`, or a path that ends in .yaml or .yml.
+        name_or_path: `vllm`, `vllm@0.6` or `vllm@2024-06`, or a path that ends in .yaml or .yml.
         chip: name of the chip, in the catalogue or as `Chip.name` has it: what the file says of that chip alone is
             laid over the rest.
         overrides: `overheads.step=1ms`, applied in order before anything is checked.
@@ -67,8 +67,7 @@ def _laid(chain: Sequence[File], chip: str | None) -> dict[str, Tree]:
     """Lay an engine over those that it is like, each as it is on the chip: what is nearer goes first, chip or not."""
     tree: dict[str, Tree] = {}
     for file in reversed(chain):
-        # What is fitted of an engine is its own affair.
-        tree = laid_over({key: value for key, value in tree.items() if key != "fit"}, _on(file.tree, chip))
+        tree = laid_over({key: value for key, value in tree.items() if key not in OWN}, _on(file.tree, chip))
     return tree
 
 

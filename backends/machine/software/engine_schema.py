@@ -64,6 +64,10 @@ class EngineSection(Section):
     name: str
     stack: str = "default"
     as_of: str = ""
+    version_of: str = ""
+    versions: str = ""
+    since: str = ""
+    until: str = ""
     scheduler: SchedulerSection | None = None
     overheads: OverheadsSection | None = None
     stack_numbers: StackNumbersSection | None = None
@@ -78,6 +82,10 @@ def as_engine(section: EngineSection, numbers: tuple[NumberRecord, ...]) -> Engi
         scheduler=_scheduler(section.scheduler or SchedulerSection()),
         overheads=_overheads(section.overheads or OverheadsSection()),
         as_of=section.as_of,
+        version_of=section.version_of,
+        versions=section.versions,
+        since=section.since,
+        until=section.until,
         tuned=tuple(_tuned(numbers)),
         sources=numbers,
     )

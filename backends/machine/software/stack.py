@@ -164,6 +164,10 @@ class StackConstants:
         heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
         kernel_slowdown: how much longer kernels take in its steps than alone.
         as_of: the year or month that it describes.
+        version_of: the product whose older version it is; empty for what is run today.
+        versions: those that it stands for, `0.4 .. 0.6`.
+        since: the month in which people began to run them.
+        until: the month in which they stopped.
     """
 
     name: str
@@ -193,6 +197,10 @@ class StackConstants:
     limits_apart: bool = False
     heads_apart: bool = False
     as_of: str = ""
+    version_of: str = field(default="", repr=False)
+    versions: str = field(default="", repr=False)
+    since: str = field(default="", repr=False)
+    until: str = field(default="", repr=False)
 
     def factor(self, kind: OpClass) -> float:
         """Return the time of kernels of a class in its steps over that of one fused kernel alone."""

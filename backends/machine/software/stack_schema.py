@@ -135,6 +135,10 @@ class StackSection(Section):
     limits_apart: bool = False
     heads_apart: bool = False
     as_of: str = ""
+    version_of: str = ""
+    versions: str = ""
+    since: str = ""
+    until: str = ""
     fit: FitSection | None = None
 
 
@@ -168,6 +172,10 @@ def as_stack(section: StackSection) -> StackConstants:
         limits_apart=section.limits_apart,
         heads_apart=section.heads_apart,
         as_of=section.as_of,
+        version_of=section.version_of,
+        versions=section.versions,
+        since=section.since,
+        until=section.until,
     )
 
 

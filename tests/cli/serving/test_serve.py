@@ -227,10 +227,10 @@ def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
 
 def test_a_screen_says_how_near_the_engine_came_or_that_it_was_never_measured(cli: Cli, data: Path) -> None:
     words = ("estimate", str(data / "configs" / "tiny-llama.json"), "--phase", "serve", *LOAD, "--system")
-    fitted, never = cli(*words, "dgx-h100").stdout, cli(*words, "mi300x-platform").stdout
+    fitted, never = cli(*words, "dgx-h100").stdout, cli(*words, "dgx-a100-80gb").stdout
     assert "error: median" in fitted
     assert "judgement" not in fitted
-    assert "host times of vllm are judgement on MI300X: no measured requests" in never
+    assert "host times of vllm are judgement on A100-SXM4-80GB: no measured requests" in never
     assert "judgement" not in cli(*words, "mi300x-platform", "--engine", "ideal").stdout
 
 
