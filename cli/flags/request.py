@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -16,12 +16,16 @@ from ..plans.file import add_listed, plan_file_flag
 from .run import RunWords
 from .shared import MODEL, SECTIONS
 
+if TYPE_CHECKING:
+    from ...backends.machine.system import System
+    from ...ir.graph import Graph
+
 PLAN_FILE = plan_file_flag()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The model, and what it does not say itself."""
+    """The model, and what it does not say itself; from Python it may be a graph, which then has a name alone."""
 
     model: str
     dtype: str
@@ -33,11 +37,15 @@ class Source:
     leaves: tuple[str, ...]
     caches: tuple[str, ...]
     allow_unpriced: bool
+    graph: Graph | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The system with its software, constants and prices, and numbers that are set anew."""
+    """The system with its software, constants and prices, and numbers that are set anew.
+
+    From Python it may be `loaded` already; nothing of it is set anew then.
+    """
 
     system: str | None
     stack: str | None
@@ -45,6 +53,7 @@ class Machine:
     prices: str | None
     cuda_graph: bool | None
     overrides: tuple[str, ...]
+    loaded: System | None = None
 
     @property
     def assignments(self) -> tuple[str, ...]:
@@ -109,7 +118,7 @@ _PARTS: Mapping[str, type] = MappingProxyType(
 
 def _taken(record: type, params: dict[str, object]) -> object:
     """Return a record of parameters, which are taken out."""
-    return record(**{f.name: params.pop(f.name) for f in fields(record)})
+    return record(**{f.name: params.pop(f.name) for f in fields(record) if f.name in params})
 
 
 class PlanCommand(click.Command):

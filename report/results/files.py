@@ -1,0 +1,147 @@
+"""A result as a file whose suffix says its form: JSON, CSV, Parquet, Markdown, a page, or the screen as text."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+from ...ir.errors import UsageError
+from ...ir.text.files import write_atomically
+from .result import Cell, Columns, Result
+
+# The first suffix of a form is the one that errors name.
+SUFFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "json": (".json",), "csv": (".csv",), "parquet": (".parquet",), "md": (".md", ".markdown"),
+        "html": (".html", ".htm"), "svg": (".svg",), "table": (".txt",),
+    }
+)  # fmt: skip
+_GZIPPED = ".gz"
+# The largest whole number of a column of 64 bits.
+_LARGEST = 2**63 - 1
+
+
+def form_of_file(path: str, forms: Sequence[str]) -> str:
+    """Return the form that the suffix of a file says; UsageError with those there are.
+
+    >>> form_of_file("a.json.gz", ["json", "csv"])
+    'json'
+    """
+    name = Path(path.removesuffix(_GZIPPED)).suffix.lower()
+    found = next((form for form in forms if name in SUFFIXES[form]), None)
+    if found is None or (found == "parquet" and path.endswith(_GZIPPED)):
+        allowed = ", ".join(SUFFIXES[form][0] for form in forms)
+        given = f"suffix '{Path(path).suffix}'" if Path(path).suffix else "no suffix"
+        raise UsageError(f"'{path}': {given} says no form of this result; allowed: {allowed}")
+    return found
+
+
+def write_result(result: Result, path: Path, form: str = "") -> Path:
+    """Write a result in a form, or in that of its suffix; the file is whole or not there at all.
+
+    UsageError for a suffix that says no form, and for Parquet without DuckDB.
+    """
+    form = form or form_of_file(str(path), result.forms)
+    if form == "parquet":
+        write_parquet(result.to_columns(), path)
+        return path
+    data = result_text(result, form).encode()
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == _GZIPPED else data)
+    return path
+
+
+def result_text(result: Result, form: str, columns: int | None = None, color: bool = False) -> str:
+    """Return a result as text in a form, with a line break at its end."""
+    if form == "csv":
+        text = csv_text(result.to_columns())
+    elif form == "json":
+        text = result.json()
+    elif form == "md":
+        text = markdown_text(result)
+    elif form == "html":
+        from .page import page
+
+        text = page(result)
+    elif form == "svg":
+        text = result.svg()
+    else:
+        text = result.text(columns, color)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def csv_text(columns: Columns) -> str:
+    """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return out.getvalue()
+
+
+def markdown_text(result: Result) -> str:
+    """Return the summary and the sections as Markdown."""
+    (title, first), *rest = result.summary()
+    lines = [f"# {_escaped(title)}", "", _escaped(first), "", *_table(["", ""], rest)]
+    for section in result.sections():
+        lines += ["", f"## {_escaped(section.title)}", "", *_table(section.head, section.rows)]
+    if result.command:
+        lines += ["", "```sh", result.command, "```"]
+    return "\n".join(lines)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    whole = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(map(_escaped, row)) + " |" for row in whole]
+
+
+def _escaped(text: str) -> str:
+    for mark in "\\`*_<|":
+        text = text.replace(mark, "\\" + mark)
+    return text.replace("\n", " ")
+
+
+def write_parquet(columns: Columns, path: Path) -> None:
+    """Write columns as Parquet: whole numbers as integers, switches as booleans, words as text.
+
+    UsageError where DuckDB is missing or cannot write.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError("Parquet needs slipstick[results]: pip install 'slipstick[results]'; CSV does not") from None
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    types = ", ".join(f"{_quoted(name)}: '{_type_of(values)}'" for name, values in columns.items())
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        text, whole = Path(folder, "rows.csv"), Path(folder, "rows.parquet")
+        text.write_text(csv_text(columns), encoding="utf-8")
+        try:
+            with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as db:
+                db.execute(
+                    f"COPY (SELECT * FROM read_csv({_quoted(str(text))}, header=true, delim=',', quote='\"', "
+                    f"escape='\"', nullstr='', parallel=false, columns={{{types}}})) TO {_quoted(str(whole))} "
+                    "(FORMAT parquet, COMPRESSION zstd)"
+                )
+        except duckdb.Error as error:
+            raise UsageError(f"cannot write '{path}': {error}") from error
+        whole.replace(path)
+
+
+def _type_of(values: Sequence[Cell]) -> str:
+    """Return the type of a column by all its values; a whole number among fractions is one of them."""
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, bool) for value in known):
+        return "BOOLEAN"
+    if any(isinstance(value, str | bool) for value in known) or not known:
+        return "VARCHAR"
+    whole = all(isinstance(value, int) and abs(value) <= _LARGEST for value in known)
+    return "BIGINT" if whole else "DOUBLE"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
