@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from .. import __version__
+        from ..ir import __version__
 
         click.echo(f"slipstick {__version__}")
         ctx.exit()

@@ -61,7 +61,7 @@ def trace_command(
     model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
     dims: tuple[str, ...], allow_unpriced: bool, cache: bool, quiet: bool,
     inputs: tuple[str, ...], loss: str | None, fixed: tuple[str, ...], leaves: tuple[str, ...],
-    caches: tuple[str, ...],
+    caches: tuple[str, ...], graph: Graph | None = None,
 ) -> TraceResult:  # fmt: skip
     """Trace MODEL and say what is in it: parameters, regions, ops, FLOPs, bytes.
 
@@ -79,7 +79,7 @@ def trace_command(
 
     check(model, dtype)
     asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
-    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
+    graph = graph or _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
     found = contents_of(graph, sizes_of(graph, *_own_sizes(graph, batch, seq)))
     if not coverage:
         return TraceResult(contents=found)

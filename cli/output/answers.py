@@ -114,10 +114,8 @@ def form_of(given: str | None, output: str, forms: Sequence[str] = FORMS) -> str
 
 def write_answer(result: Result, form: str, output: str) -> None:
     """Write a result in a form to a file, which is whole or not there at all, or to stdout."""
-    from ...report.results.files import result_text, write_result
-
     if output == "-":
-        click.echo(result_text(result, form, columns(), sys.stdout.isatty()), nl=False)
+        click.echo(result.form(form, columns(), sys.stdout.isatty()), nl=False)
         return
     with writing(output):
-        write_result(result, Path(output), form)
+        result.save(output, form)

@@ -42,7 +42,7 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
 def words_of(command: Answering, parent: click.Context) -> Mapping[str, click.Option]:
     """Return the flags of a verb that are words of its function: all but how an answer is written."""
     params = command.get_params(click.Context(command, parent))
-    options = (p for p in params if isinstance(p, click.Option) and p.name != "help")
+    options = (p for p in params if isinstance(p, click.Option) and flag_name(p) != "help")
     return {flag_name(p): p for p in options if p.name not in command.delivered}
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ... import __version__
 from ...cost.bill import Bill
 from ...cost.ownership.loans import YEAR_S
 from ...cost.ownership.tco import pue_of
 from ...cost.silicon.dies.die import good_die
 from ...driver.metrics import format_metric
+from ...ir import __version__
 from ...ir.units import format_si, format_usd
 from ..columns import in_columns
 from ..numbers import one, shown_value

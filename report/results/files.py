@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ...ir.errors import UsageError
 from ...ir.text.files import write_atomically
-from .result import Cell, Columns, Result
+from .table import Cell, Columns
 
 # The first suffix of a form is the one that errors name.
 SUFFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -41,37 +41,10 @@ def form_of_file(path: str, forms: Sequence[str]) -> str:
     return found
 
 
-def write_result(result: Result, path: Path, form: str = "") -> Path:
-    """Write a result in a form, or in that of its suffix; the file is whole or not there at all.
-
-    UsageError for a suffix that says no form, and for Parquet without DuckDB.
-    """
-    form = form or form_of_file(str(path), result.forms)
-    if form == "parquet":
-        write_parquet(result.to_columns(), path)
-        return path
-    data = result_text(result, form).encode()
+def write_text(text: str, path: Path) -> None:
+    """Write a text, gzipped where the name ends in .gz; the file is whole or not there at all."""
+    data = text.encode()
     write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == _GZIPPED else data)
-    return path
-
-
-def result_text(result: Result, form: str, columns: int | None = None, color: bool = False) -> str:
-    """Return a result as text in a form, with a line break at its end."""
-    if form == "csv":
-        text = csv_text(result.to_columns())
-    elif form == "json":
-        text = result.json()
-    elif form == "md":
-        text = markdown_text(result)
-    elif form == "html":
-        from .page import page
-
-        text = page(result)
-    elif form == "svg":
-        text = result.svg()
-    else:
-        text = result.text(columns, color)
-    return text if text.endswith("\n") else text + "\n"
 
 
 def csv_text(columns: Columns) -> str:
@@ -81,28 +54,6 @@ def csv_text(columns: Columns) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return out.getvalue()
-
-
-def markdown_text(result: Result) -> str:
-    """Return the summary and the sections as Markdown."""
-    (title, first), *rest = result.summary()
-    lines = [f"# {_escaped(title)}", "", _escaped(first), "", *_table(["", ""], rest)]
-    for section in result.sections():
-        lines += ["", f"## {_escaped(section.title)}", "", *_table(section.head, section.rows)]
-    if result.command:
-        lines += ["", "```sh", result.command, "```"]
-    return "\n".join(lines)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    whole = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(map(_escaped, row)) + " |" for row in whole]
-
-
-def _escaped(text: str) -> str:
-    for mark in "\\`*_<|":
-        text = text.replace(mark, "\\" + mark)
-    return text.replace("\n", " ")
 
 
 def write_parquet(columns: Columns, path: Path) -> None:

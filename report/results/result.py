@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,28 +13,13 @@ from typing import ClassVar, TypeVar, cast, overload
 
 from ...ir.errors import UsageError
 from ..columns import in_columns
+from .table import Columns, Line, Row, Section
 
 F = TypeVar("F")
-Cell = str | int | float | bool | None
-Row = Mapping[str, Cell]
-Columns = Mapping[str, Sequence[Cell]]
 # Libraries of frames, in the order in which they are looked for.
 FRAMES = ("pandas", "polars")
 # A screen in a file or a pipe is laid out for so many columns; what a notebook prints, for these.
 FILE_COLUMNS, WIDTH = 120, 100
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A table of a page: its title, its heading, its rows as text.
-
-    `shares` has a bar for each row, from 0 to 1; it is empty where nothing is drawn.
-    """
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    shares: Sequence[float] = ()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -56,7 +41,7 @@ class Result(ABC):
         """Return the screen that the command line shows, for so many columns."""
 
     @abstractmethod
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return three to six lines, each of a name and what is said of it; the first is the title."""
 
     @abstractmethod
@@ -70,6 +55,28 @@ class Result(ABC):
     def svg(self) -> str:
         """Return the picture of the result, where it has one: see `forms`."""
         raise UsageError(f"there is no picture of this result; allowed: {', '.join(self.forms)}")
+
+    def markdown(self) -> str:
+        """Return the summary and the sections as Markdown."""
+        from .page import markdown
+
+        return markdown(self.summary(), self.sections(), self.command)
+
+    def html(self) -> str:
+        """Return the summary, the picture and the sections as a page that works from a file."""
+        from .page import page
+
+        return page(self.summary(), self.sections(), self.command, self.svg() if "svg" in self.forms else "")
+
+    def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
+        """Return the result as text in one of `forms` but Parquet, with a line break at its end."""
+        from .files import csv_text
+
+        made: Mapping[str, Callable[[], str]] = {
+            "json": self.json, "md": self.markdown, "html": self.html, "svg": self.svg,
+            "csv": lambda: csv_text(self.to_columns()), "table": lambda: self.text(columns, color),
+        }  # fmt: skip
+        return made[name]().rstrip("\n") + "\n"
 
     def to_dict(self) -> dict[str, object]:
         """Return the document of `--format json` as Python has it."""
@@ -94,11 +101,19 @@ class Result(ABC):
         """
         return (make or _frame_maker())(self.to_columns())
 
-    def save(self, path: str | Path) -> Path:
-        """Write the result in the form that the suffix says, and return the path; UsageError names those there are."""
-        from .files import write_result
+    def save(self, path: str | Path, form: str = "") -> Path:
+        """Write the result in a form, or in that of the suffix, and return the path; the file is whole or not there.
 
-        return write_result(self, Path(path))
+        UsageError for a suffix that says none of `forms`, and for Parquet without DuckDB.
+        """
+        from .files import form_of_file, write_parquet, write_text
+
+        name, path = form or form_of_file(str(path), self.forms), Path(path)
+        if name == "parquet":
+            write_parquet(self.to_columns(), path)
+        else:
+            write_text(self.form(name), path)
+        return path
 
     def __repr__(self) -> str:
         (title, first), *rest = self.summary()
@@ -108,7 +123,7 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         from .page import fragment
 
-        return fragment(self)
+        return fragment(self.summary())
 
 
 def _frame_maker() -> Callable[[Columns], object]:
@@ -116,42 +131,3 @@ def _frame_maker() -> Callable[[Columns], object]:
         if find_spec(name) is not None:
             return cast(Callable[[Columns], object], import_module(name).DataFrame)
     raise UsageError(f"a frame needs {' or '.join(FRAMES)}: pip install one of them; to_columns() needs neither")
-
-
-def flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Cell]]:
-    """Yield the values of a record by their path; a list is one text.
-
-    >>> dict(flat({"a": {"b": 1, "c": [2, 3]}, "d": None}))
-    {'a.b': 1, 'a.c': '2, 3', 'd': None}
-    """
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        elif value is None or isinstance(value, str | int | float):
-            yield f"{prefix}{name}", value
-        else:
-            listed = value if isinstance(value, list | tuple) else [value]
-            yield f"{prefix}{name}", ", ".join(map(str, listed))
-
-
-def shown_rows(rows: Sequence[Row], most: int = 200) -> Section:
-    """Return rows as a section: numbers in four digits, at most so many of them."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    left = len(rows) - most
-    title = f"Rows, the first {most} of {len(rows):,}" if left > 0 else "Rows"
-    return Section(title, names, [[shown_cell(row.get(name)) for name in names] for row in rows[:most]])
-
-
-def shown_cell(value: Cell) -> str:
-    """Return a value of a row as people read it.
-
-    >>> shown_cell(1234567), shown_cell(0.123456), shown_cell(None), shown_cell(True)
-    ('1,234,567', '0.1235', '', 'yes')
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

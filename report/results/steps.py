@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_time, format_usd
 from ..labels import part_label, request_part_label
-from .result import FILE_COLUMNS, Cell, Result, Row, Section, flat
+from .result import FILE_COLUMNS, Result
+from .table import Cell, Line, Row, Section, flat
 
 if TYPE_CHECKING:
     from ...cost.money import StepMoney
@@ -101,7 +102,7 @@ class StepResult(_Estimated):
 
         return explain_text(self.answer, name)
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return the lines of the estimate, and its money."""
         (title, *lines), money = self.answer.summary(), self.money
         cost = () if money is None else (("cost", _cost(self.metrics)),)
@@ -148,7 +149,7 @@ class ServeResult(_Estimated):
 
         return explain_serving(self.answer, name)
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return model, machine, load, latencies, memory and money."""
         from ..serving.screen import plan_text, requests_text
 
@@ -203,7 +204,7 @@ class SizeResult(Result):
             *ServeResult(answer=self.answers[0]).sections(),
         ]
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return what was asked, and the first plan."""
         asked, choice, best = self.found.question, self.found.choices[0], ServeResult(answer=self.answers[0])
         (model, _), machine, _, requests, answer, *rest = best.summary()

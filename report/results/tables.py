@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
-from .result import Result, Row, Section, flat, shown_rows
+from .result import Result
+from .table import Line, Row, Section, flat, shown_rows
 
 if TYPE_CHECKING:
     from ...cost.money import Money
@@ -74,7 +75,7 @@ class SearchResult(Result):
         front = shown_rows([dict(flat(one)) for one in _records(self, "front")])
         return [shown_rows(self.rows()), Section("The front", front.head, front.rows)]
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return what was searched, and the best row."""
         answer, tally = self.answer, self.answer.tally
         goals = [goal.name for goal in answer.rows.goals]
@@ -128,7 +129,7 @@ class SweepResult(Result):
         """Return the designs."""
         return [shown_rows(self.rows())]
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return how many designs there are, and the first."""
         from ..designs.designs import goals_text
 
@@ -189,7 +190,7 @@ class CostResult(Result):
             Section("Assumptions", ("", ""), [(name, str(value)) for name, value in flat(assumed)]),
         ]  # fmt: skip
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return the system, and what people ask for first."""
         tree = self.to_dict()["metrics"]
         assert isinstance(tree, Mapping)
@@ -240,7 +241,7 @@ class TraceResult(Result):
             Section("Notes", ("",), notes),
         ]  # fmt: skip
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return the model, its size, and its work."""
         graph, found = self.graph, self.contents
         flops = sum(float(cast(float, row["matrix_flops"] or 0)) for row in self.rows())
@@ -273,6 +274,12 @@ class ComparisonResult(Result):
 
         return comparison_text(self.found, self.gates, self.floor, columns)
 
+    def markdown(self) -> str:
+        """Return the comparison for a review."""
+        from ..compare.compare_text import comparison_markdown
+
+        return comparison_markdown(self.found, self.gates, self.floor)
+
     def rows(self) -> Sequence[Row]:
         """Return a row for each metric."""
         metrics = self.to_dict()["metrics"]
@@ -285,7 +292,7 @@ class ComparisonResult(Result):
         rows = shown_rows(self.rows())
         return [Section("Metrics", rows.head, rows.rows), Section("Inputs that differ", ("", "A", "B"), inputs)]
 
-    def summary(self) -> Sequence[tuple[str, str]]:
+    def summary(self) -> Sequence[Line]:
         """Return both reports, and what changed most."""
         lines = [line for line in self.text().splitlines()[2:5] if line.strip()]
         return [("comparison", ""), ("A", self.found.a.path), ("B", self.found.b.path),
