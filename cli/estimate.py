@@ -43,18 +43,22 @@ OF_STEPS = ("seq", "mbs", "gbs", "trace_detail", "trace_stages", "sensitivity", 
     str(flag.name) for flag in RUN_FLAGS))  # fmt: skip
 
 
-class EstimateCommand(Answering, ServeCommand):
-    """Its help names the flags of servers by themselves; it also writes timelines and explanations."""
-
-    delivered: ClassVar[tuple[str, ...]] = (
-        "emit", "form", "output", "trace_detail", "trace_stages", "explain", "allow_infeasible",
-    )  # fmt: skip
+class EstimateCommand(ServeCommand):
+    """Its help names the flags of servers by themselves."""
 
     more = (
         ("Serving (--phase serve)", (ENGINE, *REQUESTS, *LOADS, *LIMITS, *TARGETS)),
         ("Prompts and answers apart (--phase serve)", POOLS),
         ("Speculative decoding (--phase serve)", DRAFTS),
     )
+
+
+class EstimatingCommand(Answering, EstimateCommand):
+    """The verb that answers; it also writes timelines and explanations."""
+
+    delivered: ClassVar[tuple[str, ...]] = (
+        "emit", "form", "output", "trace_detail", "trace_stages", "explain", "allow_infeasible",
+    )  # fmt: skip
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return what is written; --format and --emit must not say two things, and flags of traces need a trace."""
@@ -100,7 +104,7 @@ class EstimateCommand(Answering, ServeCommand):
         return 0
 
 
-@click.command("estimate", cls=EstimateCommand, params=[format_flag(), output_flag()])
+@click.command("estimate", cls=EstimatingCommand, params=[format_flag(), output_flag()])
 @click.option(
     "--emit",
     type=Named((*FORMS, TRACE)),
