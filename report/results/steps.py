@@ -158,13 +158,12 @@ class ServeResult(_Estimated):
         used, room = sum(answer.memory_bytes.values()), float(chip.hbm_bytes)
         return [
             (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
-            ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})"),
-            ("plan", plan_text(answer)),
+            ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
             ("requests", requests_text(answer)),
             ("answer", _told(m, _OF_SERVERS)),
             ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
             *(() if self.money is None else (("cost", _cost(self.metrics)),)),
-        ][:7]
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -207,10 +206,12 @@ class SizeResult(Result):
     def summary(self) -> Sequence[Line]:
         """Return what was asked, and the first plan."""
         asked, choice, best = self.found.question, self.found.choices[0], ServeResult(answer=self.answers[0])
-        (model, _), machine, _, requests, answer, *rest = best.summary()
+        (model, _), _, requests, answer, *rest = best.summary()
+        system = best.answer.server.system
         return [
             (model, f"sized for {asked.requests_per_s:g} requests/s  {asked.target}".rstrip()),
-            machine, ("plan", choice.name), requests, answer, *rest,
+            ("plan", f"{choice.num_gpus} x {system.chip.name} ({system.name}): {choice.name}"),
+            requests, answer, *rest,
         ]  # fmt: skip
 
 
