@@ -89,9 +89,12 @@ def compile_command(request: Request) -> CompiledResult:
     check_model(request)
     graph, plan = sized(request)
     return CompiledResult(
-        graph=graph, plan=plan, lower=lambda: lower_of(request, graph, plan.family),
-        price=lambda lowered: _answer(request, plan, lowered), overrides=request.machine.overrides,
-    )  # fmt: skip
+        graph=graph,
+        plan=plan,
+        lower=lambda: lower_of(request, graph, plan.family),
+        price=lambda lowered: _answer(request, plan, lowered),
+        overrides=request.machine.overrides,
+    )
 
 
 def _kinds(emit: str) -> tuple[str, ...]:

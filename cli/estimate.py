@@ -57,8 +57,14 @@ class EstimatingCommand(Answering, EstimateCommand):
     """The verb that answers; it also writes timelines and explanations."""
 
     delivered: ClassVar[tuple[str, ...]] = (
-        "emit", "form", "output", "trace_detail", "trace_stages", "explain", "allow_infeasible",
-    )  # fmt: skip
+        "emit",
+        "form",
+        "output",
+        "trace_detail",
+        "trace_stages",
+        "explain",
+        "allow_infeasible",
+    )
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return what is written; --format and --emit must not say two things, and flags of traces need a trace."""

@@ -27,18 +27,22 @@ _TYPED = "slipstick.typed"
 def format_flag(*forms: str) -> click.Option:
     """Return the flag that says a form."""
     return click.Option(
-        ["--format", "form"], type=Named(forms or FORMS),
+        ["--format", "form"],
+        type=Named(forms or FORMS),
         help="Form of the answer.  [default: that of the suffix of -o, else table]",
-    )  # fmt: skip
+    )
 
 
 def output_flag() -> click.Option:
     """Return the flag that says where the answer goes."""
     return click.Option(
-        ["-o", "--output"], default="-", show_default=True, metavar="FILE",
+        ["-o", "--output"],
+        default="-",
+        show_default=True,
+        metavar="FILE",
         help="Where to write it, in the form that its suffix says: .json, .csv, .parquet, .md, .html, or .txt for the "
         "table (and .gz behind it); - is stdout.",
-    )  # fmt: skip
+    )
 
 
 class Answering(click.Command):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,13 +27,16 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
         UnknownNameError: a word that the verb does not have, with the nearest one.
         UsageError: what the command line would refuse, with what it would say.
     """
-    with click.Context(root, info_name="slipstick") as parent, _told_by_us():
-        command = root.get_command(parent, verb)
-        assert isinstance(command, Answering)
-        known = words_of(command, parent)
-        with command.make_context(verb, [*given, *_flags(verb, words, known)], parent=parent) as ctx:
-            ctx.params |= objects
-            found = command.answer(ctx)
+    try:
+        with click.Context(root, info_name="slipstick") as parent:
+            command = root.get_command(parent, verb)
+            assert isinstance(command, Answering)
+            known = words_of(command, parent)
+            with command.make_context(verb, [*given, *_flags(verb, words, known)], parent=parent) as ctx:
+                ctx.params |= objects
+                found = command.answer(ctx)
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from None
     # No command line says an object.
     return replace(found, command="") if objects else found
 
@@ -44,15 +46,6 @@ def words_of(command: Answering, parent: click.Context) -> Mapping[str, click.Op
     params = command.get_params(click.Context(command, parent))
     options = (p for p in params if isinstance(p, click.Option) and flag_name(p) != "help")
     return {flag_name(p): p for p in options if p.name not in command.delivered}
-
-
-@contextmanager
-def _told_by_us() -> Iterator[None]:
-    """Turn what click refuses into an error of our own."""
-    try:
-        yield
-    except click.ClickException as error:
-        raise UsageError(error.format_message()) from None
 
 
 def _flags(verb: str, words: Mapping[str, object], known: Mapping[str, click.Option]) -> Iterator[str]:

@@ -42,9 +42,13 @@ if TYPE_CHECKING:
 
 @overload
 def estimate(
-    model: Graph, system: System, plan: Plan, convention: Convention = ..., lowered: Lowered | None = None,
+    model: Graph,
+    system: System,
+    plan: Plan,
+    convention: Convention = ...,
+    lowered: Lowered | None = None,
     backends: Sequence[Backend] | None = None,
-) -> Estimate: ...  # fmt: skip
+) -> Estimate: ...
 
 
 @overload
@@ -98,9 +102,12 @@ def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostRe
 
 @overload
 def search(
-    model: Aimed, executor: Executor | None = None, ledger: Ledger | None = None, top: int = 20,
+    model: Aimed,
+    executor: Executor | None = None,
+    ledger: Ledger | None = None,
+    top: int = 20,
     watch: Callable[[Found, Best], None] | None = None,
-) -> Searched: ...  # fmt: skip
+) -> Searched: ...
 
 
 @overload
@@ -144,10 +151,16 @@ def trace(model: str | Path | Graph, **said: Unpack[words.TraceWords]) -> TraceR
 
 @overload
 def trace(
-    model: Module, inputs: Inputs | None = None, dynamic: Dynamic | None = None, phase: Workload | str = ...,
-    loss: Loss | None = None, leaves: Leaves = ..., caches: Sequence[str] = (), name: str | None = None,
+    model: Module,
+    inputs: Inputs | None = None,
+    dynamic: Dynamic | None = None,
+    phase: Workload | str = ...,
+    loss: Loss | None = None,
+    leaves: Leaves = ...,
+    caches: Sequence[str] = (),
+    name: str | None = None,
     fixed: Mapping[str, int] = ...,
-) -> Graph: ...  # fmt: skip
+) -> Graph: ...
 
 
 def trace(model: str | Path | Graph | Module, *given: object, **said: object) -> TraceResult | Graph:

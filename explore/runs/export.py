@@ -166,8 +166,9 @@ def write_csv(selection: Selection, out: Output) -> int:
 def write_parquet(selection: Selection, path: Path) -> int:
     """Write rows as a Parquet file, and return how many there are; the file is whole or not there at all.
 
-    Counts of a plan are integers, other numbers doubles, words are text; what was searched, and by which version, is in the file's metadata. Rows go
-    through files beside the target, as large as the result. UsageError where DuckDB is missing or cannot write.
+    Counts of a plan are integers, other numbers doubles, words are text; what was searched, and by which version, is in
+    the file's metadata. Rows go through files beside the target, as large as the result. UsageError where DuckDB is
+    missing or cannot write.
     """
     try:
         import duckdb

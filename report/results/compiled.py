@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .result import Result
-from .table import Line, Row, Section, shown_rows
+from .table import Line, Panel, Row, shown_rows
 
 if TYPE_CHECKING:
     from ...driver.estimate import Estimate, Lowered
@@ -88,10 +88,10 @@ class CompiledResult(Result):
 
         return [asdict(row) for row in costed_rows(self.answer)]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the nodes with their costs."""
         rows = shown_rows(self.rows())
-        return [Section("Nodes", rows.head, rows.rows)]
+        return [Panel("Nodes", rows.head, rows.rows)]
 
     def summary(self) -> Sequence[Line]:
         """Return the model, the plan, and how large both graphs are."""

@@ -17,10 +17,15 @@ from .table import Cell, Columns
 # The first suffix of a form is the one that errors name.
 SUFFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "json": (".json",), "csv": (".csv",), "parquet": (".parquet",), "md": (".md", ".markdown"),
-        "html": (".html", ".htm"), "svg": (".svg",), "table": (".txt",),
+        "json": (".json",),
+        "csv": (".csv",),
+        "parquet": (".parquet",),
+        "md": (".md", ".markdown"),
+        "html": (".html", ".htm"),
+        "svg": (".svg",),
+        "table": (".txt",),
     }
-)  # fmt: skip
+)
 _GZIPPED = ".gz"
 # The largest whole number of a column of 64 bits.
 _LARGEST = 2**63 - 1

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ...ir import __version__
-from .table import Line, Section
+from .table import Line, Panel
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,7 +24,7 @@ def _templates() -> Environment:
     )
 
 
-def page(summary: Sequence[Line], sections: Sequence[Section], command: str, picture: str = "") -> str:
+def page(summary: Sequence[Line], sections: Sequence[Panel], command: str, picture: str = "") -> str:
     """Return the whole page: the summary, the picture where there is one, and a table for each section.
 
     The picture is one of the house, which escapes what it writes.
@@ -33,10 +33,19 @@ def page(summary: Sequence[Line], sections: Sequence[Section], command: str, pic
 
     (title, line), *rest = summary
     shown = [{"title": one.title, "table": _table(one.head, one.rows, one.shares)} for one in sections if one.rows]
-    return _templates().get_template("page.html.j2").render(
-        title=title, line=line, command=command, picture=Markup(picture), summary=_table((), rest), sections=shown,
-        version=__version__,
-    )  # fmt: skip
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            line=line,
+            command=command,
+            picture=Markup(picture),
+            summary=_table((), rest),
+            sections=shown,
+            version=__version__,
+        )
+    )
 
 
 def fragment(summary: Sequence[Line]) -> str:
@@ -57,7 +66,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], shares: Sequence[
     return Markup(text)
 
 
-def markdown(summary: Sequence[Line], sections: Sequence[Section], command: str) -> str:
+def markdown(summary: Sequence[Line], sections: Sequence[Panel], command: str) -> str:
     """Return the same as Markdown."""
     (title, first), *rest = summary
     lines = [f"# {_escaped(title)}", "", _escaped(first), "", *_lines(["", ""], rest)]

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar, cast, overload
 
 from ...ir.errors import UsageError
 from ..columns import in_columns
-from .table import Columns, Line, Row, Section
+from .table import Columns, Line, Panel, Row
 
 F = TypeVar("F")
 # Libraries of frames, in the order in which they are looked for.
@@ -49,7 +49,7 @@ class Result(ABC):
         """Return the rows of the result as a table; whole numbers are ints."""
 
     @abstractmethod
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the tables of a page."""
 
     def svg(self) -> str:
@@ -73,9 +73,13 @@ class Result(ABC):
         from .files import csv_text
 
         made: Mapping[str, Callable[[], str]] = {
-            "json": self.json, "md": self.markdown, "html": self.html, "svg": self.svg,
-            "csv": lambda: csv_text(self.to_columns()), "table": lambda: self.text(columns, color),
-        }  # fmt: skip
+            "json": self.json,
+            "md": self.markdown,
+            "html": self.html,
+            "svg": self.svg,
+            "csv": lambda: csv_text(self.to_columns()),
+            "table": lambda: self.text(columns, color),
+        }
         return made[name]().rstrip("\n") + "\n"
 
     def to_dict(self) -> dict[str, object]:

@@ -11,7 +11,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_time, format_usd
 from ..labels import part_label, request_part_label
 from .result import FILE_COLUMNS, Result
-from .table import Cell, Line, Row, Section, flat
+from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
     from ...cost.money import StepMoney
@@ -33,7 +33,7 @@ class _Estimated(Result):
         """Return one row: inputs, metrics, then the parts of time and memory by their path."""
         return [_row(self.to_dict())]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return metrics, times, memory, notes and inputs."""
         return list(_sections(self.to_dict()))
 
@@ -192,14 +192,19 @@ class SizeResult(Result):
         own = ("name", "num_gpus", "most_requests_per_s", "headroom")
         return [{**{name: one[name] for name in own}, **_row(one)} for one in choices]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the plans, and the server that the first one is."""
         plans = [
-            (choice.name, f"{choice.num_gpus}", _told(one.metrics, _OF_SERVERS), _priced(one))
+            (
+                choice.name,
+                f"{choice.num_gpus}",
+                _told(one.metrics, _OF_SERVERS),
+                "" if one.money is None else _cost(one.money.metrics),
+            )
             for choice, one in zip(self.found.choices, self.answers, strict=False)
         ]
         return [
-            Section("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
+            Panel("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
             *ServeResult(answer=self.answers[0]).sections(),
         ]
 
@@ -211,8 +216,10 @@ class SizeResult(Result):
         return [
             (model, f"sized for {asked.requests_per_s:g} requests/s  {asked.target}".rstrip()),
             ("plan", f"{choice.num_gpus} x {system.chip.name} ({system.name}): {choice.name}"),
-            requests, answer, *rest,
-        ]  # fmt: skip
+            requests,
+            answer,
+            *rest,
+        ]
 
 
 def _told(metrics: Mapping[str, float], names: Sequence[str]) -> str:
@@ -226,10 +233,6 @@ def _cost(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{label.removeprefix('cost of ')} {usd}" for label, usd in islice(shown, 3))
 
 
-def _priced(answer: ServeEstimate) -> str:
-    return "" if answer.money is None else _cost(answer.money.metrics)
-
-
 def _row(document: Mapping[str, object]) -> dict[str, Cell]:
     """Return a document as one row: inputs and metrics by name, times and memory by the path of their part."""
     found: dict[str, Cell] = {}
@@ -240,11 +243,16 @@ def _row(document: Mapping[str, object]) -> dict[str, Cell]:
     return {"feasible": bool(document["feasible"]), **found}
 
 
-def _sections(document: Mapping[str, object]) -> Iterator[Section]:
+def _sections(document: Mapping[str, object]) -> Iterator[Panel]:
     """Yield the sections of an estimate from its document."""
-    metrics, times, memory = (_numbers(document, name) for name in ("metrics", "breakdown", "memory"))
+    numbers: dict[str, dict[str, float]] = {}
+    for name in ("metrics", "breakdown", "memory"):
+        part = document[name]
+        assert isinstance(part, Mapping)
+        numbers[name] = {key: float(value) for key, value in part.items() if isinstance(value, int | float)}
+    metrics, times, memory = numbers.values()
     known = [(METRICS[name].label, format_metric(name, value)) for name, value in metrics.items() if name in METRICS]
-    yield Section("Result", ("", ""), known)
+    yield Panel("Result", ("", ""), known)
     served = "e2el_s" in metrics
     label = request_part_label if served else part_label
     of = "Where the time of a request goes" if served else "Where the time of a step goes"
@@ -253,23 +261,17 @@ def _sections(document: Mapping[str, object]) -> Iterator[Section]:
     yield _parts(f"Memory of a GPU, of {format_bytes(memory['capacity'])}", held, format_bytes)
     if warnings := document.get("warnings"):
         assert isinstance(warnings, list)
-        yield Section("Notes", ("",), [(str(line),) for line in warnings])
+        yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
-        yield Section("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
+        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
     inputs = document["inputs"]
     assert isinstance(inputs, Mapping)
-    yield Section("Inputs", ("", ""), [(n, str(v)) for n, v in flat(inputs) if v is not None])
+    yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in flat(inputs) if v is not None])
 
 
-def _parts(title: str, parts: Mapping[str, float], shown: object) -> Section:
+def _parts(title: str, parts: Mapping[str, float], shown: object) -> Panel:
     form = format_bytes if shown is format_bytes else format_time
     total = sum(parts.values())
     kept = {name: value for name, value in parts.items() if value > 0}
     rows = [(name, form(value), f"{value / total:.1%}") for name, value in kept.items()]
-    return Section(title, ("", "", ""), rows, [value / total for value in kept.values()])
-
-
-def _numbers(document: Mapping[str, object], name: str) -> Mapping[str, float]:
-    part = document[name]
-    assert isinstance(part, Mapping)
-    return {key: float(value) for key, value in part.items() if isinstance(value, int | float)}
+    return Panel(title, ("", "", ""), rows, [value / total for value in kept.values()])

@@ -13,7 +13,7 @@ Line = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Panel:
     """A table of a page: its title, its heading, its rows as text.
 
     `shares` has a bar for each row, from 0 to 1; it is empty where nothing is drawn.
@@ -41,12 +41,12 @@ def flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Ce
             yield f"{prefix}{name}", ", ".join(map(str, listed))
 
 
-def shown_rows(rows: Sequence[Row], most: int = 200) -> Section:
+def shown_rows(rows: Sequence[Row], most: int = 200) -> Panel:
     """Return rows as a section: numbers in four digits, at most so many of them."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     left = len(rows) - most
     title = f"Rows, the first {most} of {len(rows):,}" if left > 0 else "Rows"
-    return Section(title, names, [[shown_cell(row.get(name)) for name in names] for row in rows[:most]])
+    return Panel(title, names, [[shown_cell(row.get(name)) for name in names] for row in rows[:most]])
 
 
 def shown_cell(value: Cell) -> str:

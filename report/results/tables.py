@@ -10,7 +10,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
 from .result import Result
-from .table import Line, Row, Section, flat, shown_rows
+from .table import Line, Panel, Row, flat, shown_rows
 
 if TYPE_CHECKING:
     from ...cost.money import Money
@@ -70,10 +70,10 @@ class SearchResult(Result):
             for one in _records(self, "best")
         ]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the best rows, and the front."""
         front = shown_rows([dict(flat(one)) for one in _records(self, "front")])
-        return [shown_rows(self.rows()), Section("The front", front.head, front.rows)]
+        return [shown_rows(self.rows()), Panel("The front", front.head, front.rows)]
 
     def summary(self) -> Sequence[Line]:
         """Return what was searched, and the best row."""
@@ -125,7 +125,7 @@ class SweepResult(Result):
             for one in _records(self, "designs")
         ]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the designs."""
         return [shown_rows(self.rows())]
 
@@ -177,7 +177,7 @@ class CostResult(Result):
         name, unit = ("part", "kg_co2e") if self.view == "carbon" else ("line", "usd")
         return [{name: path, unit: value} for path, value in cost_lines(self.money, self.view)]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the figures, the lines of the view, and the assumptions."""
         tree = self.to_dict()
         metrics, assumed = tree["metrics"], tree["assumptions"]
@@ -186,9 +186,10 @@ class CostResult(Result):
         shown = [(METRICS[n].label, format_metric(n, v)) for n, v in metrics.items() if n in METRICS]
         lines = [[str(v) if isinstance(v, str) else f"{v:,.2f}" for v in row.values()] for row in self.rows()]
         return [
-            Section("Figures", ("", ""), shown), Section(self.view, tuple(self.rows()[0]), lines),
-            Section("Assumptions", ("", ""), [(name, str(value)) for name, value in flat(assumed)]),
-        ]  # fmt: skip
+            Panel("Figures", ("", ""), shown),
+            Panel(self.view, tuple(self.rows()[0]), lines),
+            Panel("Assumptions", ("", ""), [(name, str(value)) for name, value in flat(assumed)]),
+        ]
 
     def summary(self) -> Sequence[Line]:
         """Return the system, and what people ask for first."""
@@ -231,15 +232,16 @@ class TraceResult(Result):
         """Return a row for each kind of operator."""
         return [dict(flat(one)) for one in _records(self, "pricing" if self.machine else "ops")]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the operators, the regions, and the notes."""
         regions = shown_rows([dict(flat(one)) for one in _records(self, "regions")])
         notes = [(note,) for note in self.graph.notes]
         rows = shown_rows(self.rows())
         return [
-            Section("Operators", rows.head, rows.rows), Section("Regions", regions.head, regions.rows),
-            Section("Notes", ("",), notes),
-        ]  # fmt: skip
+            Panel("Operators", rows.head, rows.rows),
+            Panel("Regions", regions.head, regions.rows),
+            Panel("Notes", ("",), notes),
+        ]
 
     def summary(self) -> Sequence[Line]:
         """Return the model, its size, and its work."""
@@ -286,17 +288,21 @@ class ComparisonResult(Result):
         assert isinstance(metrics, Mapping)
         return [{"metric": name, **change} for name, change in metrics.items()]
 
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[Panel]:
         """Return the metrics, and the inputs that differ."""
         inputs = [(str(one["name"]), str(one["a"]), str(one["b"])) for one in _records(self, "inputs")]
         rows = shown_rows(self.rows())
-        return [Section("Metrics", rows.head, rows.rows), Section("Inputs that differ", ("", "A", "B"), inputs)]
+        return [Panel("Metrics", rows.head, rows.rows), Panel("Inputs that differ", ("", "A", "B"), inputs)]
 
     def summary(self) -> Sequence[Line]:
         """Return both reports, and what changed most."""
         lines = [line for line in self.text().splitlines()[2:5] if line.strip()]
-        return [("comparison", ""), ("A", self.found.a.path), ("B", self.found.b.path),
-                *(("", line.strip()) for line in lines)]  # fmt: skip
+        return [
+            ("comparison", ""),
+            ("A", self.found.a.path),
+            ("B", self.found.b.path),
+            *(("", line.strip()) for line in lines),
+        ]
 
 
 def _records(result: Result, name: str) -> Sequence[Mapping[str, object]]:

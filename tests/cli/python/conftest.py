@@ -99,4 +99,4 @@ def _quoted(words: Iterator[str] | Sequence[str]) -> list[str]:
 
 
 def words_file() -> Path:
-    return Path(__file__).resolve().parents[3] / "cli" / "python" / "words.py"
+    return Path(__file__).resolve().parents[3] / "cli" / "python" / "words.pyi"

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -91,7 +90,6 @@ class PlanWords(TypedDict, total=False):
     cache: bool
     quiet: bool
 
-
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
 
@@ -121,7 +119,6 @@ class EstimateWords(PlanWords, total=False):
     time_passes: bool
     engine: str | Path
     sensitivity: bool
-
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -165,7 +162,6 @@ class ServeWords(PlanWords, total=False):
     ngram: int
     acceptance: float
 
-
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
@@ -204,7 +200,6 @@ class SizeWords(PlanWords, total=False):
     max_gpus: int
     top: int
 
-
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
@@ -214,7 +209,6 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
-
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -262,7 +256,6 @@ class SearchWords(PlanWords, total=False):
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
-
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -318,7 +311,6 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
-
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -346,7 +338,6 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
-
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""
