@@ -52,7 +52,7 @@ def shipped(models: Sequence[str] = ()) -> Iterator[Shipped]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Compare or write; the exit code is 1 where something differs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.graphs", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Record the graphs of the package anew.")
     parser.add_argument("models", nargs="*", metavar="NAME")
     parser.add_argument("--write", action="store_true", help="write what differs")
     given = parser.parse_args(args)

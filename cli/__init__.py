@@ -32,6 +32,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
+        "report": ("report", "Write saved answers as one page, or as one table."),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
         "search": ("search.search", "Price every legal plan of a model on a machine, or on many, and show the best."),

@@ -88,7 +88,7 @@ class CompiledResult(Result):
 
         return [asdict(row) for row in costed_rows(self.answer)]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the nodes with their costs."""
         rows = shown_rows(self.rows())
         return [Panel("Nodes", rows.head, rows.rows)]

@@ -49,7 +49,7 @@ class Result(ABC):
         """Return the rows of the result as a table; whole numbers are ints."""
 
     @abstractmethod
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the tables of a page."""
 
     def svg(self) -> str:
@@ -60,13 +60,13 @@ class Result(ABC):
         """Return the summary and the sections as Markdown."""
         from .page import markdown
 
-        return markdown(self.summary(), self.sections(), self.command)
+        return markdown(self.summary(), self.panels(), self.command)
 
     def html(self) -> str:
         """Return the summary, the picture and the sections as a page that works from a file."""
         from .page import page
 
-        return page(self.summary(), self.sections(), self.command, self.svg() if "svg" in self.forms else "")
+        return page(self.summary(), self.panels(), self.command, self.svg() if "svg" in self.forms else "")
 
     def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
         """Return the result as text in one of `forms` but Parquet, with a line break at its end."""

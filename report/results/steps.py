@@ -31,11 +31,11 @@ class _Estimated(Result):
 
     def rows(self) -> Sequence[Row]:
         """Return one row: inputs, metrics, then the parts of time and memory by their path."""
-        return [_row(self.to_dict())]
+        return [row_of(self.to_dict())]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return metrics, times, memory, notes and inputs."""
-        return list(_sections(self.to_dict()))
+        return list(panels_of(self.to_dict()))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -190,9 +190,9 @@ class SizeResult(Result):
         choices = self.to_dict()["choices"]
         assert isinstance(choices, list)
         own = ("name", "num_gpus", "most_requests_per_s", "headroom")
-        return [{**{name: one[name] for name in own}, **_row(one)} for one in choices]
+        return [{**{name: one[name] for name in own}, **row_of(one)} for one in choices]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the plans, and the server that the first one is."""
         plans = [
             (
@@ -205,7 +205,7 @@ class SizeResult(Result):
         ]
         return [
             Panel("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
-            *ServeResult(answer=self.answers[0]).sections(),
+            *ServeResult(answer=self.answers[0]).panels(),
         ]
 
     def summary(self) -> Sequence[Line]:
@@ -233,8 +233,8 @@ def _cost(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{label.removeprefix('cost of ')} {usd}" for label, usd in islice(shown, 3))
 
 
-def _row(document: Mapping[str, object]) -> dict[str, Cell]:
-    """Return a document as one row: inputs and metrics by name, times and memory by the path of their part."""
+def row_of(document: Mapping[str, object]) -> dict[str, Cell]:
+    """Return the document of an estimate as one row: inputs and metrics, then times and memory by their part."""
     found: dict[str, Cell] = {}
     for name, prefix in (("inputs", ""), ("metrics", ""), ("breakdown", "breakdown_s."), ("memory", "memory_bytes.")):
         part = document.get(name, {})
@@ -243,8 +243,8 @@ def _row(document: Mapping[str, object]) -> dict[str, Cell]:
     return {"feasible": bool(document["feasible"]), **found}
 
 
-def _sections(document: Mapping[str, object]) -> Iterator[Panel]:
-    """Yield the sections of an estimate from its document."""
+def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
+    """Yield the panels of an estimate from its document."""
     numbers: dict[str, dict[str, float]] = {}
     for name in ("metrics", "breakdown", "memory"):
         part = document[name]

@@ -70,7 +70,7 @@ class SearchResult(Result):
             for one in _records(self, "best")
         ]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the best rows, and the front."""
         front = shown_rows([dict(flat(one)) for one in _records(self, "front")])
         return [shown_rows(self.rows()), Panel("The front", front.head, front.rows)]
@@ -125,7 +125,7 @@ class SweepResult(Result):
             for one in _records(self, "designs")
         ]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the designs."""
         return [shown_rows(self.rows())]
 
@@ -177,7 +177,7 @@ class CostResult(Result):
         name, unit = ("part", "kg_co2e") if self.view == "carbon" else ("line", "usd")
         return [{name: path, unit: value} for path, value in cost_lines(self.money, self.view)]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the figures, the lines of the view, and the assumptions."""
         tree = self.to_dict()
         metrics, assumed = tree["metrics"], tree["assumptions"]
@@ -232,7 +232,7 @@ class TraceResult(Result):
         """Return a row for each kind of operator."""
         return [dict(flat(one)) for one in _records(self, "pricing" if self.machine else "ops")]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the operators, the regions, and the notes."""
         regions = shown_rows([dict(flat(one)) for one in _records(self, "regions")])
         notes = [(note,) for note in self.graph.notes]
@@ -288,7 +288,7 @@ class ComparisonResult(Result):
         assert isinstance(metrics, Mapping)
         return [{"metric": name, **change} for name, change in metrics.items()]
 
-    def sections(self) -> Sequence[Panel]:
+    def panels(self) -> Sequence[Panel]:
         """Return the metrics, and the inputs that differ."""
         inputs = [(str(one["name"]), str(one["a"]), str(one["b"])) for one in _records(self, "inputs")]
         rows = shown_rows(self.rows())

@@ -19,9 +19,11 @@ VERBS = {
     "cost": "cost dgx-h100 --gpus 16",
     "trace": "trace {model} -q",
     "search": "search {model} --system dgx-h100 --gpus 2 --seq 128 --gbs 4 -q --no-ledger",
+    "list": "list systems",
+    "show": "show system dgx-h100",
     "sweep": "sweep none --die-area 400,800mm2 --power 500W -q",
 }
-TEXTS = {".json": "{", ".csv": "", ".md": "# ", ".html": "<!doctype html>", ".txt": ""}
+TEXTS = {".json": "", ".csv": "", ".md": "# ", ".html": "<!doctype html>", ".txt": ""}
 
 
 @pytest.fixture
