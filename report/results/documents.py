@@ -11,7 +11,7 @@ from typing import ClassVar
 from ...driver.metrics import METRICS, format_metric
 from .result import Result
 from .steps import panels_of, row_of
-from .table import Line, Panel, Row, flat, shown_rows
+from .table import Cell, Line, Panel, Row, flat, shown_rows
 
 _REPORT = "slipstick/report/1"
 # Metrics that the line of a saved answer has room for.
@@ -83,7 +83,10 @@ class SavedResult(Result):
 
     def rows(self) -> Sequence[Row]:
         """Return a row for each answer: of an estimate inputs, metrics and parts, else all single values."""
-        return [{"file": name, **_row(tree)} for name, tree in self.documents.items()]
+        return [
+            {"file": name, **(row_of if tree.get("schema") == _REPORT else _single)(tree)}
+            for name, tree in self.documents.items()
+        ]
 
     def summary(self) -> Sequence[Line]:
         """Return a line for each answer."""
@@ -100,12 +103,6 @@ class SavedResult(Result):
         ]
 
 
-def _row(tree: Mapping[str, object]) -> Row:
-    if tree.get("schema") == _REPORT:
-        return row_of(tree)
-    return {name: value for name, value in flat(tree) if not isinstance(value, str) or len(value) < 100}
-
-
 def _told(tree: Mapping[str, object]) -> str:
     """Return what people look for first: the model, the machine, the metrics."""
     known = dict(flat(tree))
@@ -119,11 +116,15 @@ def _told(tree: Mapping[str, object]) -> str:
     return ", ".join([" on ".join(words), *told] if words else [*told])
 
 
+def _single(tree: Mapping[str, object]) -> dict[str, Cell]:
+    """Return the values of a document by their path, without its lists."""
+    return dict(flat({name: value for name, value in tree.items() if not isinstance(value, list)}))
+
+
 def _plain_panels(tree: Mapping[str, object]) -> Iterator[Panel]:
     """Yield the single values of a document, then each of its lists of records."""
     lists = {name: value for name, value in tree.items() if isinstance(value, list) and value}
-    single = {name: value for name, value in tree.items() if name not in lists}
-    yield Panel("Values", ("", ""), [(name, str(value)) for name, value in flat(single)])
+    yield Panel("Values", ("", ""), [(name, str(value)) for name, value in _single(tree).items()])
     for name, records in lists.items():
         if all(isinstance(one, Mapping) for one in records):
             shown = shown_rows([dict(flat(one)) for one in records])
