@@ -33,15 +33,14 @@ def format_flag(*forms: str) -> click.Option:
     )
 
 
-def output_flag() -> click.Option:
-    """Return the flag that says where the answer goes."""
+def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for the table") -> click.Option:
+    """Return the flag that says where the answer goes, and which suffixes say its form."""
     return click.Option(
         ["-o", "--output"],
         default="-",
         show_default=True,
         metavar="FILE",
-        help="Where to write it, in the form that its suffix says: .json, .csv, .parquet, .md, .html, or .txt for the "
-        "table (and .gz behind it); - is stdout.",
+        help=f"Where to write it, in the form that its suffix says: {suffixes} (and .gz behind it); - is stdout.",
     )
 
 

@@ -19,6 +19,8 @@ VERBS = {
     "cost": "cost dgx-h100 --gpus 16",
     "trace": "trace {model} -q",
     "search": "search {model} --system dgx-h100 --gpus 2 --seq 128 --gbs 4 -q --no-ledger",
+    "area": "design area",
+    "study": "design study --area 826mm2 --power 400W --unit a100 --memory hbm2e",
     "list": "list systems",
     "show": "show system dgx-h100",
     "sweep": "sweep none --die-area 400,800mm2 --power 500W -q",
