@@ -56,6 +56,8 @@ class EstimateCommand(ServeCommand):
 class EstimatingCommand(Answering, EstimateCommand):
     """The verb that answers; it also writes timelines and explanations."""
 
+    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
+
     delivered: ClassVar[tuple[str, ...]] = (
         "emit",
         "form",
@@ -73,7 +75,13 @@ class EstimatingCommand(Answering, EstimateCommand):
             raise UsageError(f"--emit {emit} and --format {form} say two things: leave --format out")
         given = None if (emit or form) is None else str(emit or form)
         # An explanation is text, to a file of any name.
-        kind = TRACE if given == TRACE else "table" if said["explain"] else form_of(given, output)
+        kind = (
+            TRACE
+            if given == TRACE
+            else "table"
+            if said["explain"]
+            else form_of(given, output, FORMS if said["phase"] == "serve" else self.forms)
+        )
         if kind != TRACE and (said["trace_detail"] != "auto" or said["trace_stages"] != "classes"):
             flag = "--trace-detail" if said["trace_detail"] != "auto" else "--trace-stages"
             raise UsageError(f"{flag} is of --emit trace, and what is written is a {kind}: add --emit trace")
@@ -110,10 +118,10 @@ class EstimatingCommand(Answering, EstimateCommand):
         return 0
 
 
-@click.command("estimate", cls=EstimatingCommand, params=[format_flag(), output_flag()])
+@click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag()])
 @click.option(
     "--emit",
-    type=Named((*FORMS, TRACE)),
+    type=Named((*FORMS, "svg", TRACE)),
     help="The same as --format; or trace, a timeline for Perfetto and chrome://tracing.",
 )
 @click.option(

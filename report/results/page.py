@@ -24,7 +24,7 @@ def _templates() -> Environment:
     )
 
 
-def page(summary: Sequence[Line], sections: Sequence[Panel], command: str, picture: str = "") -> str:
+def page(summary: Sequence[Line], sections: Sequence[Panel], command: str, picture: str = "", alt: str = "") -> str:
     """Return the whole page: the summary, the picture where there is one, and a table for each section.
 
     The picture is one of the house, which escapes what it writes.
@@ -41,6 +41,7 @@ def page(summary: Sequence[Line], sections: Sequence[Panel], command: str, pictu
             line=line,
             command=command,
             picture=Markup(picture),
+            alt=alt,
             summary=_table((), rest),
             sections=shown,
             version=__version__,

@@ -63,10 +63,14 @@ class Result(ABC):
         return markdown(self.summary(), self.panels(), self.command)
 
     def html(self) -> str:
-        """Return the summary, the picture and the sections as a page that works from a file."""
+        """Return the summary, the picture and the panels as a page that works from a file."""
         from .page import page
 
-        return page(self.summary(), self.panels(), self.command, self.svg() if "svg" in self.forms else "")
+        return page(self.summary(), self.panels(), self.command, *self.picture())
+
+    def picture(self) -> tuple[str, str]:
+        """Return the picture of a page as SVG, and what it shows in words; empty where there is none."""
+        return "", ""
 
     def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
         """Return the result as text in one of `forms` but Parquet, with a line break at its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_time, format_usd
@@ -14,6 +14,8 @@ from .result import FILE_COLUMNS, Result
 from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ...cost.money import StepMoney
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate, ServeMoney
@@ -42,6 +44,7 @@ class _Estimated(Result):
 class StepResult(_Estimated):
     """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -95,6 +98,24 @@ class StepResult(_Estimated):
         from ..tables import report_text
 
         return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
+
+    def plot(self) -> Figure:
+        """Return where the step goes, and its operators under the roofline, as a figure of matplotlib."""
+        from .pictures import figure
+
+        return figure(self.answer)
+
+    def svg(self) -> str:
+        """Return the same as SVG."""
+        from .pictures import figure_svg
+
+        return figure_svg(self.answer)
+
+    def picture(self) -> tuple[str, str]:
+        """Return the same for a page; nothing where it cannot be drawn."""
+        from .pictures import ALT, drawable
+
+        return (self.svg(), ALT) if drawable() else ("", "")
 
     def explain(self, name: str) -> str:
         """Return why a node, a metric or the memory is what it is."""

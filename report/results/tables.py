@@ -62,6 +62,10 @@ class SearchResult(Result):
 
         return front_svg(self.front())
 
+    def picture(self) -> tuple[str, str]:
+        """Return the front."""
+        return self.svg(), f"Plans that no other beats in {', '.join(map(str, self.answer.rows.goals))}"
+
     def rows(self) -> Sequence[Row]:
         """Return the best rows, the best first."""
         # A metric is a fraction even where it happens to be whole: a column has one type in every file.
