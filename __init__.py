@@ -152,15 +152,25 @@ _MODULE_OF = {
 }
 
 
-class _Package(ModuleType):
-    """The package itself, in which a public name holds over a folder of that name: `slipstick.cost(...)` is a call.
+class _Called(ModuleType):
+    """A folder with the name of a function: `slipstick.cost(...)` is a call, `slipstick.cost.money` a module in it."""
 
-    Importing a module of `cost/` would else put the folder in the function's place.
-    """
+    def __call__(self, *given: object, **said: object) -> object:
+        """Call the function."""
+        from importlib import import_module
+
+        name = self.__name__.rpartition(".")[2]
+        found: object = getattr(import_module(_MODULE_OF[name]), name)(*given, **said)
+        return found
+
+
+class _Package(ModuleType):
+    """The package itself, which Python tells of each folder that it imports."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+        if name in _MODULE_OF and isinstance(value, ModuleType):
+            value.__class__ = _Called
+        super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Package
@@ -175,8 +185,8 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         value = getattr(import_module(_MODULE_OF[name]), name)
-        globals()[name] = value
-        return value
+        # A folder of that name may have been imported with it: then it stays, and can be called.
+        return globals().setdefault(name, value)
 
     def __dir__() -> list[str]:
         """List the public names before they are loaded, too."""
