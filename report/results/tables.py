@@ -124,9 +124,12 @@ class SweepResult(Result):
 
     def rows(self) -> Sequence[Row]:
         """Return every column of each design."""
+        from ..designs.designs import designs_rows
+
+        chosen = self.ranking.chosen(self.only_pareto, self.top)
         return [
-            {name: int(v) if name.startswith("num_") and isinstance(v, float) else v for name, v in flat(one)}
-            for one in _records(self, "designs")
+            {name: int(v) if name.startswith("num_") and isinstance(v, float) else v for name, v in one.items()}
+            for one in designs_rows(self.ranking, chosen)
         ]
 
     def panels(self) -> Sequence[Panel]:
