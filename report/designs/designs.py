@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -130,7 +130,10 @@ def _words(found: Sequence[Designs]) -> dict[str, list[str | int]]:
 def designs_rows(ranking: Ranking, rows: NDArray[np.intp]) -> list[dict[str, Cell]]:
     """Return rows with every column of them; what is no number is None."""
     names = [*ranking.words, *ranking.columns, "pareto"]
-    return [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)]
+    words = [[column[k] for k in rows] for column in ranking.words.values()]
+    numbers = [_plain(name, column[rows]) for name, column in ranking.columns.items()]
+    whole = zip(*words, *numbers, ranking.best[rows].tolist(), strict=True)
+    return [dict(zip(names, cells, strict=True)) for cells in whole]
 
 
 def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, object] | None = None) -> str:
@@ -149,13 +152,6 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
         "designs": designs_rows(ranking, rows),
     }
     return json.dumps(document, indent=2)
-
-
-def _cells(ranking: Ranking, rows: NDArray[np.intp]) -> Iterator[tuple[Cell, ...]]:
-    """Rows of plain values; what is no number is left empty."""
-    words = [[column[k] for k in rows] for column in ranking.words.values()]
-    numbers = [_plain(name, column[rows]) for name, column in ranking.columns.items()]
-    return zip(*words, *numbers, ranking.best[rows].tolist(), strict=True)
 
 
 def _plain(name: str, column: Array) -> list[Cell]:
