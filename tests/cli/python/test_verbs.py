@@ -99,6 +99,13 @@ def test_what_an_estimate_says_of_itself_is_short(tiny_config: str) -> None:
     assert len(repr(found.answer)) < 700
 
 
+def test_what_a_server_says_of_itself_is_short(tiny_config: str) -> None:
+    found = slipstick.serve(tiny_config, "dgx-h100", isl=64, osl=16)
+    assert 3 <= len(repr(found).splitlines()) <= 6
+    assert len(repr(found)) < 700
+    assert len(repr(found.answer)) < 700
+
+
 def test_an_estimate_that_does_not_fit_is_an_answer(data: Path) -> None:
     found = slipstick.estimate("llama-2-70b", "dgx-h100", seq=128)
     assert not found.fits
