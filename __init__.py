@@ -1,19 +1,34 @@
 """Slipstick: a model, a plan and a system into what a step takes and what it costs."""
 
 # Absolute imports on purpose: pytest imports this file a second time under the checkout folder's own name.
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+from slipstick.ir import __version__ as __version__
 
 if TYPE_CHECKING:
     from slipstick.backends.machine.load import load_system
     from slipstick.backends.machine.system import System
     from slipstick.backends.machine.system_table import tabled
+    from slipstick.cli.python.verbs import (
+        compare,
+        compile,
+        cost,
+        estimate,
+        explain,
+        search,
+        serve,
+        size,
+        sweep,
+        trace,
+    )
     from slipstick.driver import (
         Estimate,
         Estimates,
         Lowered,
         MachineEstimates,
         Screened,
-        estimate,
         estimate_many,
         evaluate,
         evaluate_machines,
@@ -23,19 +38,15 @@ if TYPE_CHECKING:
     from slipstick.explore.plans.degrees import Degrees
     from slipstick.explore.plans.job import PlanJob, PlanMachine
     from slipstick.explore.plans.space import Choices, PlanSpace
-    from slipstick.explore.searching import search
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported, trace_graph
-    from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Captured",
@@ -63,10 +74,14 @@ __all__ = [
     "Workload",
     "backend",
     "capture",
+    "compare",
+    "compile",
+    "cost",
     "estimate",
     "estimate_many",
     "evaluate",
     "evaluate_machines",
+    "explain",
     "load",
     "load_exported",
     "load_system",
@@ -76,6 +91,9 @@ __all__ = [
     "register_cost",
     "screen",
     "search",
+    "serve",
+    "size",
+    "sweep",
     "tabled",
     "trace",
     "trace_graph",
@@ -86,10 +104,10 @@ _MODULE_OF = {
     "Captured": "slipstick.frontend.dynamo",
     "Choices": "slipstick.explore.plans.space",
     "DType": "slipstick.ir.types",
+    "Defaults": "slipstick.ir.plan",
     "Degrees": "slipstick.explore.plans.degrees",
     "Estimate": "slipstick.driver",
     "Estimates": "slipstick.driver",
-    "Defaults": "slipstick.ir.plan",
     "Family": "slipstick.ir.plan",
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",
@@ -108,10 +126,14 @@ _MODULE_OF = {
     "Workload": "slipstick.ir.graph",
     "backend": "slipstick.frontend.dynamo",
     "capture": "slipstick.frontend.dynamo",
-    "estimate": "slipstick.driver",
+    "compare": "slipstick.cli.python.verbs",
+    "compile": "slipstick.cli.python.verbs",
+    "cost": "slipstick.cli.python.verbs",
+    "estimate": "slipstick.cli.python.verbs",
     "estimate_many": "slipstick.driver",
     "evaluate": "slipstick.driver",
     "evaluate_machines": "slipstick.driver",
+    "explain": "slipstick.cli.python.verbs",
     "load": "slipstick.frontend",
     "load_exported": "slipstick.frontend.exported",
     "load_system": "slipstick.backends.machine.load",
@@ -120,11 +142,38 @@ _MODULE_OF = {
     "plan_of": "slipstick.ir.plan",
     "register_cost": "slipstick.frontend.semantic.costs",
     "screen": "slipstick.driver",
-    "search": "slipstick.explore.searching",
+    "search": "slipstick.cli.python.verbs",
+    "serve": "slipstick.cli.python.verbs",
+    "size": "slipstick.cli.python.verbs",
+    "sweep": "slipstick.cli.python.verbs",
     "tabled": "slipstick.backends.machine.system_table",
-    "trace": "slipstick.frontend.module",
+    "trace": "slipstick.cli.python.verbs",
     "trace_graph": "slipstick.frontend.exported",
 }
+
+
+class _Called(ModuleType):
+    """A folder with the name of a function: `slipstick.cost(...)` is a call, `slipstick.cost.money` a module in it."""
+
+    def __call__(self, *given: object, **said: object) -> object:
+        """Call the function."""
+        from importlib import import_module
+
+        name = self.__name__.rpartition(".")[2]
+        found: object = getattr(import_module(_MODULE_OF[name]), name)(*given, **said)
+        return found
+
+
+class _Package(ModuleType):
+    """The package itself, which Python tells of each folder that it imports."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _MODULE_OF and isinstance(value, ModuleType):
+            value.__class__ = _Called
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 # Hidden from type checkers, which would otherwise accept any name at all.
 if not TYPE_CHECKING:
@@ -136,8 +185,8 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         value = getattr(import_module(_MODULE_OF[name]), name)
-        globals()[name] = value
-        return value
+        # A folder of that name may have been imported with it: then it stays, and can be called.
+        return globals().setdefault(name, value)
 
     def __dir__() -> list[str]:
         """List the public names before they are loaded, too."""

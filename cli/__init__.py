@@ -42,6 +42,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
+        "report": ("report", "Write saved answers as one page, or as one table."),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
         "search": (
@@ -113,7 +114,7 @@ class LazyGroup(click.Group):
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from .. import __version__
+        from ..ir import __version__
 
         click.echo(f"slipstick {__version__}")
         ctx.exit()

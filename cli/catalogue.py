@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..ir.errors import UsageError
 from .flags.shared import Named
-from .output.files import columns
+from .output.answers import Answering, format_flag, output_flag
+
+if TYPE_CHECKING:
+    from ..report.results.documents import DocumentResult
 
 KINDS = (
     "chips", "engines", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans",
@@ -16,30 +21,26 @@ SINGULAR = (
 )  # fmt: skip
 
 
-@click.command("list")
+@click.command("list", cls=Answering, params=[format_flag(), output_flag()])
 @click.argument("kind", type=Named(KINDS))
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-def list_command(kind: str, form: str) -> int:
+def list_command(kind: str) -> DocumentResult:
     """List all entries of a KIND."""
     from ..report.catalogue.catalogue import list_text
+    from ..report.results.documents import DocumentResult
 
-    click.echo(list_text(kind, form == "json", columns()))
-    return 0
+    return DocumentResult(
+        title=kind, document=lambda: list_text(kind, True, None), screen=lambda width: list_text(kind, False, width)
+    )
 
 
-@click.command("show")
+@click.command("show", cls=Answering, params=[format_flag(), output_flag()])
 @click.argument("kind", type=Named(SINGULAR))
 @click.argument("name", required=False)
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
 )
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool, form: str) -> int:
+def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool) -> DocumentResult:
     """Show one NAME of a KIND.
 
     Systems, chips, networks, stacks, engines and prices print every number with its unit and source.
@@ -47,9 +48,16 @@ def show_command(kind: str, name: str | None, overrides: tuple[str, ...], consta
     Prices need no NAME: without one they are the usual ones.
     """
     from ..report.catalogue.catalogue import show_text
+    from ..report.results.documents import DocumentResult
 
-    click.echo(show_text(_plural(kind), name or _usual(kind), form == "json", overrides, columns(), constants))
-    return 0
+    of, named = _plural(kind), name or _usual(kind)
+
+    def told(as_json: bool, width: int | None) -> str:
+        return show_text(of, named, as_json, overrides, width, constants)
+
+    return DocumentResult(
+        title=f"{kind} {named}", document=lambda: told(True, None), screen=lambda width: told(False, width)
+    )
 
 
 def _usual(kind: str) -> str:

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import click
 
 from ..ir.errors import GateError, UsageError
-from .flags.shared import Named
-from .output.files import columns
+from .output.answers import FORMS, Answering, format_flag, output_flag
+
+if TYPE_CHECKING:
+    from ..report.results.result import Result
+    from ..report.results.tables import ComparisonResult
 
 
-@click.command("compare")
+class CompareCommand(Answering):
+    """A verb that fails where a gate does, once its answer is written."""
+
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return the form; `markdown` is another name of md."""
+        return super().form_of({**said, "form": "md"} if said["form"] == "markdown" else said)
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the comparison; GateError for gates that fail."""
+        from ..report.results.tables import ComparisonResult
+
+        assert isinstance(result, ComparisonResult)
+        super().deliver(result, form, said)
+        failed = [gate for gate in result.gates if gate.failed]
+        if failed:
+            raise GateError(f"{len(failed)} of {len(result.gates)} gates failed: {'; '.join(map(str, failed))}")
+        return 0
+
+
+@click.command("compare", cls=CompareCommand, params=[format_flag(*FORMS, "markdown"), output_flag()])
 @click.argument("a", metavar="A.json")
 @click.argument("b", metavar="B.json")
 @click.option(
@@ -29,16 +54,8 @@ from .output.files import columns
     metavar="PCT",
     help="Do not list what changes by this many percent or less; of parts, percent of the whole.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=Named(("table", "json", "markdown")),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
-def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float, form: str) -> int:
-    """Show what changed from report A to report B, and why.
+def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float) -> ComparisonResult:
+    """Say what changed from report A to report B, and why.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.
     Two summaries of `slipstick validate --format json` can be compared as well.
@@ -48,18 +65,7 @@ def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float, fo
     from ..report.compare.comparison import compare
     from ..report.compare.gates import judged
     from ..report.compare.saved import read_saved
+    from ..report.results.tables import ComparisonResult
 
     found = compare(read_saved(a), read_saved(b))
-    verdicts = judged(gates, found)
-    from ..report.compare.compare_text import comparison_json, comparison_markdown, comparison_text
-
-    if form == "json":
-        click.echo(comparison_json(found, verdicts))
-    elif form == "markdown":
-        click.echo(comparison_markdown(found, verdicts, threshold / 100))
-    else:
-        click.echo(comparison_text(found, verdicts, threshold / 100, columns()))
-    failed = [verdict for verdict in verdicts if verdict.failed]
-    if failed:
-        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {'; '.join(map(str, failed))}")
-    return 0
+    return ComparisonResult(found=found, gates=judged(gates, found), floor=threshold / 100)

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from ..ir.errors import UsageError
 from .flags.shared import MONEY, Named
-from .output.files import columns, write_text
+from .output.answers import Answering, format_flag, output_flag
+from .output.files import write_text
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
-    from ..cost.money import Money
+    from ..report.results.result import Result
+    from ..report.results.tables import CostResult
 
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
 
 
-@click.command("cost", params=list(MONEY))
+class CostCommand(Answering):
+    """A verb that can also say why one line is what it is."""
+
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "explain")
+
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return the form; an explanation is text, to a file of any name."""
+        if said["explain"] is None:
+            return super().form_of(said)
+        if said["form"] not in (None, "table"):
+            told = "formulas and values of all lines are in --format json"
+            raise UsageError(f"--explain writes text, no {said['form']}; {told}")
+        return "table"
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the result, or the reason of a line."""
+        if said["explain"] is None:
+            return super().deliver(result, form, said)
+        from ..report.results.tables import CostResult
+
+        assert isinstance(result, CostResult)
+        write_text(result.explain(str(said["explain"])), str(said["output"]))
+        return 0
+
+
+@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(), output_flag()])
 @click.argument("system")
 @click.option(
     "--gpus",
@@ -47,10 +74,6 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
     metavar="LINE",
     help="Explain a line or metric, e.g. 'chip defects', energy/machines, usd_tco.",
 )
-@click.option(
-    "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output format."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def cost_command(
     system: str,
     gpus: int | None,
@@ -59,11 +82,9 @@ def cost_command(
     rent: bool,
     prices: str | None,
     overrides: tuple[str, ...],
-    explain: str | None,
-    form: str,
-    output: str,
-) -> int:
-    """Show what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
+    loaded: System | None = None,
+) -> CostResult:
+    """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
 
     SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps.
 
@@ -73,37 +94,20 @@ def cost_command(
     """  # noqa: D301
     from ..backends.machine.load import load_system
     from ..cost.money import Terms, system_money
+    from ..report.results.tables import CostResult
 
-    loaded = load_system(system, overrides, prices=prices)
+    loaded = loaded or load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
     money = system_money(loaded, gpus or _smallest(loaded, basis), terms)
-    write_text(_explained(money, explain, form) if explain is not None else _written(money, view, form), output)
-    return 0
+    if view in ("die", "package") and money.package is None:
+        told = "does not say what it is made of: add a section package to its file"
+        raise UsageError(f"chip {loaded.chip.name} {told}")
+    if view == "system" and rent:
+        raise UsageError("what is rented is not bought: leave --rent out for --breakdown system")
+    return CostResult(money=money, view=view)
 
 
 def _smallest(system: System, basis: str) -> int:
     """The accelerators of the least that is sold: a server, or a rack where racks are bought full."""
     full = basis == "market" and system.rack is not None and system.rack.price_usd is not None
     return system.node_size * (system.rack.num_servers if full and system.rack is not None else 1)
-
-
-def _explained(money: Money, line: str, form: str) -> str:
-    from ..report.explain.money_reasons import explain_cost
-
-    if form != "table":
-        raise UsageError(f"--explain writes text, no {form}; formulas and values of all lines are in --format json")
-    return explain_cost(money, line)
-
-
-def _written(money: Money, view: str, form: str) -> str:
-    from ..report.cost.cost_views import cost_csv, cost_record, cost_text
-
-    if view in ("die", "package") and money.package is None:
-        raise UsageError(
-            f"chip {money.system.chip.name} does not say what it is made of: add a section package to its file"
-        )
-    if view == "system" and money.terms.rented:
-        raise UsageError("what is rented is not bought: leave --rent out for --breakdown system")
-    if form == "json":
-        return json.dumps(cost_record(money), indent=2)
-    return cost_csv(money, view) if form == "csv" else cost_text(money, view, columns())

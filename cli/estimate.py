@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -12,8 +12,9 @@ from ..ir.errors import InfeasibleError, UsageError
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
 from .flags.shared import Named
-from .output.files import columns, write_text
-from .output.timeline import emit_trace
+from .output.answers import FORMS, Answering, form_of, format_flag, output_flag
+from .output.files import write_text
+from .output.timeline import emit_serving_trace, emit_trace
 from .prepare import (
     check_model,
     dated_otherwise,
@@ -27,14 +28,14 @@ from .serving.checks import check_phase, check_requests
 from .serving.drafts import DRAFTS
 from .serving.flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
 from .serving.pools import POOLS
-from .serving.serve import engine_stack, serve_command
+from .serving.serve import engine_stack, serve_result
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate
+    from ..report.results.result import Result
+    from ..report.results.steps import ServeResult, StepResult
 
-# A result in a file or a pipe is laid out as on a wide screen.
-PIPE_COLUMNS = 120
-EMITTED = ("table", "json", "trace")
+TRACE = "trace"
 
 
 # Flags that say nothing of the other kind of estimate.
@@ -53,19 +54,76 @@ class EstimateCommand(ServeCommand):
     )
 
 
-@click.command("estimate", cls=EstimateCommand)
+class EstimatingCommand(Answering, EstimateCommand):
+    """The verb that answers; it also writes timelines and explanations."""
+
+    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
+
+    delivered: ClassVar[tuple[str, ...]] = (
+        "emit",
+        "form",
+        "output",
+        "trace_detail",
+        "trace_stages",
+        "explain",
+        "allow_infeasible",
+    )
+
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return what is written; --format and --emit must not say two things, and flags of traces need a trace."""
+        emit, form, output = said["emit"], said["form"], str(said["output"])
+        if emit is not None and form is not None and emit != form:
+            raise UsageError(f"--emit {emit} and --format {form} say two things: leave --format out")
+        given = None if (emit or form) is None else str(emit or form)
+        # An explanation is text, to a file of any name.
+        kind = (
+            TRACE
+            if given == TRACE
+            else "table"
+            if said["explain"]
+            else form_of(given, output, FORMS if said["phase"] == "serve" else self.forms)
+        )
+        if kind != TRACE and (said["trace_detail"] != "auto" or said["trace_stages"] != "classes"):
+            flag = "--trace-detail" if said["trace_detail"] != "auto" else "--trace-stages"
+            raise UsageError(f"{flag} is of --emit trace, and what is written is a {kind}: add --emit trace")
+        return kind
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the answer, its reasons or its timeline; InfeasibleError where memory does not fit."""
+        from ..report.results.steps import ServeResult, StepResult
+
+        assert isinstance(result, StepResult | ServeResult)
+        if said["explain"] is not None:
+            write_text(result.explain(str(said["explain"])), str(said["output"]))
+            return 0
+        if isinstance(result, ServeResult):
+            if form != TRACE:
+                return super().deliver(result, form, said)
+            emit_serving_trace(result.answer, str(said["output"]), bool(said["quiet"]))
+            return 0
+        return self._deliver_step(result, form, said)
+
+    def _deliver_step(self, result: StepResult, form: str, said: Mapping[str, object]) -> int:
+        from ..report.advice import shortage
+
+        lacking, allowed = shortage(result.answer), bool(said["allow_infeasible"])
+        if form == TRACE:
+            every_stage, quiet = said["trace_stages"] == "all", bool(said["quiet"])
+            emit_trace(result.answer, str(said["output"]), str(said["trace_detail"]), every_stage, quiet)
+        elif lacking is None or allowed or form != "table":
+            super().deliver(result, form, said)
+        if lacking is not None and not allowed:
+            raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
+        if lacking is not None:
+            click.echo(f"warning: {lacking}", err=True)
+        return 0
+
+
+@click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag()])
 @click.option(
     "--emit",
-    type=Named(EMITTED),
-    help="Output: table, json, or trace, a timeline for Perfetto and chrome://tracing.  [default: table]",
-)
-@click.option("--format", "form", type=Named(EMITTED[:2]), help="Output format: the same for table and json.")
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    help="File, gzipped when its name ends in .gz; - for stdout.",
+    type=Named((*FORMS, "svg", TRACE)),
+    help="The same as --format; or trace, a timeline for Perfetto and chrome://tracing.",
 )
 @click.option(
     "--trace-detail",
@@ -100,15 +158,8 @@ def estimate_command(
     ctx: click.Context,
     request: Request,
     serving: Serving,
-    emit: str | None,
-    form: str | None,
-    output: str,
-    trace_detail: str,
-    trace_stages: str,
-    explain: str | None,
     sensitivity: bool | None,
-    allow_infeasible: bool,
-) -> int:
+) -> StepResult | ServeResult:
     """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
 
     MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, an ONNX
@@ -117,34 +168,15 @@ def estimate_command(
     """
     if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
-    kind = _kind(emit, form, trace_detail, trace_stages)
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
     if request.words.phase == "serve":
         check_requests(ctx, serving)
-        return serve_command(request, serving, kind, output, explain)
+        return serve_result(request, serving)
+    from ..report.results.steps import StepResult
+
     answer = _step(request, serving.engine)
-    if explain is not None:
-        from ..report.explain.explain import explain_text
-
-        write_text(explain_text(answer, explain), output)
-        return 0
-    from ..report.advice import shortage
-
-    lacking = shortage(answer)
-    if kind == "json":
-        from ..report.json_report import report_json
-
-        write_text(report_json(answer, request.machine.overrides, bool(sensitivity)), output)
-    elif kind == "trace":
-        emit_trace(answer, output, trace_detail, trace_stages == "all", request.quiet)
-    elif lacking is None or allow_infeasible:
-        _write_screen(answer, output, sensitivity is not False)
-    if lacking is not None and not allow_infeasible:
-        raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
-    if lacking is not None:
-        click.echo(f"warning: {lacking}", err=True)
-    return 0
+    return StepResult(answer=answer, overrides=request.machine.overrides, sensitivity=sensitivity)
 
 
 def _step(request: Request, engine: str | None) -> Estimate:
@@ -163,21 +195,3 @@ def _step(request: Request, engine: str | None) -> Estimate:
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
     answer = priced(request, answer if run is None else train(answer, run))
     return replace(answer, warnings=(*answer.warnings, *published_otherwise(request), *dated_otherwise(asked, engine)))
-
-
-def _write_screen(answer: Estimate, output: str, sensitivity: bool) -> None:
-    from ..report.tables import report_text
-
-    width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
-    write_text(report_text(answer, width, color, sensitivity), output)
-
-
-def _kind(emit: str | None, form: str | None, trace_detail: str, trace_stages: str) -> str:
-    """Return what is written; --format and --emit must not say two things, and flags of traces need a trace."""
-    if emit is not None and form is not None and emit != form:
-        raise UsageError(f"--emit {emit} and --format {form} say two things: leave --format out")
-    kind = emit or form or "table"
-    if kind != "trace" and (trace_detail != "auto" or trace_stages != "classes"):
-        given = "--trace-detail" if trace_detail != "auto" else "--trace-stages"
-        raise UsageError(f"{given} is of --emit trace, and what is written is a {kind}: add --emit trace")
-    return kind

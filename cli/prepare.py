@@ -49,10 +49,19 @@ def graph_of(request: Request) -> Graph:
     train = request.words.phase == "train"
     spelled_out = train and (request.words.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
     source = request.source
+    if source.graph is not None:
+        return _of_phase(source.graph, request.words.phase)
     return load(
         source.model, request.words.phase, source.dtype, cache, _progress(request), dims_of(source.dims),
         source.allow_unpriced, spelled_out=spelled_out, asked=_asked(request), images=source.images,
     )  # fmt: skip
+
+
+def _of_phase(graph: Graph, phase: str) -> Graph:
+    """Return a graph that was given; UsageError where it is of another phase."""
+    if str(graph.workload) != phase:
+        raise UsageError(f"phase={phase}: graph '{graph.name}' is of {graph.workload}: ask for that, or name the model")
+    return graph
 
 
 def _asked(request: Request) -> Asked:
@@ -115,6 +124,11 @@ def system_of(request: Request) -> System:
     from ..backends.machine.load import load_system, system_names
 
     at = request.machine
+    if at.loaded is not None:
+        if at.assignments or at.stack or at.calibration or at.prices:
+            told = "name it, and its stack and numbers may be said"
+            raise UsageError(f"system '{at.loaded.name}' was given as an object, which is as it is: {told}")
+        return at.loaded
     if at.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
     return load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from .flags.shared import DESCRIBING, Named
-from .output.files import columns, write_text
+from .output.answers import Answering, format_flag, output_flag
 from .plans.file import is_given
 from .prepare import dims_of, length_for
 
 if TYPE_CHECKING:
     from ..frontend.runs.asked import Asked
     from ..ir.graph import Graph
+    from ..report.results.tables import TraceResult
 
 # A machine whose kernels were measured most: only a pricing asks for one.
 USUAL_SYSTEM = "dgx-h100"
 
 
-@click.command("trace")
+@click.command("trace", cls=Answering, params=[*DESCRIBING, format_flag(), output_flag()])
 @click.argument("model")
 @click.option(
     "--phase",
@@ -56,18 +57,14 @@ USUAL_SYSTEM = "dgx-h100"
     is_flag=True,
     help="Count operators that have no rule by the bytes they read and write, instead of refusing the model.",
 )
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.option("--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def trace_command(
     model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
-    dims: tuple[str, ...], allow_unpriced: bool, form: str, output: str, cache: bool, quiet: bool,
+    dims: tuple[str, ...], allow_unpriced: bool, cache: bool, quiet: bool,
     inputs: tuple[str, ...], loss: str | None, fixed: tuple[str, ...], leaves: tuple[str, ...],
-    caches: tuple[str, ...],
-) -> int:  # fmt: skip
+    caches: tuple[str, ...], graph: Graph | None = None,
+) -> TraceResult:  # fmt: skip
     """Trace MODEL and show what is in it: parameters, regions, ops, FLOPs, bytes.
 
     No machine is needed. Bytes are what each operator alone reads and writes; FLOPs of attention count masked pairs.
@@ -80,27 +77,20 @@ def trace_command(
     from ..frontend.loading import check
     from ..frontend.runs.asked import Asked
     from ..report.catalogue.contents import contents_of, sizes_of
-    from ..report.catalogue.contents_text import contents_json, contents_text, coverage_text
+    from ..report.results.tables import TraceResult
 
     check(model, dtype)
     asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
-    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
+    graph = graph or _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
     found = contents_of(graph, sizes_of(graph, *_own_sizes(graph, batch, seq)))
     if not coverage:
-        write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
-        return 0
+        return TraceResult(contents=found)
     from ..backends.machine.load import load_system
     from ..report.explain.pricing import priced_ops
 
     machine = load_system(system, (), stack)
     ops = priced_ops(graph, machine, found.sizes)
-    text = (
-        contents_json(found, ops, machine.name)
-        if form == "json"
-        else coverage_text(found, ops, machine.name, columns())
-    )
-    write_text(text, output)
-    return 0
+    return TraceResult(contents=found, pricing=ops, machine=machine.name)
 
 
 def _own_sizes(graph: Graph, batch: int, seq: int) -> tuple[int, int]:
@@ -124,6 +114,3 @@ def _graph(
     kept = GraphCache.default() if cache else None
     report = None if quiet else (lambda line: click.echo(line, err=True))
     return load(model, phase, dtype, kept, report, dims, allow_unpriced, asked=asked)
-
-
-trace_command.params.extend(DESCRIBING)

@@ -14,13 +14,16 @@ import click
 
 from ..ir.errors import InfeasibleError, UsageError
 from .flags.shared import Named
+from .output.answers import form_of, format_flag, output_flag
 from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
+FORMS = ("table", "json", "csv")
 
-@click.command("validate")
+
+@click.command("validate", params=[format_flag(*FORMS), output_flag(".json, .csv, or .txt for the table")])
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
     "--where",
@@ -76,8 +79,8 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
-    accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str, cache: bool,
-    jobs: int | None, quiet: bool,
+    accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str | None,
+    output: str, cache: bool, jobs: int | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Judge predictions against measurements in FILEs, tables whose kind their columns say.
 
@@ -87,6 +90,7 @@ def validate_command(
     """
     if max_error is not None and math.isnan(max_error):
         raise UsageError("--max-error nan: a number of percent, 0 or more")
+    kind = form_of(form, output, FORMS)
     from ..frontend import GraphCache
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import Settings
@@ -105,11 +109,13 @@ def validate_command(
 
         write_text(accuracy_csv(outcomes, lambda system: settings.room.system(system).chip.name), accuracy)
     far = None if beyond is None else beyond / 100
-    if form == "json":
+    if kind == "json":
         text = summary_json(outcomes, worst or 0, far)
+    elif kind == "csv":
+        text = rows_csv(outcomes)
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
-    click.echo(text)
+    write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0
 

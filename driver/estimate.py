@@ -37,9 +37,11 @@ from ..ir.plan.precision import check_units
 from ..ir.plan.structure import check_axes
 from ..ir.sizes.fixed_sizes import check_open, check_sizes
 from ..ir.sizes.points import Points
+from ..ir.units import format_bytes
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
 from ..passes.manager import Dump, PassTime, Pipeline
+from .metrics import METRICS, format_metric
 
 Array = NDArray[np.float64]
 _ONE_KERNEL = (
@@ -89,7 +91,7 @@ class Estimates:
         return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
 
@@ -112,6 +114,23 @@ class Estimate:
     def fits(self) -> bool:
         """Whether the plan fits the device."""
         return bool(self.table.fits[0])
+
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory."""
+        plan, system, graph, m = self.plan, self.table.system, self.table.lowered.source, self.metrics
+        shown = (name for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
+        memory = f"{format_bytes(m['peak_mem_bytes'])} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
+        return (
+            (graph.name, f"{graph.workload} in {graph.dtype}"),
+            ("machine", f"{plan.num_gpus} x {system.chip.name} ({system.name}, {system.stack.name})"),
+            ("plan", f"{plan.degrees}  mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"),
+            ("step", ", ".join(f"{METRICS[name].label} {format_metric(name, m[name])}" for name in shown)),
+            ("memory", memory if self.fits else f"{memory}: DOES NOT FIT"),
+        )
+
+    def __repr__(self) -> str:
+        (model, said), *lines = self.summary()
+        return "\n".join((f"{model}  {said}", *(f"  {name:<7}  {text}" for name, text in lines)))
 
 
 def lower(

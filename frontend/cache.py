@@ -1,4 +1,4 @@
-"""Folded graphs on disk by content key, so that a known model is answered without importing torch."""
+"""Folded graphs on disk by content key, and those of the catalogue: a known model is answered without torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ..ir.text.files import load_graph, save_graph
 
 # Raise when the recorder, the importer or the folding changes what they write.
 TRACER_VERSION = 15
+# Graphs that are part of the package: `python -m benchmarks.graphs --write` records them.
+SHIPPED = Path(__file__).parent / "catalogue" / "graphs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,18 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "absent"
+
+
+def shipped_path(name: str, config: str, kind: str, dtype: str, *variant: str) -> Path:
+    """Return where the package has the graph of a model of the catalogue, whatever torch is there to record it.
+
+    The name says what it is of to people, and its digest to us: a config that was changed, or a recorder that writes
+    something else, finds none.
+    """
+    digest = hashlib.sha256("\n".join([str(TRACER_VERSION), config, kind, dtype, *variant]).encode()).hexdigest()[:12]
+    return SHIPPED / f"{'.'.join((name, kind, dtype, *variant, digest))}.graph.gz"
+
+
+def shipped_graph(path: Path) -> Graph | None:
+    """Return a graph of the package, None where it has none."""
+    return load_graph(path) if path.is_file() else None

@@ -19,6 +19,8 @@ from .example_inputs import needed_arguments
 from .semantic import semantic
 
 Leaf: TypeAlias = Callable[[nn.Module], nn.Module]
+# A module as whoever may not import torch names it.
+Module: TypeAlias = nn.Module
 Leaves: TypeAlias = Mapping[type[nn.Module], Leaf]
 
 _LAYOUTS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 3)}

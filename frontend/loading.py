@@ -13,7 +13,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.text.files import load_graph
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
-from .cache import GraphCache, graph_key
+from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
 from .huggingface.configs.models import Config, read_config
@@ -54,7 +54,7 @@ def load(
             `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
         dtype: element type of weights and activations; ONNX and `.pt2` files have their own.
-        cache: where recorded graphs are kept; None records every time.
+        cache: where recorded graphs are kept; None records every time, models of the catalogue too.
         report: told, in one line each, about slow steps.
         dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
         allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
@@ -113,7 +113,7 @@ def load_config(
     spelled_out: bool = False,
     images: int = 0,
 ) -> Graph:
-    """Return the folded graph of a config for one workload, from the cache where it holds it.
+    """Return the folded graph of a config for one workload; with a cache, from the package or from it.
 
     With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
     """
@@ -121,15 +121,17 @@ def load_config(
         from .huggingface.configs.building import build_noted
         from .modalities.feeding import check_sees
 
-        check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
+        check_sees(build_noted(unquantised(config).text, element, is_whole=True).module, images)
         images = 0
     notes = _of_quantised(config, kind, element)
-    config = _unquantised(config)
+    config = unquantised(config)
     variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
     key = graph_key(config.text, kind, element, *variant)
     lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
     keys = (key, lenient_key) if allow_unpriced else (key,)
-    found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
+    # The same answer before a recording and after it, here and where torch is another one.
+    found = None if cache is None else shipped_graph(shipped_path(config.name, config.text, kind, element, *variant))
+    found = found or next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
     graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
@@ -187,7 +189,7 @@ def _load_onnx(request: LoadRequest) -> Graph:
     return graph
 
 
-def _unquantised(config: Config) -> Config:
+def unquantised(config: Config) -> Config:
     """Return the config of the model in one type: how weights are kept is a matter of the plan."""
     fields = json.loads(config.text)
     if not fields.get("quantization_config"):

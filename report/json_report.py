@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .. import __version__
 from ..backends.machine.system import System
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
+from ..ir import __version__
 from ..ir.plan.plan import numbers_first
 from ..ir.text.printer import print_graph
 from ..ir.types import DType

@@ -92,7 +92,7 @@ def _paths(output: Path, names: Sequence[str], what: str, refuse_other: Callable
 
 
 def _tool() -> str:
-    from ... import __version__
+    from ...ir import __version__
 
     return f"slipstick {__version__}"
 

@@ -214,7 +214,7 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
 
 
 def _write(path: Path, fits: Sequence[KindFit]) -> None:
-    from ... import __version__
+    from ...ir import __version__
     from ...ir.text.files import write_whole
     from ...validation.fit.calibration_file import check, heading_of, text_of, updated
     from ...validation.rows.machine_room import base_layers

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from ...ir.errors import UsageError
 from ..flags.request import PlanCommand
+from ..output.answers import Answering
+from ..output.files import write_text
 from ..search.sampling import KEYS, Sampling, options
 
 if TYPE_CHECKING:
     from ...explore.designs.space import DesignSpace
+    from ...report.results.result import Result
 
 # Designs that an optimiser chooses at once by default: they are priced as a table.
 AT_ONCE = 32
@@ -69,13 +73,24 @@ class Axes:
         )  # fmt: skip
 
 
-class SweepCommand(PlanCommand):
+class SweepCommand(Answering, PlanCommand):
     """A verb whose function receives the axes of a space as one `axes`, and `sampling`, beside its `request`."""
 
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_system")
     more = (("Optimiser", (*options(AT_ONCE), STUDY)),)
 
-    def invoke(self, ctx: click.Context) -> object:
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the designs, and the system of the first row."""
+        from ...report.results.tables import SweepResult
+
+        assert isinstance(result, SweepResult)
+        super().deliver(result, form, said)
+        if said["best_system"] is not None:
+            write_text(result.system(), str(said["best_system"]))
+        return 0
+
+    def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function."""
         ctx.params["sampling"] = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
         ctx.params["axes"] = Axes(**{f.name: ctx.params.pop(f.name) for f in fields(Axes)})
-        return super().invoke(ctx)
+        return super().answer(ctx)

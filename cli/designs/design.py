@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 
 from ...ir.errors import UsageError
 from ..flags.shared import Named
+from ..output.answers import form_of, format_flag, output_flag, write_answer
 from ..output.files import write_text
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ JOINS = ("line", "ring", "mesh", "fully_connected")
 JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 
 
-@click.command("design")
+@click.command("design", params=[format_flag(), output_flag("of a study or an area .json, .csv, .parquet, .md, .html")])
 @click.argument("what", type=Named(WHATS))
 @click.option("--node", metavar="NAME", help="Technology node, as N5. A study may name several, as N7,N5; all if none.")
 @click.option("--area", metavar="AREA", help="Silicon of all dies together, as 814mm2.")
@@ -68,10 +70,6 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
 @click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Of a study or an area."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def design_command(
     what: str,
     node: str | None,
@@ -95,7 +93,7 @@ def design_command(
     network: str,
     like: str,
     die: str | None,
-    form: str,
+    form: str | None,
     output: str,
 ) -> int:
     """Design a chip, or a system of such chips, as a YAML file; or study one budget on several nodes.
@@ -117,15 +115,14 @@ def design_command(
 
     known = load_technology(technology, overrides)
     if what == "area":
-        write_text(area_table(known, die, node, form), output)
-        return 0
+        return _write_table("areas of dies", lambda kind: area_table(known, die, node, kind), form, output)
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
-        write_text(study_table(study(budget, known, nodes), form), output)
-        return 0
+        designs = study(budget, known, nodes)
+        return _write_table("one budget on several nodes", lambda kind: study_table(designs, kind), form, output)
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
     _warn_of_field(area_mm2 / dies)
@@ -134,6 +131,15 @@ def design_command(
     else:
         text = system_text(made, name, node_size, _network(network), known, how, like)
     write_text(text, output)
+    return 0
+
+
+def _write_table(title: str, text: Callable[[str], str], form: str | None, output: str) -> int:
+    """Write a study or an area in the form of its suffix; what is designed is YAML, to a file of any name."""
+    from ...report.results.documents import DocumentResult
+
+    found = DocumentResult(title=title, document=lambda: text("json"), screen=lambda width: text("table"))
+    write_answer(found, form_of(form, output), output)
     return 0
 
 

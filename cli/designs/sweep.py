@@ -12,26 +12,26 @@ import click
 from ...ir.errors import UsageError
 from ..flags.request import Request
 from ..flags.run import run_of
-from ..flags.shared import Named
-from ..output.files import write_text
+from ..output.answers import format_flag, output_flag
 from ..prepare import check_model, lower_of, sized
 from ..search.sampling import Sampling
 from .axes import Axes, SweepCommand
-from .trials import Chosen, Wanted, choose, has_trials, sampled_of
+from .trials import Chosen, choose, has_trials, sampled_of
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
     from ...cost.run.training_run import TrainingRun
     from ...explore.designs.setting import Job, Setting
     from ...explore.designs.space import DesignSpace
+    from ...explore.goals import Goal
     from ...ir.plan import Plan
+    from ...report.results.tables import SweepResult
 
 NO_MODEL = "none"
 USUAL_GPUS = 1024
-TOP = 20
 
 
-@click.command("sweep", cls=SweepCommand)
+@click.command("sweep", cls=SweepCommand, params=[format_flag(), output_flag()])
 @click.option("--node", default="N5", show_default=True, metavar="LIST", help="Technology nodes, as N5,N3.")
 @click.option("--die-area", required=True, metavar="AXIS", help="Areas of one die: 400:800:100mm2, or 400,600mm2.")
 @click.option("--power", metavar="AXIS", help="Powers of a package, as 700,1000W.")
@@ -72,10 +72,6 @@ TOP = 20
 @click.option(
     "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
 )
-@click.option(
-    "--format", "form", type=Named(("table", "csv", "json")), default="table", show_default=True, help="Output format."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def sweep_command(
     request: Request,
     axes: Axes,
@@ -90,10 +86,7 @@ def sweep_command(
     objectives: str | None,
     only_pareto: bool,
     top: int | None,
-    best_system: str | None,
-    form: str,
-    output: str,
-) -> int:
+) -> SweepResult:
     """Cost a space of chip designs, and time MODEL on each of them under one plan.
 
     Every combination is a design: the technology engine builds its chip, the price book its package and the system
@@ -117,30 +110,26 @@ def sweep_command(
     setting = _setting(request, technology, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
-    wanted = Wanted(goals, only_pareto, TOP if top is None and form == "table" else top, form, best_system)
-    if chosen is not None:
-        text, best = choose(chosen, setting, job, wanted, request.quiet)
+    if chosen is None:
+        found = _all(space, setting, job, goals, request.quiet)
     else:
-        text, best = _all(space, setting, job, wanted, request.quiet)
-    write_text(text, output)
-    if best_system is not None:
-        write_text(best, best_system)
-    return 0
+        found = choose(chosen, setting, job, goals, request.quiet)
+    return replace(found, only_pareto=only_pareto, top=top)
 
 
-def _all(space: DesignSpace, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
-    """Every design of a space: the answer, and the system of the first row where it is wanted."""
+def _all(space: DesignSpace, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> SweepResult:
+    """Every design of a space."""
     from ...explore.designs.designs import check_some, explore, system_text_at
     from ...report.designs.designs import Ranking
+    from ...report.results.tables import SweepResult
 
     started = time.perf_counter()
-    found = list(explore(space, setting, job))
+    made = list(explore(space, setting, job))
     if not quiet:
         click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
-    check_some(space, setting, found)
-    ranking = Ranking.of(found, wanted.goals)
-    best = system_text_at(space, setting, found, int(ranking.order[0])) if wanted.best_system is not None else ""
-    return wanted.text(ranking), best
+    check_some(space, setting, made)
+    ranking = Ranking.of(made, goals)
+    return SweepResult(ranking=ranking, system=lambda: system_text_at(space, setting, made, int(ranking.order[0])))
 
 
 def _check(request: Request) -> None:

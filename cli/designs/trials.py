@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
-from ..output.files import columns
 from ..search.progress import progress
 from ..search.sampling import Sampling, is_sampled
 from .axes import AT_ONCE, Axes
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from ...explore.goals import Goal
     from ...explore.trials.optimizer import Axis, Range
     from ...explore.trials.optuna_study import OptunaStudy
-    from ...report.designs.designs import Ranking
-    from ...report.search.trials import Trials
+    from ...report.results.tables import SweepResult
 
 # Numbers of designs, by the flag's parameter: the base unit of each.
 _NUMBERS = {
@@ -77,41 +75,6 @@ class Chosen:
 
         signs = [goal.sign for goal in goals]
         return OptunaStudy.open(self.sampled.axes, signs, *self.how, self.study, self.digest(goals))
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted of designs.
-
-    Attributes:
-        goals: columns that should be good.
-        only_pareto: only rows that no other beats.
-        top: rows; None for all.
-        form: `table`, `csv` or `json`.
-        best_system: file for the system of the first row; None for none.
-    """
-
-    goals: tuple[Goal, ...]
-    only_pareto: bool
-    top: int | None
-    form: str
-    best_system: str | None
-
-    def text(self, ranking: Ranking, trials: Trials | None = None) -> str:
-        """Return designs in that form, with the trials where there were any."""
-        from ...report.designs.designs import designs_csv, designs_json
-        from ...report.designs.designs_table import designs_table
-
-        rows = ranking.chosen(self.only_pareto, self.top)
-        if self.form == "csv":
-            return designs_csv(ranking, rows)
-        if self.form == "json":
-            return designs_json(ranking, rows, {} if trials is None else {"trials": trials.document()})
-        table = designs_table(ranking, rows, columns())
-        if trials is None:
-            return table
-        again = len(trials.values) - len(ranking.reason)
-        return f"{table}\n{trials.line}" + (f"; {again:,} chose a design again" if again else "")
 
 
 def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:
@@ -198,16 +161,17 @@ def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[
     return made
 
 
-def choose(chosen: Chosen, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
-    """Have an optimiser choose designs: the answer, and the system of the first row where it is wanted."""
+def choose(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> SweepResult:
+    """Have an optimiser choose designs."""
     from ...explore.designs.sampled import TRIAL, system_text
     from ...report.designs.designs import Ranking
+    from ...report.results.tables import SweepResult
     from ...report.search.trials import Trials
 
-    made = try_designs(chosen, setting, job, wanted.goals, quiet)
-    ranking = Ranking.of(made.found, wanted.goals)
-    digest = chosen.digest(wanted.goals)
-    trials = Trials.of(digest, chosen.sampled.axes, *chosen.how, made.trials, made.infeasible)
+    made = try_designs(chosen, setting, job, goals, quiet)
+    ranking = Ranking.of(made.found, goals)
+    trials = Trials.of(chosen.digest(goals), chosen.sampled.axes, *chosen.how, made.trials, made.infeasible)
     number = int(ranking.columns[TRIAL][ranking.order[0]])
-    best = "" if wanted.best_system is None else system_text(chosen.sampled, made.trials[number], setting)
-    return wanted.text(ranking, trials), best
+    return SweepResult(
+        ranking=ranking, system=lambda: system_text(chosen.sampled, made.trials[number], setting), trials=trials
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -16,6 +16,10 @@ from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..plans.file import add_listed, plan_file_flag
 from .run import RunWords
 from .shared import MODEL, SECTIONS
+
+if TYPE_CHECKING:
+    from ...backends.machine.system import System
+    from ...ir.graph import Graph
 
 PLAN_FILE = plan_file_flag()
 
@@ -40,7 +44,7 @@ FROM = click.Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The model, and what it does not say itself."""
+    """The model, and what it does not say itself; from Python it may be a graph, which then has a name alone."""
 
     model: str
     dtype: str
@@ -52,11 +56,15 @@ class Source:
     leaves: tuple[str, ...]
     caches: tuple[str, ...]
     allow_unpriced: bool
+    graph: Graph | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The system with its software, constants and prices, and numbers that are set anew."""
+    """The system with its software, constants and prices, and numbers that are set anew.
+
+    From Python it may be `loaded` already; nothing of it is set anew then.
+    """
 
     system: str | None
     stack: str | None
@@ -65,6 +73,7 @@ class Machine:
     prices: str | None
     cuda_graph: bool | None
     overrides: tuple[str, ...]
+    loaded: System | None = None
 
     def dated(self, software: str) -> str:
         """Return a stack or an engine as people ran it in the month asked for; one with a version of its own as it is.
@@ -146,7 +155,7 @@ _PARTS: Mapping[str, type] = MappingProxyType(
 
 def _taken(record: type, params: dict[str, object]) -> object:
     """Return a record of parameters, which are taken out."""
-    return record(**{f.name: params.pop(f.name) for f in fields(record)})
+    return record(**{f.name: params.pop(f.name) for f in fields(record) if f.name in params})
 
 
 class PlanCommand(click.Command):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -12,11 +14,18 @@ from ...ir.plan.word import Value
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS, Named
 from ..help import Section
+from ..output.answers import FORMS, Answering, format_flag, output_flag
+from ..output.files import write_text
 from ..plans.file import is_given
 from .axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
 from .file import read_space
 from .sampling import AT_ONCE, KEYS, Sampling, options
 
+if TYPE_CHECKING:
+    from ...report.results.result import Result
+
+# Forms of a front, by the suffix of its file.
+FRONTS = (".svg", ".html", ".json", ".txt")
 _SPACE = (
     click.Option(
         ["--objective", "objectives"], multiple=True, metavar="LIST",
@@ -76,9 +85,9 @@ _ANSWER = (
     click.Option(
         ["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Output format."
     ),
-    click.Option(
-        ["-o", "--output"], default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout."
-    ),
+    click.Option(["--why/--no-why"], default=True, show_default=True, help="Say why the best beats the next."),
+    format_flag(*FORMS, "svg"),
+    output_flag(),
 )  # fmt: skip
 
 
@@ -99,19 +108,17 @@ class Wanted:
     runs: Path | None
     ledger: bool
     top: int
-    best_plan: str | None
-    front: str | None
     why: bool
-    form: str
-    output: str
 
 
-class SearchCommand(PlanCommand):
+class SearchCommand(Answering, PlanCommand):
     """A verb to which a flag of a plan that is typed is what plans must have; its function receives `wanted`, `asked`.
 
     MODEL may be left out where a file or a run names it.
     """
 
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_plan", "front")
+    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
     serves = True
     more = (
         ("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER),
@@ -128,8 +135,32 @@ class SearchCommand(PlanCommand):
         heard = [(title, [p for p in params if p.name not in REFUSED]) for title, params in super().sections(ctx)]
         return [(title, params) for title, params in heard if params]
 
-    def invoke(self, ctx: click.Context) -> object:
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return the form; a picture of a kind that there is not is refused before anything slow happens."""
+        front = said["front"]
+        if front is not None and not str(front).endswith(FRONTS):
+            raise UsageError(f"--front {front}: the name says the form: {', '.join(FRONTS)}")
+        return super().form_of(said)
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the answer, the best plan as a file, the front as a picture."""
+        from ...report.results.tables import SearchResult
+        from .answer import best_plan_text, front_text
+
+        assert isinstance(result, SearchResult)
+        super().deliver(result, form, said)
+        if said["best_plan"] is not None:
+            write_text(best_plan_text(result.answer), str(said["best_plan"]))
+        if said["front"] is not None:
+            write_text(front_text(result.front(), str(said["front"])), str(said["front"]))
+        return 0
+
+    def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function."""
+        return super().answer(self._understood(ctx))
+
+    def _understood(self, ctx: click.Context) -> click.Context:
+        """Put what the flags of a search say together in the place of these."""
         typed = typed_flags(ctx)
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
         sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
@@ -138,7 +169,7 @@ class SearchCommand(PlanCommand):
         ctx.params["wanted"] = wanted
         for option in SERVING:
             ctx.params.pop(str(option.name), None)
-        return super().invoke(ctx)
+        return ctx
 
 
 def typed_flags(ctx: click.Context) -> dict[str, tuple[Value, ...]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ..flags.request import Request
-from ..output.files import columns, write_text
+from ..output.answers import typed
+from .answer import front_of
 from .axes import Asked
 from .file import space_of, space_yaml
 from .flags import SearchCommand, Wanted
@@ -27,9 +25,7 @@ from .progress import best_so_far, counted, progress
 from .trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...explore.best import Best, Columns
+    from ...explore.best import Best
     from ...explore.block import Found
     from ...explore.plans.job import PlanJob
     from ...explore.runs.ledger import Ledger
@@ -37,8 +33,8 @@ if TYPE_CHECKING:
     from ...explore.runs.runs import Runs
     from ...explore.servers.job import ServingJob
     from ...explore.trials.trial_job import TrialJob
+    from ...report.results.tables import SearchResult
     from ...report.search.answer import SearchAnswer
-    from ...report.search.front import Front
     from ...report.search.plans import PlanRows
     from ...report.search.servers import ServerRows
 
@@ -74,8 +70,7 @@ class Kept:
             path = _runs(self.wanted).path(self.wanted.resume)
             found = _resumed(path, job, tool_version())
         elif self.wanted.ledger:
-            typed = shlex.join(["slipstick", *sys.argv[1:]])
-            run = Run.of(job, tool_version(), self.asked.model, typed, [str(goal) for goal in job.goals], job.words)
+            run = Run.of(job, tool_version(), self.asked.model, typed(), [str(goal) for goal in job.goals], job.words)
             found = _runs(self.wanted).create(run)
             click.echo(f"run {found.path.stem}", err=True)
         else:
@@ -121,100 +116,9 @@ def _runs(wanted: Wanted) -> Runs:
     return Runs.at(wanted.runs)
 
 
-# What a search found, to where the user wants it: the table, the best plan as a file, the front as a picture.
-
-_FRONTS = (".svg", ".html", ".json", ".txt")
-
-
-def write_answer(answer: SearchAnswer, wanted: Wanted) -> None:
-    """Write all that was asked for; InfeasibleError where no plan is left, with why."""
-    from ...explore.runs.tool import tool_version
-    from ...report.search.answer import search_json
-    from ...report.search.table import search_text
-
-    if not answer.tally.num_kept:
-        reasons = counted(answer.tally.pruned)
-        raise InfeasibleError(f"none of {answer.tally.num_candidates:,} candidates is left: {reasons}")
-    if wanted.form == "json":
-        text = search_json(answer, tool_version())
-    else:
-        text = search_text(answer, columns()) + (_why(answer) if wanted.why else "")
-    write_text(text, wanted.output)
-    if wanted.best_plan is not None:
-        write_text(best_plan_text(answer), wanted.best_plan)
-    if wanted.front is not None:
-        write_text(_front_text(answer, wanted.front), wanted.front)
-
-
-def check_front(path: str | None) -> None:
-    """UsageError for a picture of a kind that there is not, before anything slow happens."""
-    if path is not None and not path.endswith(_FRONTS):
-        raise UsageError(f"--front {path}: the name says the form: {', '.join(_FRONTS)}")
-
-
-def best_plan_text(answer: SearchAnswer) -> str:
-    """Return the best row as a file that `estimate --plan` takes."""
-    from ...report.search.plans import PlanRows
-    from ...report.search.servers import ServerRows
-    from ..plans.text import command_file_text, plan_file_text
-
-    top, rows = answer.best.top, answer.rows
-    if isinstance(rows, PlanRows):
-        return plan_file_text(rows.job.plan_of(top, 0), rows.around(top, 0))
-    assert isinstance(rows, ServerRows)
-    return command_file_text(shlex.split(rows.command(top, 0))[2:])
-
-
-def _why(answer: SearchAnswer) -> str:
-    """Why the first row beats the second, part by part."""
-    from ...report.search.answer import num_rows
-    from ...report.search.why import why, why_text
-
-    if num_rows(answer.best.top) < 2:
-        return ""
-    first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
-    return "\n\n" + why_text(why(first, second, answer.rows.goals))
-
-
-def _front_text(answer: SearchAnswer, path: str) -> str:
-    """The front in the form that the ending of its file says."""
-    from ...report.search.front_html import front_html
-    from ...report.search.front_svg import front_svg
-    from ...report.search.front_table import front_json, front_table
-
-    front = front_of(answer)
-    if path.endswith(".svg"):
-        return front_svg(front)
-    if path.endswith(".html"):
-        return front_html(front)
-    return front_json(front) if path.endswith(".json") else front_table(front)
-
-
-def front_of(answer: SearchAnswer) -> Front:
-    """Return the front of a search, before a cloud of other plans."""
-    from ...report.search.answer import num_rows
-    from ...report.search.front import Front
-
-    rows, cloud = answer.best.front, answer.best.cloud
-    labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
-    goals = answer.rows.goals
-    behind = ~np.isin(_places(cloud), _places(rows))
-    return Front.of(
-        goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
-        {goal.name: cloud[goal.name][behind] for goal in goals}, answer.tally.num_kept,
-    )  # fmt: skip
-
-
-def _places(rows: Columns) -> NDArray[np.float64]:
-    """Where each row came from, as one number."""
-    from ...explore.best import BLOCK, ROW
-
-    return rows[BLOCK] * 2.0**20 + rows[ROW]
-
-
 @click.command("search", cls=SearchCommand)
-def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
-    """Search the parallel plans of MODEL on N GPUs, and show the best.
+def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResult:
+    """Price every legal plan of MODEL on so many GPUs, and show the best.
 
     A plan flag fixes its value (--tp 8); all others are free: degrees, micro-batch, interleaving, schedule, ZeRO
     stage, sequence parallelism, method of context parallelism, recomputation, expert sharding. Data types, kernels,
@@ -226,17 +130,20 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     slipstick search llama-3.1-70b --phase serve --system dgx-h100 --gpus 16 --isl 2000 --osl 500 --ttft 1s --tpot 30ms
     slipstick search deepseek-v3 --system hgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
     """  # noqa: D301
-    check_front(wanted.front)
     # A search is long: what it leaves behind must go.
     gc.enable()
+    from ...report.results.tables import SearchResult
+
     with kept(asked, wanted) as run:
         whole = run.asked
         if not whole.model:
             raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
         whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
         answer = _answer(whole, request.said({"model": whole.model}), wanted, run)
-    write_answer(answer, wanted)
-    return 0
+    if not answer.tally.num_kept:
+        reasons = counted(answer.tally.pruned)
+        raise InfeasibleError(f"none of {answer.tally.num_candidates:,} candidates is left: {reasons}")
+    return SearchResult(answer=answer, front=lambda: front_of(answer), why=wanted.why)
 
 
 def _answer(asked: Asked, request: Request, wanted: Wanted, run: Kept) -> SearchAnswer:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ir.errors import InfeasibleError, UsageError
 from ..flags.request import Request
-from ..output.files import columns, write_text
-from ..output.timeline import emit_serving_trace
 from ..prepare import (
     check_model,
     dated_otherwise,
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from ...driver.serve.server import Server
     from ...driver.serve.tables import Served
     from ...ir.plan import Plan, PlanWords
+    from ...report.results.steps import ServeResult
 
 # Servers whose memory is too small for a request: the nearest that is not.
 
@@ -68,8 +66,6 @@ def _holds(server: Server) -> bool:
     return bool(held <= server.times.free_bytes)
 
 
-# A result in a file or a pipe is laid out as on a wide screen.
-PIPE_COLUMNS = 120
 # Steps of a simulation that a trace shows one by one.
 SIMULATED_STEPS = 20_000
 _OF_ENGINE = "engine."
@@ -186,11 +182,12 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
         raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
 
 
-def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
-    """Answer for a server and write what was asked for."""
+def serve_result(request: Request, serving: Serving) -> ServeResult:
+    """Answer for a server; of simulated requests, the steps that a trace shows are kept."""
     from ...driver.serve.answer import with_inclusive_tpot
+    from ...report.results.steps import ServeResult
 
-    answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
+    answer = priced_serving(request, answer_for(request, serving, 0 if serving.serve is None else SIMULATED_STEPS))
     answer = replace(
         answer,
         warnings=(
@@ -201,22 +198,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
         ),
     )
     answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
-    if explain is not None:
-        from ...report.explain.serving import explain_serving
-
-        write_text(explain_serving(answer, explain), output)
-    elif kind == "json":
-        from ...report.serving.json import serving_json
-
-        write_text(serving_json(answer, request.machine.overrides), output)
-    elif kind == "trace":
-        emit_serving_trace(answer, output, request.quiet)
-    else:
-        from ...report.serving.screen import serving_text
-
-        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
-        write_text(serving_text(answer, width, color), output)
-    return 0
+    return ServeResult(answer=answer, overrides=request.machine.overrides)
 
 
 def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:

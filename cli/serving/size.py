@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
@@ -13,16 +12,17 @@ from ...ir.errors import UsageError
 from ..flags.request import Request
 from ..flags.run import count_of
 from ..flags.shared import Named
-from ..output.files import columns, write_text
+from ..output.answers import Answering, format_flag, output_flag
 from ..plans.file import is_given
 from ..prepare import check_model
 from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, USUAL_ENGINE, ServeCommand, Serving
-from .serve import PIPE_COLUMNS, machine_of, priced_serving, served_of
+from .serve import machine_of, priced_serving, served_of
 
 if TYPE_CHECKING:
     from ...driver.serve.sizes.shapes import Shape
     from ...driver.serve.tables import Served
     from ...ir.plan import Plan
+    from ...report.results.steps import SizeResult
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
@@ -30,13 +30,13 @@ DEGREES = ("tp", "pp", "ep")
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
 
-class SizeCommand(ServeCommand):
+class SizeCommand(Answering, ServeCommand):
     """Its help names the flags of servers by themselves."""
 
     more = (("Serving", (ENGINE, *REQUESTS, *TARGETS, *LIMITS)),)
 
 
-@click.command("size", cls=SizeCommand)
+@click.command("size", cls=SizeCommand, params=[format_flag(), output_flag()])
 @click.option("--target-rps", required=True, metavar="R", help="Target rate of requests per second.")
 @click.option(
     "--disagg",
@@ -50,10 +50,6 @@ class SizeCommand(ServeCommand):
     "--max-gpus", type=click.IntRange(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]"
 )
 @click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 @click.pass_context
 def size_command(
     ctx: click.Context,
@@ -63,10 +59,8 @@ def size_command(
     pools: str,
     max_gpus: int | None,
     top: int,
-    form: str,
-    output: str,
-) -> int:
-    """Find the smallest deployment of MODEL that meets a request rate and latency targets, and its plan.
+) -> SizeResult:
+    """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
     fix them; TTFT and TPOT are means over Poisson arrivals.
@@ -78,7 +72,7 @@ def size_command(
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
-    from ...report.serving.sizing import sizing_json, sizing_text
+    from ...report.results.steps import SizeResult
 
     _check(ctx)
     check_model(request)
@@ -91,13 +85,7 @@ def size_command(
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
     found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered, pools)
-    answers = [priced_serving(request, one) for one in found.answers(top)]
-    if form == "json":
-        write_text(sizing_json(found, answers), output)
-    else:
-        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
-        write_text(sizing_text(found, answers, width, color), output)
-    return 0
+    return SizeResult(found=found, answers=[priced_serving(request, one) for one in found.answers(top)])
 
 
 def _check(ctx: click.Context) -> None:

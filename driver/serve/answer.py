@@ -43,7 +43,7 @@ class ServeMoney:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ServeEstimate:
     """The answer for one load. `breakdown_s` adds up to `e2el_s`, `memory_bytes` to what the engine reserves.
 
@@ -81,6 +81,12 @@ class ServeEstimate:
     def num_gpus(self) -> int:
         """All devices."""
         return self.server.plan.num_gpus if self.pools is None else self.pools.num_gpus
+
+    def __repr__(self) -> str:
+        server, m = self.server, self.metrics
+        rates = ", ".join(f"{name} {m[name]:.4g}" for name in ("ttft_s", "tpot_s", "requests_per_s") if name in m)
+        name, chip = server.served.decode.source.name, server.system.chip.name
+        return f"{name}  served by {server.engine.name} on {self.num_gpus} x {chip}: {rates}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.plan.words import WORDS
 from ...ir.units import parse_typed
 from ..block import Array
 from ..goals import ALIASES
@@ -92,6 +93,8 @@ Columns = Mapping[str, Array]
 Cell = str | int | float | None
 # Rows of a Parquet file that are gathered before they are written; DuckDB's own groups have as many.
 _ROWS_AT_ONCE = 122_880
+# Columns that are whole by what they are, and not by chance: words of a plan that count something.
+_COUNTS = frozenset(name for name, row in WORDS.items() if row.kind is int)
 # Integers below this are all floats.
 _WHOLE = 2.0**53
 
@@ -163,8 +166,9 @@ def write_csv(selection: Selection, out: Output) -> int:
 def write_parquet(selection: Selection, path: Path) -> int:
     """Write rows as a Parquet file, and return how many there are; the file is whole or not there at all.
 
-    Numbers are doubles, words are text; what was searched, and by which version, is in the file's metadata. Rows go
-    through files beside the target, as large as the result. UsageError where DuckDB is missing or cannot write.
+    Counts of a plan are integers, other numbers doubles, words are text; what was searched, and by which version, is in
+    the file's metadata. Rows go through files beside the target, as large as the result. UsageError where DuckDB is
+    missing or cannot write.
     """
     try:
         import duckdb
@@ -240,6 +244,8 @@ def _join_parts(db: DuckDBPyConnection, selection: Selection, folder: Path, whol
 
 def _sql(name: str, words: Sequence[str] | None) -> str:
     quoted = '"' + name.replace('"', '""') + '"'
+    if name in _COUNTS and words is None:
+        return f"CASE WHEN isnan({quoted}) THEN NULL ELSE CAST({quoted} AS BIGINT) END AS {quoted}"
     if words is None:
         return quoted
     return f"([{', '.join(map(_literal, words))}])[CAST({quoted} AS INTEGER) + 1] AS {quoted}"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ... import __version__
+from ...ir import __version__
 
 # Everything that numbers come from; what else lies in a floor (compiled code, files of editors) makes no numbers.
-_SUFFIXES = (".csv", ".json", ".py", ".yaml")
+_SUFFIXES = (".csv", ".graph.gz", ".json", ".py", ".yaml")
 # Beside the floors in a checkout, not in an installed package.
 _NOT_INSTALLED = frozenset({"benchmarks"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from ... import __version__
+from ...ir import __version__
 from ...ir.graph import Workload
 from ...ir.units import format_bytes, format_flops, format_time
 from ..accuracy import ANY

@@ -84,6 +84,11 @@ def saved(text: str, path: str) -> Saved:
     raise UsageError(f"'{path}' has the schema '{schema}'; what can be compared: {REPORT}, {VALIDATION}; {_HOW}")
 
 
+def read_tree(path: str) -> Mapping[str, object]:
+    """Read any document from a file (.gz too) or from stdin, which is `-`; UsageError as for `read_saved`."""
+    return _parsed(_text(path), path)
+
+
 def _text(path: str) -> str:
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

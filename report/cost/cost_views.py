@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ... import __version__
 from ...cost.bill import Bill
 from ...cost.ownership.loans import YEAR_S
 from ...cost.ownership.tco import pue_of
 from ...cost.silicon.dies.die import good_die
 from ...driver.metrics import format_metric
+from ...ir import __version__
 from ...ir.units import format_si, format_usd
 from ..columns import in_columns
 from ..numbers import one, shown_value
@@ -34,17 +32,11 @@ def cost_text(money: Money, view: str, columns: int | None = None) -> str:
     return "\n".join([_headline(money), *worth, *body, *_notes(money, view), ""])
 
 
-def cost_csv(money: Money, view: str) -> str:
+def cost_lines(money: Money, view: str) -> list[tuple[str, float]]:
     """Return the lines of a view by path, in USD or, of carbon, in kg; of the summary those of all bills."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     if view == "carbon":
-        writer.writerows([["part", "kg_co2e"], *([k, repr(one(v))] for k, v in money.made.parts_kg.items())])
-        return text.getvalue()
-    writer.writerow(["line", "usd"])
-    for bill in _bills(money, view):
-        writer.writerows([path, repr(usd)] for path, usd in bill_lines(bill))
-    return text.getvalue()
+        return [(part, one(kg)) for part, kg in money.made.parts_kg.items()]
+    return [(path, usd) for bill in _bills(money, view) for path, usd in bill_lines(bill)]
 
 
 def cost_record(money: Money) -> Mapping[str, object]:

@@ -1,12 +1,10 @@
-"""Spaces of chip designs, gathered and ranked: as CSV and JSON here, as a table for people in `designs_table`."""
+"""Spaces of chip designs, gathered and ranked: as rows and JSON here, as a table for people in `designs_table`."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -129,13 +127,13 @@ def _words(found: Sequence[Designs]) -> dict[str, list[str | int]]:
     return words
 
 
-def designs_csv(ranking: Ranking, rows: NDArray[np.intp]) -> str:
-    """Return rows as CSV, every column of them."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_names(ranking))
-    writer.writerows(_cells(ranking, rows))
-    return text.getvalue()
+def designs_rows(ranking: Ranking, rows: NDArray[np.intp]) -> list[dict[str, Cell]]:
+    """Return rows with every column of them; what is no number is None."""
+    names = [*ranking.words, *ranking.columns, "pareto"]
+    words = [[column[k] for k in rows] for column in ranking.words.values()]
+    numbers = [_plain(name, column[rows]) for name, column in ranking.columns.items()]
+    whole = zip(*words, *numbers, ranking.best[rows].tolist(), strict=True)
+    return [dict(zip(names, cells, strict=True)) for cells in whole]
 
 
 def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, object] | None = None) -> str:
@@ -143,7 +141,6 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
 
     `more` is what else it says of all designs.
     """
-    names = _names(ranking)
     document: dict[str, object] = {
         "objective": goals_text(ranking.goals),
         "num_designs": len(ranking.reason),
@@ -152,20 +149,9 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
         "standing": "at least" if ranking.without else "firm",
         "unpriced": list(ranking.unpriced),
         **(more or {}),
-        "designs": [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)],
+        "designs": designs_rows(ranking, rows),
     }
     return json.dumps(document, indent=2)
-
-
-def _names(ranking: Ranking) -> list[str]:
-    return [*ranking.words, *ranking.columns, "pareto"]
-
-
-def _cells(ranking: Ranking, rows: NDArray[np.intp]) -> Iterator[tuple[Cell, ...]]:
-    """Rows of plain values; what is no number is left empty."""
-    words = [[column[k] for k in rows] for column in ranking.words.values()]
-    numbers = [_plain(name, column[rows]) for name, column in ranking.columns.items()]
-    return zip(*words, *numbers, ranking.best[rows].tolist(), strict=True)
 
 
 def _plain(name: str, column: Array) -> list[Cell]:

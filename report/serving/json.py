@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ... import __version__
+from ...ir import __version__
 from ..cost.money import money_inputs, money_record
 from ..json_report import SCHEMA, inputs_of
 

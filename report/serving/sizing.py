@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ... import __version__
+from ...ir import __version__
 from ...ir.units import format_time
 from ..cost.money import usd_text
 from ..labels import batch_of, low_types

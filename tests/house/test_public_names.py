@@ -1,6 +1,8 @@
 """The public names are the ones we mean, and each says what it is."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,15 @@ def test_public_names_are_listed_before_they_are_loaded() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
         _ = slipstick.estimat  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "import slipstick.cost.flops", "slipstick.cost", "slipstick.cost('dgx-h100')", "slipstick.estimate"],
+)
+def test_a_folder_and_a_function_may_have_one_name(first: str) -> None:
+    code = (
+        f"import slipstick; {first}\nimport slipstick.cost.flops as flops; from slipstick.cost import money\n"
+        "assert flops.Convention and money.Terms and slipstick.cost('dgx-h100').money"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

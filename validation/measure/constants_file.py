@@ -10,12 +10,12 @@ from typing import cast
 
 import numpy as np
 
-from ... import __version__
 from ...backends.kernels.limits import Limit, limits_of
 from ...backends.machine.files.catalogue import read_file
 from ...backends.machine.files.system_tree import read_tree
 from ...backends.machine.load import load_system
 from ...backends.machine.system import System
+from ...ir import __version__
 from ...ir.text.files import write_whole
 from ..fit.calibrate import KindFit
 from ..fit.calibration_file import check, text_of, updated

@@ -148,7 +148,7 @@ def test_serving_has_a_price_a_token(cli: Cli, data: Path) -> None:
         ((*ONE, "--technology", "none.yaml"), "cannot read technology file 'none.yaml'"),
         ((*ONE, "--objective", "usd"), "unknown objective 'usd'; "),
         ((*ONE, "--objective", ","), "one column or more, each once"),
-        ((*ONE, "--format", "xml"), "'xml' is not allowed; allowed: table, csv, json"),
+        ((*ONE, "--format", "xml"), "'xml' is not allowed; allowed: table, json, csv"),
         ((*ONE, "--top", "0"), "0 is not in the range x>=1"),
         ((*ONE, "--gpus", "0"), "--gpus 0: a system has 1 or more"),
         ((*ONE, "--system", "dgx-h100"), "a sweep designs its systems"),

@@ -115,7 +115,7 @@ class TestParquet:
         with ledger:
             assert write_parquet(Selection.of(ledger, None, ["tp>99"]), path) == 0
         found = self._ask(f"DESCRIBE SELECT * FROM '{path}'").fetchall()
-        assert [column[:2] for column in found] == [("tp", "DOUBLE"), ("kind", "VARCHAR"), ("step_time_s", "DOUBLE")]
+        assert [column[:2] for column in found] == [("tp", "BIGINT"), ("kind", "VARCHAR"), ("step_time_s", "DOUBLE")]
 
     def test_the_file_says_where_it_is_from(self, ledger: Ledger, tmp_path: Path) -> None:
         path = tmp_path / "out.parquet"

@@ -13,7 +13,9 @@ import pytest
 
 from slipstick.backends.machine.load import load_system, system_names
 from slipstick.cost.money import Money, Terms, system_money
-from slipstick.report.cost.cost_views import cost_csv, cost_record, cost_text
+from slipstick.report.cost.cost_views import cost_record, cost_text
+from slipstick.report.results.files import csv_text
+from slipstick.report.results.tables import CostResult
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
@@ -85,7 +87,7 @@ def test_what_is_rented_has_no_bill_of_a_system() -> None:
     ],
 )
 def test_rows_for_tables(view: str, head: str, first: str) -> None:
-    text = cost_csv(dgx(), view)
+    text = csv_text(CostResult(money=dgx(), view=view).to_columns())
     rows = list(csv.reader(io.StringIO(text)))
     assert text.splitlines()[0] == head
     assert rows[1][0] == first

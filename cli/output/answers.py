@@ -1,0 +1,124 @@
+"""Verbs that make a result: the command line writes it in a form, Python gets it as it is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.shared import Named
+from .files import columns, writing
+
+if TYPE_CHECKING:
+    from ...report.results.result import Result
+
+# Forms of a result; the first is what people see, and what a suffix that says none is not.
+FORMS = ("table", "json", "csv", "md", "html", "parquet")
+# Where a context keeps its command line.
+_TYPED = "slipstick.typed"
+
+
+def format_flag(*forms: str) -> click.Option:
+    """Return the flag that says a form."""
+    return click.Option(
+        ["--format", "form"],
+        type=Named(forms or FORMS),
+        help="Form of the answer.  [default: that of the suffix of -o, else table]",
+    )
+
+
+def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for the table") -> click.Option:
+    """Return the flag that says where the answer goes, and which suffixes say its form."""
+    return click.Option(
+        ["-o", "--output"],
+        default="-",
+        show_default=True,
+        metavar="FILE",
+        help=f"Where to write it, in the form that its suffix says: {suffixes} (and .gz behind it); - is stdout.",
+    )
+
+
+class Answering(click.Command):
+    """A verb whose function returns a result, and never sees how it is written.
+
+    `delivered` are the parameters that say how; `forms` are those that `--format` takes.
+    """
+
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output")
+    forms: ClassVar[tuple[str, ...]] = FORMS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the command line: a result says how to get the same again."""
+        ctx.meta[_TYPED] = shlex.join(["slipstick", str(self.name), *args])
+        return super().parse_args(ctx, args)
+
+    def answer(self, ctx: click.Context) -> Result:
+        """Run the verb's function and return its result."""
+        from ...report.results.result import Result
+
+        for name in self.delivered:
+            ctx.params.pop(name, None)
+        found = super().invoke(ctx)
+        assert isinstance(found, Result)
+        return replace(found, command=typed(ctx))
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function and write its result; the form is known to be one before anything slow happens."""
+        said = dict(ctx.params)
+        form = self.form_of(said)
+        return self.deliver(self.answer(ctx), form, said)
+
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return the form that the flags say."""
+        given = said["form"]
+        return form_of(None if given is None else str(given), str(said["output"]), self.forms)
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write a result."""
+        write_answer(result, form, str(said["output"]))
+        return 0
+
+
+def typed(ctx: click.Context | None = None) -> str:
+    """Return the command line of a context, the running one where none is given."""
+    at = click.get_current_context() if ctx is None else ctx
+    return str(at.meta.get(_TYPED) or shlex.join(["slipstick", *sys.argv[1:]]))
+
+
+def form_of(given: str | None, output: str, forms: Sequence[str] = FORMS) -> str:
+    """Return the form of a flag and of a file's suffix; UsageError where they say two things, or the suffix none.
+
+    >>> form_of(None, "a.json"), form_of("json", "-"), form_of(None, "-")
+    ('json', 'json', 'table')
+    """
+    from ...report.results.files import SUFFIXES, form_of_file
+
+    if output == "-" and given == "parquet":
+        raise UsageError("--format parquet is no text: name a file, as in -o answer.parquet")
+    name = Path(output.removesuffix(".gz")).suffix.lower()
+    if output == "-" or (not name and not Path(output).suffix):
+        return given or "table"
+    known = any(name in suffixes for suffixes in SUFFIXES.values())
+    if given is not None and not known:
+        return given
+    found = form_of_file(output, [form for form in SUFFIXES if form in forms])
+    if given not in (None, found):
+        raise UsageError(
+            f"--format {given} and -o {output} say two things, and the suffix is of {found}: leave one out"
+        )
+    return found
+
+
+def write_answer(result: Result, form: str, output: str) -> None:
+    """Write a result in a form to a file, which is whole or not there at all, or to stdout."""
+    if output == "-":
+        click.echo(result.form(form, columns(), sys.stdout.isatty()), nl=False)
+        return
+    with writing(output):
+        result.save(output, form)

@@ -1,0 +1,240 @@
+"""The product in ten functions: what a verb of the command line answers, as an object of Python.
+
+A function takes the words of its verb with the same defaults and gives the same numbers: a word is a flag without its
+dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models, systems and
+reports may be names, paths, or objects. Errors are those of `slipstick.ir.errors`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, overload
+
+from ...ir.errors import UsageError
+from ...ir.graph import Graph
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ...backends.machine.system import System
+    from ...backends.pricing.roofline import Backend
+    from ...cost.flops import Convention
+    from ...driver.estimate import Estimate, Lowered
+    from ...explore.best import Best
+    from ...explore.block import Found
+    from ...explore.job import Executor
+    from ...explore.runs.ledger import Ledger
+    from ...explore.searching import Aimed, Searched
+    from ...frontend.example_inputs import Dynamic, Inputs
+    from ...frontend.leaves import Leaves, Module
+    from ...frontend.runs.model_run import Loss
+    from ...ir.graph import Workload
+    from ...ir.plan import Plan
+    from ...report.compare.saved import Saved
+    from ...report.results.compiled import CompiledResult
+    from ...report.results.result import Result
+    from ...report.results.steps import ServeResult, SizeResult, StepResult
+    from ...report.results.tables import ComparisonResult, CostResult, SearchResult, SweepResult, TraceResult
+    from . import words
+
+
+@overload
+def estimate(
+    model: Graph,
+    system: System,
+    plan: Plan,
+    convention: Convention = ...,
+    lowered: Lowered | None = None,
+    backends: Sequence[Backend] | None = None,
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.EstimateWords]
+) -> StepResult: ...
+
+
+def estimate(
+    model: str | Path | Graph | Module, system: str | Path | System, *given: object, **said: object
+) -> StepResult | Estimate:
+    """Estimate one step of a model on a system: how long, whether it fits, where the time goes, what it costs.
+
+    The words are those of `slipstick estimate` for single steps: `tp=8, gpus=64, seq=8192, gbs=256, zero=1`. With a
+    graph, a system and a `Plan` of `make_plan`, it answers as `driver.estimate` does: an `Estimate`.
+
+    >>> estimate("gpt2", "dgx-h100", phase="prefill", tp=2, seq=512).plan.num_gpus
+    2
+    """
+    if given or not isinstance(said.get("plan", ""), str | Path):
+        from ...driver import estimate as of_plan
+
+        return cast("Callable[..., Estimate]", of_plan)(model, system, *given, **said)
+    if said.get("phase") == "serve":
+        raise UsageError('estimate(phase="serve"): a server is another answer: serve(...) takes the same words')
+    return cast("StepResult", _asked("estimate", model, system, said))
+
+
+def serve(model: str | Path | Graph | Module, system: str | Path, **said: Unpack[words.ServeWords]) -> ServeResult:
+    """Estimate a server that answers requests with a model: TTFT, TPOT, rates, memory, cost of tokens.
+
+    The words are those of `slipstick estimate --phase serve`: `isl=2000, osl=500, request_rate=8, ttft="500ms"`.
+    """
+    _refuse_loaded("serve", system)
+    return cast("ServeResult", _asked("estimate", model, system, {**said, "phase": "serve"}))
+
+
+def size(model: str | Path, system: str | Path, **said: Unpack[words.SizeWords]) -> SizeResult:
+    """Find the fewest GPUs of a system that answer `target_rps` requests a second in time: see `slipstick size`."""
+    _refuse_loaded("size", system)
+    return cast("SizeResult", _asked("size", model, system, said))
+
+
+def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostResult:
+    """Say what a system costs: to make, to buy, to own, in energy and in carbon: see `slipstick cost`."""
+    from .calls import answered
+
+    name, objects = _system(system)
+    return cast("CostResult", answered("cost", [name], said, objects))
+
+
+@overload
+def search(
+    model: Aimed,
+    executor: Executor | None = None,
+    ledger: Ledger | None = None,
+    top: int = 20,
+    watch: Callable[[Found, Best], None] | None = None,
+) -> Searched: ...
+
+
+@overload
+def search(model: str | Path, system: str | Path, **said: Unpack[words.SearchWords]) -> SearchResult: ...
+
+
+def search(model: str | Path | Aimed, *given: object, **said: object) -> SearchResult | Searched:
+    """Price every legal plan of a model on a machine, or on many, and keep the best: see `slipstick search`.
+
+    A word that is said holds for every plan, all others are free; `vary={"system.hbm.bandwidth": "2TB/s:10TB/s:9"}`.
+    A `PlanJob` in the place of a model is worked on as it is, as `explore.searching.search` does.
+    """
+    if not isinstance(model, str | Path):
+        from ...explore.searching import search as of_job
+
+        return cast("Callable[..., Searched]", of_job)(model, *given, **said)
+    (system,) = given or (said.pop("system", None),)
+    _refuse_loaded("search", system)
+    return cast("SearchResult", _asked("search", model, cast("str | Path | None", system), said))
+
+
+def sweep(model: str | Path | Graph | Module | None = None, **said: Unpack[words.SweepWords]) -> SweepResult:
+    """Cost a space of chip designs, and time a model on each of them; None leaves time out: see `slipstick sweep`."""
+    return cast("SweepResult", _asked("sweep", "none" if model is None else model, None, said))
+
+
+def compile(
+    model: str | Path | Graph | Module, system: str | Path | System | None = None, **said: Unpack[words.CompileWords]
+) -> CompiledResult:
+    """Compile a model for a plan: its graphs before and after the passes, with a system the cost of each node.
+
+    >>> compile("gpt2", phase="prefill", seq=512, tp=2).sharded.axes
+    ('dp', 'tp')
+    """
+    return cast("CompiledResult", _asked("compile", model, system, said))
+
+
+@overload
+def trace(model: str | Path | Graph, **said: Unpack[words.TraceWords]) -> TraceResult: ...
+
+
+@overload
+def trace(
+    model: Module,
+    inputs: Inputs | None = None,
+    dynamic: Dynamic | None = None,
+    phase: Workload | str = ...,
+    loss: Loss | None = None,
+    leaves: Leaves = ...,
+    caches: Sequence[str] = (),
+    name: str | None = None,
+    fixed: Mapping[str, int] = ...,
+) -> Graph: ...
+
+
+def trace(model: str | Path | Graph | Module, *given: object, **said: object) -> TraceResult | Graph:
+    """Say what a model is made of: parameters, regions, operators, FLOPs, bytes: see `slipstick trace`.
+
+    Of a module that already exists, its graph, which all functions take in the place of a name: see
+    `frontend.module.trace` for the words that describe it.
+    """
+    if not isinstance(model, str | Path | Graph):
+        from ...frontend.module import trace as of_module
+
+        return cast("Callable[..., Graph]", of_module)(model, *given, **said)
+    return cast("TraceResult", _asked("trace", model, None, said))
+
+
+def compare(a: object, b: object, fail_on: Sequence[str] = (), threshold: float = 0.1) -> ComparisonResult:
+    """Say what changed from one answer to another, and why: results, their documents, or paths of files of them.
+
+    `fail_on` are gates as `slipstick compare` has them: those that fail say so in `gates`, and raise nothing.
+    """
+    from ...report.compare.comparison import compare as compared
+    from ...report.compare.gates import judged
+    from ...report.results.tables import ComparisonResult
+
+    found = compared(_report(a, "A"), _report(b, "B"))
+    return ComparisonResult(found=found, gates=judged(fail_on, found), floor=threshold / 100)
+
+
+def explain(answer: StepResult | ServeResult | CostResult, name: str) -> str:
+    """Say in words why a metric, a node, a line of a bill, or the memory is what it is."""
+    return answer.explain(name)
+
+
+def _asked(
+    verb: str, model: str | Path | Graph | Module, system: str | Path | System | None, said: Mapping[str, object]
+) -> Result:
+    """Return the answer of a verb for a model, and for a system where one was named."""
+    from .calls import answered
+
+    if not isinstance(model, str | Path | Graph):
+        from ...frontend.module import trace as of_module
+
+        model = of_module(model, phase=str(said.get("phase", "train")))
+    objects: dict[str, object] = {}
+    if isinstance(model, Graph):
+        objects, said = {"graph": model}, {"phase": str(model.workload), **said}
+    # The name of a saved graph: it says all by itself, and there is no config to look at.
+    given = [f"{model.name}.graph" if isinstance(model, Graph) else str(model)]
+    if system is not None:
+        name, loaded = _system(system)
+        return answered(verb, [*given, f"--system={name}"], said, {**objects, **loaded})
+    return answered(verb, given, said, objects)
+
+
+def _system(system: str | Path | System) -> tuple[str, Mapping[str, object]]:
+    """Return the name of a system, and the system where it is one already."""
+    return (str(system), {}) if isinstance(system, str | Path) else (system.name, {"loaded": system})
+
+
+def _refuse_loaded(verb: str, system: object) -> None:
+    if system is not None and not isinstance(system, str | Path):
+        told = "its stack or its numbers are chosen here: name it, or give the path of its file, and set={...}"
+        raise UsageError(f"{verb}: a system as an object is as it is, and {told}")
+
+
+def _report(given: object, name: str) -> Saved:
+    """Return one side of a comparison: a file by its path, or the document of a result."""
+    from ...report.compare.saved import read_saved, saved
+    from ...report.results.result import Result
+
+    if isinstance(given, str | Path):
+        return read_saved(str(given))
+    if isinstance(given, Result):
+        return saved(given.json(), given.command or name)
+    if isinstance(given, Mapping):
+        return saved(json.dumps(given), name)
+    raise UsageError(f"compare {name}: {type(given).__name__}: a result, its to_dict(), or the path of its JSON")

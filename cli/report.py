@@ -1,0 +1,49 @@
+"""`slipstick report`: answers that were saved, as one page or one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ..ir.errors import UsageError
+from .output.answers import Answering, format_flag, output_flag
+
+if TYPE_CHECKING:
+    from ..report.results.documents import SavedResult
+
+
+class ReportCommand(Answering):
+    """A verb whose answer is a page where nothing says another form."""
+
+    forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table")
+
+    def form_of(self, said: Mapping[str, object]) -> str:
+        """Return the form: a page, unless a flag or a suffix says another."""
+        usual = {"form": "html"} if said["form"] is None and said["output"] == "-" else {}
+        return super().form_of({**said, **usual})
+
+
+@click.command(
+    "report", cls=ReportCommand, params=[format_flag("html", "md", "csv", "parquet", "json", "table"), output_flag()]
+)
+@click.argument("files", nargs=-1, required=True, metavar="RESULT.json...")
+def report_command(files: tuple[str, ...]) -> SavedResult:
+    """Write answers that were saved with -o RESULT.json as one page, or as a table with a row for each.
+
+    A page works offline: it runs nothing and asks no other host. `-` is stdin.
+
+    \b
+    slipstick estimate llama-3.1-8b --system dgx-h100 --tp 2 -o tp2.json
+    slipstick report tp2.json -o tp2.html
+    slipstick report *.json -o all.csv
+    """  # noqa: D301
+    from ..report.compare.saved import read_tree
+    from ..report.results.documents import SavedResult
+
+    documents = {path: read_tree(path) for path in files}
+    for path, tree in documents.items():
+        if "schema" not in tree:
+            raise UsageError(f"'{path}' is no answer: write one with `slipstick estimate ... -o FILE.json`")
+    return SavedResult(documents=documents)

@@ -1,0 +1,141 @@
+"""What every result can do: say itself in a few lines, and become a record, a table, a page or a file."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar, TypeVar, cast, overload
+
+from ...ir.errors import UsageError
+from ..columns import in_columns
+from .table import Columns, Line, Panel, Row
+
+F = TypeVar("F")
+# Libraries of frames, in the order in which they are looked for.
+FRAMES = ("pandas", "polars")
+# A screen in a file or a pipe is laid out for so many columns; what a notebook prints, for these.
+FILE_COLUMNS, WIDTH = 120, 100
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Result(ABC):
+    """An answer that a verb of the command line writes, and that a function of Python returns.
+
+    `command` is the command line that gives the same; `forms` are the forms that a file of it may have.
+    """
+
+    command: str = ""
+    forms: ClassVar[tuple[str, ...]] = ("json", "csv", "parquet", "md", "html", "table")
+
+    @abstractmethod
+    def json(self) -> str:
+        """Return the document that `--format json` prints."""
+
+    @abstractmethod
+    def text(self, columns: int | None = None, color: bool = False) -> str:
+        """Return the screen that the command line shows, for so many columns."""
+
+    @abstractmethod
+    def summary(self) -> Sequence[Line]:
+        """Return three to six lines, each of a name and what is said of it; the first is the title."""
+
+    @abstractmethod
+    def rows(self) -> Sequence[Row]:
+        """Return the rows of the result as a table; whole numbers are ints."""
+
+    @abstractmethod
+    def panels(self) -> Sequence[Panel]:
+        """Return the tables of a page."""
+
+    def svg(self) -> str:
+        """Return the picture of the result, where it has one: see `forms`."""
+        raise UsageError(f"there is no picture of this result; allowed: {', '.join(self.forms)}")
+
+    def markdown(self) -> str:
+        """Return the summary and the sections as Markdown."""
+        from .page import markdown
+
+        return markdown(self.summary(), self.panels(), self.command)
+
+    def html(self) -> str:
+        """Return the summary, the picture and the panels as a page that works from a file."""
+        from .page import page
+
+        return page(self.summary(), self.panels(), self.command, *self.picture())
+
+    def picture(self) -> tuple[str, str]:
+        """Return the picture of a page as SVG, and what it shows in words; empty where there is none."""
+        return "", ""
+
+    def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
+        """Return the result as text in one of `forms` but Parquet, with a line break at its end."""
+        from .files import csv_text
+
+        made: Mapping[str, Callable[[], str]] = {
+            "json": self.json,
+            "md": self.markdown,
+            "html": self.html,
+            "svg": self.svg,
+            "csv": lambda: csv_text(self.to_columns()),
+            "table": lambda: self.text(columns, color),
+        }
+        return made[name]().rstrip("\n") + "\n"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document of `--format json` as Python has it."""
+        return cast(dict[str, object], json.loads(self.json()))
+
+    def to_columns(self) -> Columns:
+        """Return the table column by column; None where a row says nothing."""
+        rows = self.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    @overload
+    def to_frame(self) -> object: ...
+
+    @overload
+    def to_frame(self, make: Callable[[Columns], F]) -> F: ...
+
+    def to_frame(self, make: Callable[[Columns], F] | None = None) -> F | object:
+        """Return the table as a frame of pandas, else of polars; or of what `make` makes of columns.
+
+        UsageError where neither is installed. A type checker knows the frame of `to_frame(pandas.DataFrame)`.
+        """
+        return (make or _frame_maker())(self.to_columns())
+
+    def save(self, path: str | Path, form: str = "") -> Path:
+        """Write the result in a form, or in that of the suffix, and return the path; the file is whole or not there.
+
+        UsageError for a suffix that says none of `forms`, and for Parquet without DuckDB.
+        """
+        from .files import form_of_file, write_parquet, write_text
+
+        name, path = form or form_of_file(str(path), self.forms), Path(path)
+        if name == "parquet":
+            write_parquet(self.to_columns(), path)
+        else:
+            write_text(self.form(name), path)
+        return path
+
+    def __repr__(self) -> str:
+        (title, first), *rest = self.summary()
+        lines = in_columns([(f"  {name}", told) for name, told in rest], WIDTH) if rest else ""
+        return f"{title}  {first}".rstrip() + (f"\n{lines}" if lines else "")
+
+    def _repr_html_(self) -> str:
+        from .page import fragment
+
+        return fragment(self.summary())
+
+
+def _frame_maker() -> Callable[[Columns], object]:
+    for name in FRAMES:
+        if find_spec(name) is not None:
+            return cast(Callable[[Columns], object], import_module(name).DataFrame)
+    raise UsageError(f"a frame needs {' or '.join(FRAMES)}: pip install one of them; to_columns() needs neither")

@@ -1,0 +1,298 @@
+"""Results of estimates: one step of a model, and a server of requests; and of the sizing of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar
+
+from ...driver.metrics import METRICS, format_metric
+from ...ir.units import format_bytes, format_time, format_usd
+from ..labels import part_label, request_part_label
+from .result import FILE_COLUMNS, Result
+from .table import Cell, Line, Panel, Row, flat
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...cost.money import StepMoney
+    from ...driver.estimate import Estimate
+    from ...driver.serve.answer import ServeEstimate, ServeMoney
+    from ...driver.serve.sizes.sizing import Sizing
+    from ...ir.plan import Plan
+
+# Metrics of a step and of a server that a few lines have room for.
+_OF_STEPS = ("step_time_s", "mfu", "tokens_per_s_per_gpu")
+_OF_SERVERS = ("ttft_s", "tpot_s", "requests_per_s", "concurrency")
+_DIGESTS = "_sha256"
+
+
+class _Estimated(Result):
+    """What results of one plan have in common: all is in their document."""
+
+    def rows(self) -> Sequence[Row]:
+        """Return one row: inputs, metrics, then the parts of time and memory by their path."""
+        return [row_of(self.to_dict())]
+
+    def panels(self) -> Sequence[Panel]:
+        """Return metrics, times, memory, notes and inputs."""
+        return list(panels_of(self.to_dict()))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class StepResult(_Estimated):
+    """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
+
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
+    answer: Estimate
+    overrides: tuple[str, ...] = ()
+    sensitivity: bool | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, complete."""
+        return self.answer.plan
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan fits the device."""
+        return self.answer.fits
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics by name, in SI units; those of money and of a training run with them."""
+        from ..cost.money import metrics_of
+
+        run = {} if self.answer.run is None else self.answer.run.metrics
+        return {**self.answer.metrics, **run, **metrics_of(self.answer.money)}
+
+    @property
+    def breakdown_s(self) -> Mapping[str, float]:
+        """Where the step goes, in parts that add up."""
+        return self.answer.breakdown_s
+
+    @property
+    def memory_bytes(self) -> Mapping[str, float]:
+        """What the fullest device holds, in parts that add up."""
+        return self.answer.memory_bytes
+
+    @property
+    def money(self) -> StepMoney | None:
+        """What the step costs; None of a system that cannot be priced, which a warning says."""
+        return self.answer.money
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        return self.answer.warnings
+
+    def json(self) -> str:
+        """Return the report."""
+        from ..json_report import report_json
+
+        return report_json(self.answer, self.overrides, bool(self.sensitivity))
+
+    def text(self, columns: int | None = None, color: bool = False) -> str:
+        """Return the screen."""
+        from ..tables import report_text
+
+        return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
+
+    def plot(self) -> Figure:
+        """Return where the step goes, and its operators under the roofline, as a figure of matplotlib."""
+        from .pictures import figure
+
+        return figure(self.answer)
+
+    def svg(self) -> str:
+        """Return the same as SVG."""
+        from .pictures import figure_svg
+
+        return figure_svg(self.answer)
+
+    def picture(self) -> tuple[str, str]:
+        """Return the same for a page; nothing where it cannot be drawn."""
+        from .pictures import ALT, drawable
+
+        return (self.svg(), ALT) if drawable() else ("", "")
+
+    def explain(self, name: str) -> str:
+        """Return why a node, a metric or the memory is what it is."""
+        from ..explain.explain import explain_text
+
+        return explain_text(self.answer, name)
+
+    def summary(self) -> Sequence[Line]:
+        """Return the lines of the estimate, and its money."""
+        (title, *lines), money = self.answer.summary(), self.money
+        cost = () if money is None else (("cost", _cost(self.metrics)),)
+        return [title, *lines, *cost]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class ServeResult(_Estimated):
+    """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
+
+    answer: ServeEstimate
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics by name, in SI units; those of money with them."""
+        return {**self.answer.metrics, **({} if self.money is None else self.money.metrics)}
+
+    @property
+    def money(self) -> ServeMoney | None:
+        """What requests cost; None of a system that cannot be priced, which a warning says."""
+        return self.answer.money
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        return self.answer.warnings
+
+    def json(self) -> str:
+        """Return the report."""
+        from ..serving.json import serving_json
+
+        return serving_json(self.answer, self.overrides)
+
+    def text(self, columns: int | None = None, color: bool = False) -> str:
+        """Return the screen."""
+        from ..serving.screen import serving_text
+
+        return serving_text(self.answer, columns or FILE_COLUMNS, color)
+
+    def explain(self, name: str) -> str:
+        """Return why a metric of the server is what it is."""
+        from ..explain.serving import explain_serving
+
+        return explain_serving(self.answer, name)
+
+    def summary(self) -> Sequence[Line]:
+        """Return model, machine, load, latencies, memory and money."""
+        from ..serving.screen import plan_text, requests_text
+
+        answer, server = self.answer, self.answer.server
+        graph, chip, m = server.served.decode.source, server.system.chip, answer.metrics
+        used, room = sum(answer.memory_bytes.values()), float(chip.hbm_bytes)
+        return [
+            (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
+            ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
+            ("requests", requests_text(answer)),
+            ("answer", _told(m, _OF_SERVERS)),
+            ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
+            *(() if self.money is None else (("cost", _cost(self.metrics)),)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class SizeResult(Result):
+    """The fewest devices for a rate of requests: the plans that answer it, the best first."""
+
+    found: Sizing
+    answers: Sequence[ServeEstimate]
+
+    def json(self) -> str:
+        """Return the document."""
+        from ..serving.sizing import sizing_json
+
+        return sizing_json(self.found, self.answers)
+
+    def text(self, columns: int | None = None, color: bool = False) -> str:
+        """Return the screen."""
+        from ..serving.sizing import sizing_text
+
+        return sizing_text(self.found, self.answers, columns or FILE_COLUMNS, color)
+
+    def rows(self) -> Sequence[Row]:
+        """Return a row for each plan that answers in time."""
+        choices = self.to_dict()["choices"]
+        assert isinstance(choices, list)
+        own = ("name", "num_gpus", "most_requests_per_s", "headroom")
+        return [{**{name: one[name] for name in own}, **row_of(one)} for one in choices]
+
+    def panels(self) -> Sequence[Panel]:
+        """Return the plans, and the server that the first one is."""
+        plans = [
+            (
+                choice.name,
+                f"{choice.num_gpus}",
+                _told(one.metrics, _OF_SERVERS),
+                "" if one.money is None else _cost(one.money.metrics),
+            )
+            for choice, one in zip(self.found.choices, self.answers, strict=False)
+        ]
+        return [
+            Panel("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
+            *ServeResult(answer=self.answers[0]).panels(),
+        ]
+
+    def summary(self) -> Sequence[Line]:
+        """Return what was asked, and the first plan."""
+        asked, choice, best = self.found.question, self.found.choices[0], ServeResult(answer=self.answers[0])
+        (model, _), _, requests, answer, *rest = best.summary()
+        system = best.answer.server.system
+        return [
+            (model, f"sized for {asked.requests_per_s:g} requests/s  {asked.target}".rstrip()),
+            ("plan", f"{choice.num_gpus} x {system.chip.name} ({system.name}): {choice.name}"),
+            requests,
+            answer,
+            *rest,
+        ]
+
+
+def _told(metrics: Mapping[str, float], names: Sequence[str]) -> str:
+    return ", ".join(f"{METRICS[n].label} {format_metric(n, metrics[n])}" for n in names if n in metrics)
+
+
+def _cost(metrics: Mapping[str, float]) -> str:
+    """Return the sums that people ask for first."""
+    names = ("usd_run", "usd_per_step", "usd_per_mtok", "usd_per_mtok_input", "usd_per_mtok_output", "usd_per_request")
+    shown = ((METRICS[n].label, format_usd(metrics[n])) for n in (*names, "usd_per_gpu_hour") if n in metrics)
+    return ", ".join(f"{label.removeprefix('cost of ')} {usd}" for label, usd in islice(shown, 3))
+
+
+def row_of(document: Mapping[str, object]) -> dict[str, Cell]:
+    """Return the document of an estimate as one row: inputs and metrics, then times and memory by their part."""
+    found: dict[str, Cell] = {}
+    for name, prefix in (("inputs", ""), ("metrics", ""), ("breakdown", "breakdown_s."), ("memory", "memory_bytes.")):
+        part = document.get(name, {})
+        assert isinstance(part, Mapping)
+        found |= {key: value for key, value in flat(part, prefix) if not key.endswith(_DIGESTS)}
+    return {"feasible": bool(document["feasible"]), **found}
+
+
+def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
+    """Yield the panels of an estimate from its document."""
+    numbers: dict[str, dict[str, float]] = {}
+    for name in ("metrics", "breakdown", "memory"):
+        part = document[name]
+        assert isinstance(part, Mapping)
+        numbers[name] = {key: float(value) for key, value in part.items() if isinstance(value, int | float)}
+    metrics, times, memory = numbers.values()
+    known = [(METRICS[name].label, format_metric(name, value)) for name, value in metrics.items() if name in METRICS]
+    yield Panel("Result", ("", ""), known)
+    served = "e2el_s" in metrics
+    label = request_part_label if served else part_label
+    of = "Where the time of a request goes" if served else "Where the time of a step goes"
+    yield _parts(of, {label(name): value for name, value in times.items()}, format_time)
+    held = {name.replace("_", " "): value for name, value in memory.items() if name != "capacity"}
+    yield _parts(f"Memory of a GPU, of {format_bytes(memory['capacity'])}", held, format_bytes)
+    if warnings := document.get("warnings"):
+        assert isinstance(warnings, list)
+        yield Panel("Notes", ("",), [(str(line),) for line in warnings])
+    if isinstance(money := document.get("money"), Mapping):
+        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
+    inputs = document["inputs"]
+    assert isinstance(inputs, Mapping)
+    yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in flat(inputs) if v is not None])
+
+
+def _parts(title: str, parts: Mapping[str, float], shown: object) -> Panel:
+    form = format_bytes if shown is format_bytes else format_time
+    total = sum(parts.values())
+    kept = {name: value for name, value in parts.items() if value > 0}
+    rows = [(name, form(value), f"{value / total:.1%}") for name, value in kept.items()]
+    return Panel(title, ("", "", ""), rows, [value / total for value in kept.values()])
