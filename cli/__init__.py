@@ -67,7 +67,6 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "optimize": "search",
         "price": "cost",
         "profile": "estimate --emit trace",
-        "report": "compile --emit report",
         "serve": "estimate --phase serve",
         "simulate": "estimate --phase serve --serve TRAFFIC",
         "tune": "search",

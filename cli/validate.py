@@ -65,9 +65,6 @@ FORMS = ("table", "json", "csv")
     help="Exit with code 3 when the median error of a data set is above this many percent, or no row is judged.",
 )
 @click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-@click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
 )
 @click.option(

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from ..driver.metrics import format_metric
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
 from ..explore.searching import Tally
+from ..ir import __version__
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
 from .explain.trust import trust_of_metric
+from .results.documents import DocumentResult
 from .search.plans import plan_label
 
 SCHEMA = "slipstick/choose/1"
@@ -59,6 +61,23 @@ class ClusterComparison:
     clusters: Sequence[Cluster]
     tally: Tally
     left_out: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class ClusterResult(DocumentResult):
+    """What `slipstick choose` answers: a row for the best cluster of each system."""
+
+    found: ClusterComparison
+
+
+def cluster_result(found: ClusterComparison, every: bool) -> ClusterResult:
+    """Return a comparison as a result; `every` shows all numbers of GPUs."""
+    return ClusterResult(
+        title=f"clusters for {found.model}",
+        document=lambda: comparison_json(found, __version__),
+        screen=lambda width: comparison_text(found, every, width),
+        found=found,
+    )
 
 
 def comparison_text(found: ClusterComparison, every: bool = False, width: int | None = None) -> str:

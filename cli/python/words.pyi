@@ -79,6 +79,7 @@ class PlanWords(TypedDict, total=False):
     early_stop: bool
     offload: str | Sequence[str]
     stack: str | Path
+    as_of: str
     calibration: str | Path
     prices: str | Path
     cuda_graph: bool

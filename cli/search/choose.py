@@ -6,7 +6,7 @@ import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -18,7 +18,8 @@ from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, run_of
 from ..flags.shared import Named
 from ..help import Section
-from ..output.files import columns, write_text
+from ..output.answers import Answering, format_flag, output_flag
+from ..output.files import write_text
 from ..prepare import terms_of
 from .axes import REFUSED, Asked, values_of
 from .file import space_yaml
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ...explore.plans.job import PlanJob
     from ...explore.searching import Tally
     from ...report.clusters import ClusterComparison
+    from ...report.results.result import Result
 
 # What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
 _USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
@@ -53,15 +55,14 @@ class Choosing:
     aim: str
     space: str
     every: bool
-    best_plan: str | None
     executor: str
     jobs: int | None
-    form: str
-    output: str
 
 
-class ChooseCommand(PlanCommand):
+class ChooseCommand(Answering, PlanCommand):
     """A verb whose --gpus names several numbers and whose --system several systems."""
+
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_plan")
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters, with a list of numbers of GPUs in the place of one."""
@@ -76,14 +77,24 @@ class ChooseCommand(PlanCommand):
         rest = [(title, [p for p in params if p.name not in ("gpus", "system")]) for title, params in shared]
         return [(own[0], [_SYSTEM, _GPUS, *own[1]]), *rest]
 
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the verb's function."""
+    def answer(self, ctx: click.Context) -> Result:
+        """Run the verb's function on what its flags say together."""
         ctx.params["wanted"] = Choosing(**{f.name: ctx.params.pop(f.name) for f in fields(Choosing)})
         counts, systems = ctx.params.pop("gpus"), ctx.params.pop("system")
         typed = typed_flags(ctx)
         ctx.params["gpus"], ctx.params["system"] = None, None
         ctx.params["asked"] = _asked(str(ctx.params["model"]), typed, str(systems), str(counts))
-        return super().invoke(ctx)
+        return super().answer(ctx)
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the table, and the plan of the first cluster as a file."""
+        from ...report.clusters import ClusterResult
+
+        assert isinstance(result, ClusterResult)
+        super().deliver(result, form, said)
+        if said["best_plan"] is not None:
+            write_text(_plan_text(result.found), str(said["best_plan"]))
+        return 0
 
 
 _SYSTEM = click.Option(
@@ -100,7 +111,7 @@ _GPUS = click.Option(
 )
 
 
-@click.command("choose", cls=ChooseCommand)
+@click.command("choose", cls=ChooseCommand, params=[format_flag(), output_flag()])
 @click.option("--deadline", metavar="TIME", help="Longest time to train, e.g. 60d.")
 @click.option("--budget", metavar="USD", help="Highest cost of the run, e.g. 300M: owned, or with --rent rented.")
 @click.option("--power", metavar="POWER", help="Highest average power of the facility, e.g. 20MW.")
@@ -130,11 +141,7 @@ _GPUS = click.Option(
     help="Where plans are priced: in this process, or in processes of this machine.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes.  [default: one per core]")
-@click.option(
-    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-)
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
-def choose_command(request: Request, asked: Asked, wanted: Choosing) -> int:
+def choose_command(request: Request, asked: Asked, wanted: Choosing) -> Result:
     """Choose a cluster for a training run of MODEL: of each system the number of GPUs and the plan that fit it best.
 
     Every system and number of GPUs gets its fastest plan; of each system the table shows the cheapest cluster that
@@ -144,18 +151,11 @@ def choose_command(request: Request, asked: Asked, wanted: Choosing) -> int:
     slipstick choose llama-3.1-70b --tokens 15T --deadline 60d --system all --gpus 1024:32768 --seq 8192 --gbs 2048
     slipstick choose mixtral-8x7b --tokens 1T --budget 5M --system dgx-h100,dgx-b200 --gpus 256:2048 --gbs 1024 --rent
     """  # noqa: D301
-    from ...explore.runs.tool import tool_version
-    from ...report.clusters import comparison_json, comparison_text
+    from ...report.clusters import cluster_result
 
     gc.enable()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
-    found, job = _compared(request, asked, wanted)
-    as_json = wanted.form == "json"
-    text = comparison_json(found, tool_version()) if as_json else comparison_text(found, wanted.every, columns())
-    write_text(text, wanted.output)
-    if wanted.best_plan is not None:
-        write_text(_plan_text(found, job), wanted.best_plan)
-    return 0
+    return cluster_result(_compared(request, asked, wanted), wanted.every)
 
 
 def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, counts: str) -> Asked:
@@ -211,7 +211,7 @@ def _si(text: str | None, dimension: str, flag: str) -> float | None:
     return None if text is None else parse_typed(text, dimension, flag)
 
 
-def _compared(request: Request, asked: Asked, wanted: Choosing) -> tuple[ClusterComparison, PlanJob]:
+def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterComparison:
     """Search the plans of every system, and answer for the best of each number of its GPUs."""
     from ...explore.clusters import clusters_of
     from ...explore.executors.executors import executor_of
@@ -232,8 +232,13 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> tuple[Cluster
         clusters, tally = clusters_of(job, requirements, executor_of(wanted.executor, wanted.jobs), watch)
     left_out |= _without(job, clusters, tally)
     return ClusterComparison(
-        model=asked.model, wanted=requirements, aim=_AIMS[wanted.aim], clusters=clusters, tally=tally, left_out=left_out
-    ), job
+        model=asked.model,
+        wanted=requirements,
+        aim=_AIMS[wanted.aim],
+        clusters=clusters,
+        tally=tally,
+        left_out=left_out,
+    )
 
 
 def _unsuited(request: Request, asked: Asked) -> Iterator[tuple[str, str]]:
@@ -256,12 +261,11 @@ def _without(job: PlanJob, clusters: Sequence[Cluster], tally: Tally) -> Mapping
     return {str(one): "no plan on these numbers of GPUs fits its memory" for one in job.machines if str(one) not in has}
 
 
-def _plan_text(found: ClusterComparison, job: PlanJob) -> str:
+def _plan_text(found: ClusterComparison) -> str:
     """Return the plan of the first cluster as a file that `estimate --plan` takes."""
     from ...explore.clusters import best_of
     from ..plans.text import plan_file_text
 
     first = best_of(found.clusters, found.aim)[0]
-    return plan_file_text(
-        first.answer.plan, {"model": found.model, "system": first.machine.name, "dtype": str(job.graph.dtype)}
-    )
+    dtype = str(first.answer.table.lowered.source.dtype)
+    return plan_file_text(first.answer.plan, {"model": found.model, "system": first.machine.name, "dtype": dtype})

@@ -82,10 +82,6 @@ _ANSWER = (
         help="Write the Pareto front, as .svg, .html, .json or .txt.",
     ),
     click.Option(["--why/--no-why"], default=True, show_default=True, help="Show why the best beats the next."),
-    click.Option(
-        ["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Output format."
-    ),
-    click.Option(["--why/--no-why"], default=True, show_default=True, help="Say why the best beats the next."),
     format_flag(*FORMS, "svg"),
     output_flag(),
 )  # fmt: skip
