@@ -25,7 +25,7 @@ _KINDS = tuple(
         (KernelKind.COLLECTIVE, r"nccl|rccl|c10d::|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|oneccl"),
         (KernelKind.ATTENTION, r"flash|fmha|attention|attn_fwd|attn_bwd|paged_att|sdpa"),
         (KernelKind.NORM, r"layer_?norm|rms_?norm|group_?norm|batch_?norm"),
-        (KernelKind.GEMM, r"aten::(add)?(b|baddb)?mm\b|aten::_(scaled|grouped)_mm|gemm|cublas|cutlass|cijk_|nvjet|xmma"),
+        (KernelKind.GEMM, r"aten::(add)?(b|baddb)?mm\b|aten::_(scaled|grouped)_mm|gemm|cublas|cutlass|cijk|nvjet|xmma"),
     )
 )  # fmt: skip
 _MESSAGES = tuple(

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 
 from ...ir.errors import NotUnderstoodError
 from .kinds import KernelKind, kind_of, message_of
@@ -102,7 +103,8 @@ def _keep(read: _Read, event: Mapping[str, object]) -> None:
     start, lasting = _number(event.get("ts")), _number(event.get("dur"))
     given = event.get("args")
     args = given if isinstance(given, dict) else {}
-    span = Span(str(event.get("name", "")), start, lasting)
+    # Millions of events have a few hundred names, of kernels half a kilobyte each.
+    span = Span(intern(str(event.get("name", ""))), start, lasting)
     thread = (event.get("pid"), event.get("tid"))
     if category in _KERNELS:
         used = ("correlation", "External id", "external id", "stream", "Collective name", "Group size", "dtype",
