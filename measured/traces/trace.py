@@ -94,8 +94,8 @@ def read_trace(path: Path) -> Trace:
         raise NotUnderstoodError(
             f"{path}: the trace holds neither kernels nor operators: profile with ProfilerActivity.CPU"
         )
-    ordered = tuple(sorted(kernels, key=lambda k: k.start_us))
-    return Trace(str(path), ordered, tuple(sorted(read.steps, key=lambda s: s.start_us)), bool(read.kernels))
+    kernels.sort(key=lambda k: k.start_us)
+    return Trace(str(path), tuple(kernels), tuple(sorted(read.steps, key=lambda s: s.start_us)), bool(read.kernels))
 
 
 def _keep(read: _Read, event: Mapping[str, object]) -> None:
@@ -166,7 +166,10 @@ def _parents(ops: Sequence[Span]) -> list[int]:
 def _on_host(read: _Read) -> list[Kernel]:
     """Operators of a CPU, each with its own time alone."""
     found = []
-    for ops in read.ops.values():
+    # What is used up goes at once: there may be millions of operators.
+    read.by_external.clear()
+    while read.ops:
+        _, ops = read.ops.popitem()
         own = [op.time_us for op in ops]
         for k, parent in enumerate(_parents(ops)):
             if parent >= 0:
