@@ -27,14 +27,18 @@ _KINDS = tuple(
         (KernelKind.NORM, r"layer_?norm|rms_?norm|group_?norm|batch_?norm"),
         (KernelKind.GEMM, r"aten::(add)?(b|baddb)?mm\b|aten::_(scaled|grouped)_mm|gemm|cublas|cutlass|cijk|nvjet|xmma"),
     )
-)  # fmt: skip
+)
 _MESSAGES = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
-        ("all_to_all", r"all_?to_?all"), ("all_reduce", r"all_?reduce"), ("all_gather", r"all_?gather"),
-        ("reduce_scatter", r"reduce_?scatter"), ("broadcast", r"broadcast"), ("send_recv", r"send|recv"),
+        ("all_to_all", r"all_?to_?all"),
+        ("all_reduce", r"all_?reduce"),
+        ("all_gather", r"all_?gather"),
+        ("reduce_scatter", r"reduce_?scatter"),
+        ("broadcast", r"broadcast"),
+        ("send_recv", r"send|recv"),
     )
-)  # fmt: skip
+)
 
 
 def kind_of(kernel: str, op: str, is_copy: bool) -> KernelKind:

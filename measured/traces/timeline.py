@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .kinds import KernelKind
-from .trace import Kernel, Span, Trace
+from .trace import RanKernel, RankTrace, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class TimeSpent:
     """Microseconds of one rank from its first kernel to the end of its last; the first four parts add up.
 
     What is exposed runs while nothing computes; copies also while nothing communicates. `comm_us` and `copy_us` are
@@ -30,7 +30,7 @@ class Spent:
         return self.compute_us + self.exposed_comm_us + self.exposed_copy_us + self.idle_us
 
 
-def spent(trace: Trace) -> Spent:
+def spent(trace: RankTrace) -> TimeSpent:
     """Return how the time of a rank was spent, of kernels whose launch is in the trace where any is."""
     kernels = [k for k in trace.kernels if k.launched] or trace.kernels
     comm = [k for k in kernels if k.kind is KernelKind.COLLECTIVE]
@@ -41,9 +41,9 @@ def spent(trace: Trace) -> Spent:
     busy = covered(kernels)
     first = min(k.start_us for k in kernels)
     last = max(k.end_us for k in kernels)
-    return Spent(
+    return TimeSpent(
         computing, talking - computing, busy - talking, last - first - busy, covered(comm), covered(copies)
-    )  # fmt: skip
+    )
 
 
 def covered(spans: Iterable[Span]) -> float:
@@ -59,6 +59,6 @@ def covered(spans: Iterable[Span]) -> float:
     return found
 
 
-def in_steps(trace: Trace) -> list[list[Kernel]]:
+def in_steps(trace: RankTrace) -> list[list[RanKernel]]:
     """Return the operators of each step of a CPU's trace; a device's kernels run behind the marks of the host."""
     return [[k for k in trace.kernels if s.start_us <= k.start_us < s.end_us] for s in trace.steps]

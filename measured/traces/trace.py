@@ -33,7 +33,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel(Span):
+class RanKernel(Span):
     """What ran on the device, or on a CPU an operator without those that it called.
 
     `op` launched it, empty where the trace does not say. `message`, `ranks` and `num_bytes` are of collectives; bytes
@@ -51,11 +51,11 @@ class Kernel(Span):
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RankTrace:
     """A trace of one rank; `steps` are those that the profiler marked, `on_device` whether anything ran on a device."""
 
     path: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[RanKernel, ...]
     steps: tuple[Span, ...]
     on_device: bool
 
@@ -78,7 +78,7 @@ class _Read:
     steps: list[Span]
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> RankTrace:
     """Read a trace of torch.profiler; NotUnderstoodError for what is none, or holds nothing that ran."""
     read = _Read([], {}, {}, {}, [])
     for event in trace_events(path):
@@ -95,7 +95,7 @@ def read_trace(path: Path) -> Trace:
             f"{path}: the trace holds neither kernels nor operators: profile with ProfilerActivity.CPU"
         )
     kernels.sort(key=lambda k: k.start_us)
-    return Trace(str(path), tuple(kernels), tuple(sorted(read.steps, key=lambda s: s.start_us)), bool(read.kernels))
+    return RankTrace(str(path), tuple(kernels), tuple(sorted(read.steps, key=lambda s: s.start_us)), bool(read.kernels))
 
 
 def _keep(read: _Read, event: Mapping[str, object]) -> None:
@@ -107,8 +107,17 @@ def _keep(read: _Read, event: Mapping[str, object]) -> None:
     span = Span(intern(str(event.get("name", ""))), start, lasting)
     thread = (event.get("pid"), event.get("tid"))
     if category in _KERNELS:
-        used = ("correlation", "External id", "external id", "stream", "Collective name", "Group size", "dtype",
-                "In msg nelems", "Out msg nelems")  # fmt: skip
+        used = (
+            "correlation",
+            "External id",
+            "external id",
+            "stream",
+            "Collective name",
+            "Group size",
+            "dtype",
+            "In msg nelems",
+            "Out msg nelems",
+        )
         read.kernels.append((span, {key: args[key] for key in used if key in args}, category != "kernel"))
     elif category in _OPS:
         read.ops.setdefault(thread, []).append(span)
@@ -119,7 +128,7 @@ def _keep(read: _Read, event: Mapping[str, object]) -> None:
         read.steps.append(span)
 
 
-def _on_device(read: _Read) -> list[Kernel]:
+def _on_device(read: _Read) -> list[RanKernel]:
     launched = _launchers(read)
     found = []
     for span, args, is_copy in read.kernels:
@@ -131,8 +140,20 @@ def _on_device(read: _Read) -> list[Kernel]:
             message = message_of(span.name, str(args.get("Collective name", "")))
             ranks, num_bytes = int(_number(args.get("Group size"))), _bytes(args)
         stream = str(args.get("stream", ""))
-        found.append(Kernel(span.name, span.start_us, span.time_us, op, kind, stream, message, ranks, num_bytes,
-                            correlation in read.launches))  # fmt: skip
+        found.append(
+            RanKernel(
+                span.name,
+                span.start_us,
+                span.time_us,
+                op,
+                kind,
+                stream,
+                message,
+                ranks,
+                num_bytes,
+                correlation in read.launches,
+            )
+        )
     return found
 
 
@@ -163,7 +184,7 @@ def _parents(ops: Sequence[Span]) -> list[int]:
     return found
 
 
-def _on_host(read: _Read) -> list[Kernel]:
+def _on_host(read: _Read) -> list[RanKernel]:
     """Operators of a CPU, each with its own time alone."""
     found = []
     # What is used up goes at once: there may be millions of operators.
@@ -175,7 +196,7 @@ def _on_host(read: _Read) -> list[Kernel]:
             if parent >= 0:
                 own[parent] -= ops[k].time_us
         found += [
-            Kernel(op.name, op.start_us, max(time_us, 0.0), op.name, kind_of("", op.name, False))
+            RanKernel(op.name, op.start_us, max(time_us, 0.0), op.name, kind_of("", op.name, False))
             for op, time_us in zip(ops, own, strict=True)
         ]
     return found
