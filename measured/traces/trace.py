@@ -138,7 +138,11 @@ def _on_device(read: _Read) -> list[RanKernel]:
         message, ranks, num_bytes = "", 0, 0.0
         if kind is KernelKind.COLLECTIVE:
             message = message_of(span.name, str(args.get("Collective name", "")))
-            ranks, num_bytes = int(_number(args.get("Group size"))), _bytes(args)
+            ranks, num_bytes = (
+                int(_number(args.get("Group size"))),
+                _SIZES.get(str(args.get("dtype", "")).lower(), 0)
+                * max(_number(args.get("In msg nelems")), _number(args.get("Out msg nelems"))),
+            )
         stream = str(args.get("stream", ""))
         found.append(
             RanKernel(
@@ -214,11 +218,6 @@ _SIZES = {
     "double": 8,
     "long": 8,
 }
-
-
-def _bytes(args: Mapping[str, object]) -> float:
-    size = next((n for name, n in _SIZES.items() if str(args.get("dtype", "")).lower() == name), 0)
-    return size * max(_number(args.get("In msg nelems")), _number(args.get("Out msg nelems")))
 
 
 def _id(args: Mapping[str, object], *names: str) -> int:
