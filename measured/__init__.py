@@ -1,0 +1,1 @@
+"""Measured runs, read and laid beside predictions."""

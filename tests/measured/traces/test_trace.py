@@ -1,0 +1,90 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstick.ir.errors import NotUnderstoodError
+from slipstick.measured.traces import stream
+from slipstick.measured.traces.kinds import KernelKind
+from slipstick.measured.traces.timeline import in_steps, spent
+from slipstick.measured.traces.trace import read_trace
+
+
+def event(cat: str, name: str, start: float, lasting: float, tid: int, **args: object) -> dict[str, object]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": lasting, "args": args}
+
+
+# A linear layer whose product is launched by aten::mm inside of aten::linear, and an all-reduce that starts while the
+# product runs and ends 4 us behind it; 3 us later a kernel adds. A last one was launched before the profiler started.
+EVENTS = [
+    event("cpu_op", "aten::linear", 0, 10, 1),
+    event("cpu_op", "aten::mm", 1, 5, 1),
+    event("cuda_runtime", "cudaLaunchKernel", 2, 1, 1, correlation=1),
+    event("cpu_op", "aten::add", 12, 3, 1, **{"External id": 7}),
+    event("cuda_driver", "cuLaunchKernel", 13, 1, 1, correlation=2),
+    event("cuda_runtime", "cudaLaunchKernelExC", 16, 1, 1, correlation=3),
+    event("kernel", "sm90_xmma_gemm", 20, 10, 9, correlation=1, stream=7),
+    event("kernel", "ncclDevKernel_AllReduce_Sum_bf16", 26, 8, 8, correlation=3, stream=8,
+          **{"Group size": 4, "In msg nelems": 100, "Out msg nelems": 100, "dtype": "BFloat16"}),
+    event("kernel", "add_kernel", 37, 2, 9, correlation=2, stream=7),
+    event("kernel", "left_over", 0, 5, 9, correlation=99, stream=7),
+]  # fmt: skip
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+def test_kernels_have_the_innermost_operator_around_their_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool, chunk: int
+) -> None:
+    monkeypatch.setattr(stream, "CHUNK", chunk)
+    text = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS, "traceName": "x"}).encode()
+    trace = read_trace(written(tmp_path / "t", gzip.compress(text) if zipped else text))
+    assert trace.by_op() == {"aten::mm": 10, "": 13, "aten::add": 2}
+    product, message, add = trace.kernels[1:]
+    assert (product.kind, add.kind) == (KernelKind.GEMM, KernelKind.POINTWISE)
+    assert (message.message, message.ranks, message.num_bytes) == ("all_reduce", 4, 200)
+
+
+def test_what_is_exposed_runs_beside_no_computation(tmp_path: Path) -> None:
+    found = spent(read_trace(written(tmp_path / "t", json.dumps({"traceEvents": EVENTS}).encode())))
+    assert (found.compute_us, found.exposed_comm_us, found.idle_us, found.comm_us) == (12, 4, 3, 8)
+    assert found.total_us == 39 - 20
+
+
+TEXT = json.dumps({"traceEvents": EVENTS}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (TEXT[:-30], "cut off"), (gzip.compress(TEXT)[:-30], "cut off"), (b"", "cut off"),
+        (b"\x80\x04pickle", "no trace"),
+        (b'{"a": 1}', "traceEvents"), (b"{}", "traceEvents"), (b"[1]", "a int, not an object"),
+        (b'{"traceEvents": []}', "neither kernels"), (b"\x1f\x8bgarbage of no gzip", "gzipped"), (b"[" * 3000, "no"),
+    ],
+)  # fmt: skip
+def test_what_is_no_whole_trace_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    with pytest.raises(NotUnderstoodError, match=said):
+        read_trace(written(tmp_path / "t", data))
+
+
+def test_a_trace_recorded_on_this_cpu_adds_up(tmp_path: Path) -> None:
+    a = torch.ones(64, 64)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for step in range(2):
+            # The name that a profiler with a schedule gives to its steps.
+            with torch.profiler.record_function(f"ProfilerStep#{step}"):
+                (a @ a).relu()
+    profiler.export_chrome_trace(str(tmp_path / "t.json"))
+    trace = read_trace(tmp_path / "t.json")
+    assert not trace.on_device
+    assert [[k.name for k in step].count("aten::mm") for step in in_steps(trace)] == [1, 1]
+    own = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key.startswith("aten::"))
+    assert sum(us for name, us in trace.by_op().items() if name.startswith("aten::")) == pytest.approx(own, rel=0.01)
