@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +37,14 @@ class CompareCommand(Answering):
 
 @click.command("compare", cls=CompareCommand, params=[format_flag(*FORMS, "markdown"), output_flag()])
 @click.argument("a", metavar="A.json")
-@click.argument("b", metavar="B.json")
+@click.argument("b", metavar="[B.json]", required=False)
+@click.option(
+    "--measured",
+    metavar="FILE",
+    help="Measured run in the place of B: a trace of torch.profiler, a log of Megatron-LM, torchtitan or nanotron, "
+    "trainer_state.json of transformers, or the JSON of vllm bench serve, SGLang, genai-perf or aiperf.",
+)
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
 @click.option(
     "--fail-on",
     "gates",
@@ -54,12 +62,18 @@ class CompareCommand(Answering):
     metavar="PCT",
     help="Do not list what changes by this many percent or less; of parts, percent of the whole.",
 )
-def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float) -> ComparisonResult:
-    """Say what changed from report A to report B, and why.
+def compare_command(
+    a: str, b: str | None, measured: str | None, steps: int | None, gates: tuple[str, ...], threshold: float
+) -> ComparisonResult:
+    """Show what changed from report A to report B, and why; or report A beside what a run measured.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.
     Two summaries of `slipstick validate --format json` can be compared as well.
     """
+    if (b is None) == (measured is None):
+        raise UsageError("a report is compared with one other: give B.json, or a measured run with --measured FILE")
+    if steps is not None and measured is None:
+        raise UsageError("--steps is of a trace: give one with --measured FILE")
     if a == b == "-":
         raise UsageError("stdin can be one of both reports: name a file for the other")
     from ..report.compare.comparison import compare
@@ -67,5 +81,11 @@ def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float) ->
     from ..report.compare.saved import read_saved
     from ..report.results.tables import ComparisonResult
 
-    found = compare(read_saved(a), read_saved(b))
+    if measured is not None:
+        from ..measured.run import read_measured
+        from ..report.compare.measured import against
+
+        found = against(read_saved(a), read_measured(Path(measured), steps))
+    else:
+        found = compare(read_saved(a), read_saved(str(b)))
     return ComparisonResult(found=found, gates=judged(gates, found), floor=threshold / 100)

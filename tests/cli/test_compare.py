@@ -84,7 +84,7 @@ def test_whole_runs_are_compared(cli: Cli, tiny: Cli, tmp_path: Path) -> None:
         (("a.json", "a.json", "--fail-on", "step_time_s"), "a gate is METRIC[.PART]"),
         (("a.json", "a.json", "--threshold", "-1"), "--threshold"),
         (("a.json", "a.json", "--format", "tabel"), "did you mean 'table'?"),
-        (("a.json",), "Missing argument 'B.json'"),
+        (("a.json",), "give B.json, or a measured run"),
     ],
 )
 def test_wrong_usage_is_exit_2(

@@ -1,0 +1,247 @@
+"""What a run measured, by the names of our metrics: of a profiler's trace, a training log, a server's benchmark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+
+from ..ir.errors import NotUnderstoodError
+from .traces.kinds import KernelKind
+from .traces.timeline import spent
+from .traces.trace import read_trace
+
+_MOST_BYTES = 256_000_000
+# How the beginning of a file tells a trace: its events may be behind a long header.
+_TRACE = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
+_GIB, _MIB = 2.0**30, 2.0**20
+_SCALES: Mapping[str, float] = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """A run as it was measured.
+
+    Attributes:
+        path: its file.
+        kind: what the file is, in words.
+        metrics: by the names of `slipstick list metrics`, SI.
+        classes: seconds of a step by class of kernel, of a trace; they add up to a step where none run side by side.
+        notes: what a reader must know of these numbers.
+    """
+
+    path: str
+    kind: str
+    metrics: Mapping[str, float]
+    classes: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A number in a line of a log: our metric, where it stands, and what turns it into SI."""
+
+    metric: str
+    pattern: re.Pattern[str]
+    scale: float = 1.0
+
+
+def _line(metric: str, pattern: str, scale: float = 1.0) -> _Line:
+    return _Line(metric, re.compile(pattern.replace("NUMBER", r"([\d.,]+(?:[eE][+-]?\d+)?)\s?([KMGBT]?)\b")), scale)
+
+
+# What training frameworks print of each step.
+_LOGS: Mapping[str, Sequence[_Line]] = MappingProxyType(
+    {
+        "log of Megatron-LM": (
+            _line("step_time_s", r"elapsed time per iteration \(ms\): NUMBER", 1e-3),
+            _line("peak_mem_bytes", r"max allocated: NUMBER", _MIB),
+        ),
+        "log of torchtitan": (
+            _line("tokens_per_s_per_gpu", r"\btps: NUMBER"),
+            _line("mfu", r"\bmfu: NUMBER%", 0.01),
+            _line("peak_mem_bytes", r"\bmemory: +([\d.]+)()GiB", _GIB),
+        ),
+        "log of nanotron": (
+            _line("step_time_s", r"(?:elapsed_)?time_per_iteration_ms: NUMBER", 1e-3),
+            _line("tokens_per_s", r"tokens_per_sec: NUMBER"),
+            _line("tokens_per_s_per_gpu", r"tokens_per_sec_per_gpu: NUMBER"),
+        ),
+    }
+)
+# What benchmarks of servers write, with our metric and what turns the number into SI.
+_SERVERS: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "mean_ttft_ms": ("ttft_s", 1e-3),
+        "mean_tpot_ms": ("tpot_s", 1e-3),
+        "mean_itl_ms": ("itl_s", 1e-3),
+        "mean_e2el_ms": ("e2el_s", 1e-3),
+        "mean_e2e_latency_ms": ("e2el_s", 1e-3),
+        "request_throughput": ("requests_per_s", 1.0),
+        "output_throughput": ("tokens_per_s", 1.0),
+        "total_token_throughput": ("total_tokens_per_s", 1.0),
+        "max_concurrency": ("concurrency", 1.0),
+        **{
+            f"{part}_{name}_ms": (f"{name}_{part}_s", 1e-3)
+            for part in ("p50", "p90", "p99")
+            for name in ("ttft", "tpot", "itl", "e2el")
+        },
+    }
+)
+# The same of genai-perf and aiperf, each with its statistics.
+_STATISTICS: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "time_to_first_token": ("ttft", 1e-3),
+        "inter_token_latency": ("tpot", 1e-3),
+        "request_latency": ("e2el", 1e-3),
+        "output_token_throughput": ("tokens_per_s", 1.0),
+        "request_throughput": ("requests_per_s", 1.0),
+    }
+)
+
+
+def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
+    """Read a measured run; NotUnderstoodError for a file that is none of what is known.
+
+    Args:
+        path: a trace of torch.profiler (.json, .json.gz), a log of Megatron-LM, torchtitan or nanotron, transformers'
+            trainer_state.json, or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
+        num_steps: steps that a trace holds, where the profiler did not mark them.
+    """
+    if not path.is_file():
+        raise NotUnderstoodError(f"{path}: no file of a measured run")
+    if _is_trace(path):
+        return _of_trace(path, num_steps)
+    text = _text(path)
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        return _of_json(path, text)
+    return _of_log(path, text)
+
+
+def _is_trace(path: Path) -> bool:
+    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        try:
+            head = file.read(1 << 20)
+        except (OSError, EOFError) as error:
+            raise NotUnderstoodError(f"{path}: {error}") from None
+    return _TRACE.search(head) is not None
+
+
+def _text(path: Path) -> str:
+    if path.name.endswith(".gz") or path.stat().st_size > _MOST_BYTES:
+        raise NotUnderstoodError(f"{path}: a log or a result is read as plain text of at most {_MOST_BYTES:,} bytes")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:
+    """Sum kernels by class, a step; what is exposed and idle is of the device alone."""
+    trace = read_trace(path)
+    steps = num_steps or len(trace.steps)
+    notes = [] if steps else [f"{path.name}: no step is marked: all of the trace counts as one; give --steps N"]
+    steps = steps or 1
+    time = spent(trace)
+    comm, copy = KernelKind.COLLECTIVE, KernelKind.COPY
+    classes: dict[str, float] = {}
+    for kernel in trace.kernels:
+        if kernel.kind not in (comm, copy):
+            classes[str(kernel.kind)] = classes.get(str(kernel.kind), 0.0) + kernel.time_us * 1e-6 / steps
+    parts = {
+        "exposed communication": time.exposed_comm_us,
+        "exposed copies": time.exposed_copy_us,
+        "idle": time.idle_us,
+    }
+    classes |= {name: us * 1e-6 / steps for name, us in parts.items()}
+    marked = median(step.time_us for step in trace.steps) * 1e-6 if trace.steps and num_steps is None else None
+    metrics = {
+        "step_time_s": marked or time.total_us * 1e-6 / steps,
+        "exposed_comm_s": classes["exposed communication"],
+        "hidden_comm_s": (time.comm_us - time.exposed_comm_us) * 1e-6 / steps,
+    }
+    where = "a device" if trace.on_device else "a CPU"
+    return MeasuredRun(
+        path=str(path), kind=f"trace of {where}, {steps} steps", metrics=metrics, classes=classes, notes=tuple(notes)
+    )
+
+
+def _of_log(path: Path, text: str) -> MeasuredRun:
+    """Take the median of each number that a framework prints of its steps, without the first, which warm up."""
+    for kind, lines in _LOGS.items():
+        found = {line.metric: [_number(*m) * line.scale for m in line.pattern.findall(text)] for line in lines}
+        found = {metric: values for metric, values in found.items() if values}
+        if not found:
+            continue
+        metrics = {name: max(values) if name == "peak_mem_bytes" else _steady(values) for name, values in found.items()}
+        number = max(map(len, found.values()))
+        note = f"{path.name}: median of {number} steps" + (", the first tenth left out" if number > 3 else "")
+        return MeasuredRun(path=str(path), kind=kind, metrics=metrics, notes=(note,))
+    raise NotUnderstoodError(f"{path}: no line of {', '.join(_LOGS)} is in it, and it is neither a trace nor JSON")
+
+
+def _steady(values: Sequence[float]) -> float:
+    """Return the median behind the first tenth; at least one of more than three is left out."""
+    return median(values[max(len(values) // 10, 1) :] if len(values) > 3 else values)
+
+
+def _number(digits: str, scale: str = "") -> float:
+    return float(digits.replace(",", "").rstrip(".")) * _SCALES[scale]
+
+
+def _of_json(path: Path, text: str) -> MeasuredRun:
+    try:
+        tree: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstoodError(f"{path}: it is not JSON: {error or 'nested too deep'}") from None
+    if not isinstance(tree, Mapping):
+        raise NotUnderstoodError(f"{path}: a JSON of a {type(tree).__name__}: what is read holds an object")
+    for kind, reader in _READERS.items():
+        if metrics := reader(tree):
+            return MeasuredRun(path=str(path), kind=kind, metrics=metrics)
+    raise NotUnderstoodError(f"{path}: none of its keys is known: {', '.join(_READERS)} are read")
+
+
+def _of_trainer(tree: Mapping[str, object]) -> dict[str, float]:
+    """Transformers' trainer_state.json, by the line that it writes at the end of the run."""
+    history = tree.get("log_history")
+    lines = [line for line in history if isinstance(line, Mapping)] if isinstance(history, list) else []
+    last = next((line for line in reversed(lines) if _real(line.get("train_steps_per_second"))), {})
+    rate = _real(last.get("train_steps_per_second"))
+    return {"step_time_s": 1.0 / rate} if rate else {}
+
+
+def _of_server(tree: Mapping[str, object]) -> dict[str, float]:
+    """`vllm bench serve` and SGLang's bench_serving: one number a key."""
+    pairs = ((metric, _real(tree.get(key)), scale) for key, (metric, scale) in _SERVERS.items())
+    return {metric: value * scale for metric, value, scale in pairs if value}
+
+
+def _of_statistics(tree: Mapping[str, object]) -> dict[str, float]:
+    """genai-perf and aiperf: statistics a key, latencies in ms."""
+    found: dict[str, float] = {}
+    for key, (metric, scale) in _STATISTICS.items():
+        statistics = tree.get(key)
+        for part, value in statistics.items() if isinstance(statistics, Mapping) else ():
+            number = _real(value)
+            if number and part == "avg":
+                found[metric if scale == 1.0 else f"{metric}_s"] = number * scale
+            elif number and scale != 1.0 and part in ("p50", "p90", "p99"):
+                found[f"{metric}_{part}_s"] = number * scale
+    return found
+
+
+def _real(value: object) -> float | None:
+    """Return a positive number; None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = MappingProxyType(
+    {
+        "trainer_state.json of transformers": _of_trainer,
+        "result of vllm bench serve or SGLang": _of_server,
+        "result of genai-perf or aiperf": _of_statistics,
+    }
+)
