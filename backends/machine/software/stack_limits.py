@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 from ....ir.errors import UnknownNameError
 from .stack import HostFloor, Overlap, StackConstants
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")
 
 _MS = 1e-3
 _CHIPS = "chips."
@@ -114,14 +120,13 @@ def moved(stack: StackConstants, values: Mapping[str, float]) -> StackConstants:
     for path, value in values.items():
         number = movable(path)
         parts.setdefault(number.section, {})[number.field] = value
-    return replace(
-        stack,
-        host=replace(stack.host, **parts.get("host", {})),
-        overlap=replace(stack.overlap, **parts.get("overlap", {})),
-        slowdown=replace(stack.slowdown, **parts.get("slowdown", {})),
-        kernel_slowdown=replace(stack.kernel_slowdown, **parts.get("kernel_slowdown", {})),
-        optimizer_passes=parts.get("", {}).get("optimizer_passes", stack.optimizer_passes),
-    )
+    whole = parts.pop("", {})
+    inner = {name: _with(getattr(stack, name), values) for name, values in parts.items()}
+    return _with(stack, {**whole, **inner})
+
+
+def _with(record: R, values: Mapping[str, object]) -> R:
+    return replace(record, **values)
 
 
 def priced_alike(stack: StackConstants) -> StackConstants:
