@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -14,6 +14,11 @@ from ....ir.errors import UsageError
 from ....ir.units import format_si, parse_quantity, split_quantity, units_of
 from .number_schema import number_schema
 from .records import Confidence, NumberRecord
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")
 
 
 class Section(BaseModel):
@@ -236,3 +241,21 @@ class Some(Number):
 
     zero_allowed = True
     sane = (1e-3, 1e6)
+
+
+def filled(record: R, section: Section | None) -> R:
+    """Return a record with what a section of a file says in the place of its own, in base units.
+
+    A field is named as its key in the file, with `_s` behind where it is a time; a field without a key stays.
+    """
+    given = {one.name: getattr(section, one.name.removesuffix("_s"), None) for one in fields(record)}
+    told = {name: _plain(value, getattr(record, name)) for name, value in given.items() if value is not None}
+    return replace(record, **told)
+
+
+def _plain(given: object, usual: object) -> object:
+    if isinstance(given, Section) and is_dataclass(usual) and not isinstance(usual, type):
+        return filled(usual, given)
+    if not isinstance(given, Number):
+        return given
+    return int(given.si) if isinstance(usual, int) else given.si

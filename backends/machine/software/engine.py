@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ..files.records import NumberRecord
 from ..system import System
-from .stack import StackConstants
+from .stack import Ends, StackConstants, fitted, up_to_ms
 from .stack_limits import moved
 
 # Where a file of an engine keeps numbers of the stack that it runs.
@@ -53,11 +53,11 @@ class Overheads:
         interference: seconds that other prefills add to decodes, over what they take: 1 where all wait for them.
     """
 
-    step_s: float = 0.0
-    sequence_s: float = 0.0
-    prompt_s: float = 0.0
-    prompt_token_s: float = 0.0
-    interference: float = 1.0
+    step_s: float = up_to_ms(50)
+    sequence_s: float = up_to_ms(1)
+    prompt_s: float = up_to_ms(500)
+    prompt_token_s: float = up_to_ms(1)
+    interference: float = fitted(1.0, Ends(0.5, 2.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,17 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from .engine import OF_STACK, Engine
-from .stack_limits import MOVABLE, Movable, movable
+from .stack_limits import MOVABLE, Movable, movable, movable_in
 
-_MS = 1e-3
 # Numbers of the stack that differ from engine to engine on the same kernels.
 TUNED = tuple(path for path in MOVABLE if path.partition(".")[0] in ("kernel_slowdown", "slowdown"))
-
-
-def _time(key: str, most_ms: float) -> Movable:
-    return Movable(f"overheads.{key}", "overheads", f"{key}_s", 0.0, most_ms * _MS, "ms", True)
 
 
 ENGINE_MOVABLE: Mapping[str, Movable] = MappingProxyType(
     {
         one.path: one
         for one in (
-            *(_time(key, most) for key, most in {"step": 50, "sequence": 1, "prompt": 500, "prompt_token": 1}.items()),
-            Movable("overheads.interference", "overheads", "interference", 0.5, 2.0, rolled=True),
+            *movable_in(Engine),
             *(replace(MOVABLE[path], path=f"{OF_STACK}{path}") for path in TUNED),
         )
     }

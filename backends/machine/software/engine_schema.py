@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from ..files.records import NumberRecord
-from ..files.system_numbers import Count, Latency, Number, Ratio, Section
+from ..files.system_numbers import Count, Latency, Number, Ratio, Section, filled
 from .engine import OF_STACK, Engine, Overheads, Scheduler
 from .engine_limits import ENGINE_MOVABLE
 from .stack_limits import Movable
@@ -79,8 +78,8 @@ def as_engine(section: EngineSection, numbers: tuple[NumberRecord, ...]) -> Engi
     return Engine(
         name=section.name,
         stack=section.stack,
-        scheduler=_scheduler(section.scheduler or SchedulerSection()),
-        overheads=_overheads(section.overheads or OverheadsSection()),
+        scheduler=filled(Scheduler(), section.scheduler),
+        overheads=filled(Overheads(), section.overheads),
         as_of=section.as_of,
         version_of=section.version_of,
         versions=section.versions,
@@ -93,42 +92,3 @@ def as_engine(section: EngineSection, numbers: tuple[NumberRecord, ...]) -> Engi
 
 def _tuned(numbers: tuple[NumberRecord, ...]) -> Iterator[tuple[str, float]]:
     return ((n.path.removeprefix(OF_STACK), n.value_si) for n in numbers if n.path.startswith(OF_STACK))
-
-
-def _scheduler(given: SchedulerSection) -> Scheduler:
-    usual = Scheduler()
-    return replace(
-        usual,
-        batching=given.batching or usual.batching,
-        chunked_prefill=_chosen(given.chunked_prefill, usual.chunked_prefill),
-        mixed=_chosen(given.mixed, usual.mixed),
-        reserve_output=_chosen(given.reserve_output, usual.reserve_output),
-        max_num_seqs=_count(given.max_num_seqs, usual.max_num_seqs),
-        max_batched_tokens=_count(given.max_batched_tokens, usual.max_batched_tokens),
-        block_tokens=_count(given.block_tokens, usual.block_tokens),
-        memory_utilization=_or(given.memory_utilization, usual.memory_utilization),
-        cache_utilization=_or(given.cache_utilization, usual.cache_utilization),
-    )
-
-
-def _overheads(given: OverheadsSection) -> Overheads:
-    usual = Overheads()
-    return Overheads(
-        step_s=_or(given.step, usual.step_s),
-        sequence_s=_or(given.sequence, usual.sequence_s),
-        prompt_s=_or(given.prompt, usual.prompt_s),
-        prompt_token_s=_or(given.prompt_token, usual.prompt_token_s),
-        interference=_or(given.interference, usual.interference),
-    )
-
-
-def _chosen(given: bool | None, usual: bool) -> bool:
-    return usual if given is None else given
-
-
-def _count(number: Number | None, usual: int) -> int:
-    return usual if number is None else int(number.si)
-
-
-def _or(number: Number | None, usual: float) -> float:
-    return usual if number is None else number.si

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ....ir.ops import OpClass
 
@@ -10,6 +11,39 @@ from ....ir.ops import OpClass
 _GRADIENT_SHARE = 4.0 / 30.0
 # How sharply the greater of two times hides the smaller: 1 adds them, infinity is the greater alone.
 SHARPNESS = 6.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Between what a fit may move a number, in the unit in which files have it.
+
+    Attributes:
+        low: the least that it may be.
+        high: the most.
+        unit: in which it is written: `ms`, or nothing for a plain number.
+        rolled: whether it matters only where times of kernels and messages are put together.
+    """
+
+    low: float
+    high: float
+    unit: str = ""
+    rolled: bool = False
+
+
+def fitted(default: T, ends: Ends) -> T:
+    """Make a field of a record that a fit may move; every list of such numbers is read from the records."""
+    return field(default=default, metadata={"ends": ends})
+
+
+def up_to_ms(most: float, default: float = 0.0) -> float:
+    """Make a field of a time that a fit may move."""
+    return fitted(default, Ends(0.0, most, "ms", rolled=True))
+
+
+_SHARE = Ends(0.0, 1.0, rolled=True)
+_MESSAGE = Ends(0.5, 5.0)
+_KERNEL = Ends(0.7, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +60,13 @@ class HostFloor:
         sharpness: q of `(device^q + host^q)^(1/q)`, what a layer takes.
     """
 
-    layer_s: float = 0.0
-    layer_tp_s: float = 0.0
-    layer_rank_s: float = 0.0
-    layer_far_rank_s: float = 0.0
-    micro_batch_s: float = 0.0
-    step_s: float = 0.0
-    sharpness: float = SHARPNESS
+    layer_s: float = up_to_ms(20)
+    layer_tp_s: float = up_to_ms(10)
+    layer_rank_s: float = up_to_ms(10)
+    layer_far_rank_s: float = up_to_ms(10)
+    micro_batch_s: float = up_to_ms(10)
+    step_s: float = up_to_ms(100)
+    sharpness: float = fitted(SHARPNESS, Ends(1.0, 20.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +82,12 @@ class Overlap:
         batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
     """
 
-    tp: float = 0.0
-    ep: float = 0.0
-    fsdp: float = 1.0
-    dp: float = 1.0
-    pp: float = 1.0
-    batches: float = 0.0
+    tp: float = fitted(0.0, _SHARE)
+    ep: float = fitted(0.0, _SHARE)
+    fsdp: float = fitted(1.0, _SHARE)
+    dp: float = fitted(1.0, _SHARE)
+    pp: float = fitted(1.0, _SHARE)
+    batches: float = fitted(0.0, _SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +102,11 @@ class Slowdown:
         dp: of data parallelism, sharded or not.
     """
 
-    tp: float = 1.0
-    cp: float = 1.0
-    ep: float = 1.0
-    pp: float = 1.0
-    dp: float = 1.0
+    tp: float = fitted(1.0, _MESSAGE)
+    cp: float = fitted(1.0, _MESSAGE)
+    ep: float = fitted(1.0, _MESSAGE)
+    pp: float = fitted(1.0, _MESSAGE)
+    dp: float = fitted(1.0, _MESSAGE)
 
     def of(self, axis: str) -> float:
         """Return the factor of a mesh axis, or of several joined by `+`: that of the last."""
@@ -94,10 +128,10 @@ class KernelSlowdown:
         experts: of banks of experts; None where it is that of matrix products.
     """
 
-    matmul: float = 1.0
-    attention: float = 1.0
-    rowwise: float = 1.0
-    experts: float | None = None
+    matmul: float = fitted(1.0, _KERNEL)
+    attention: float = fitted(1.0, _KERNEL)
+    rowwise: float = fitted(1.0, _KERNEL)
+    experts: float | None = fitted(None, Ends(0.25, 4.0))
 
     def of(self, kind: OpClass) -> float:
         """Return the factor of a class of ops."""
@@ -190,7 +224,7 @@ class StackConstants:
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
     scatter_p2p: bool = False
-    optimizer_passes: float = 1.0
+    optimizer_passes: float = fitted(1.0, Ends(1.0, 8.0))
     clip_passes: float = 0.0
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 from ....ir.errors import UnknownNameError
-from .stack import HostFloor, Overlap, StackConstants
+from .stack import Ends, HostFloor, Overlap, StackConstants
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")
 
 _MS = 1e-3
 _CHIPS = "chips."
@@ -46,29 +52,20 @@ class Movable:
         return 1.0 if found is None else float(found)
 
 
-def _times(section: str, most_ms: Mapping[str, float]) -> list[Movable]:
-    return [Movable(f"{section}.{k}", section, f"{k}_s", 0.0, m * _MS, "ms", True) for k, m in most_ms.items()]
+def movable_in(record: type[DataclassInstance], section: str = "") -> Iterator[Movable]:
+    """Return the numbers of a record that a fit may move, those of its sections first, as its fields say."""
+    for one in fields(record):
+        if isinstance(one.default_factory, type) and is_dataclass(one.default_factory):
+            yield from movable_in(one.default_factory, one.name)
+    for one in fields(record):
+        ends = one.metadata.get("ends")
+        if isinstance(ends, Ends):
+            key, scale = one.name.removesuffix("_s"), _MS if ends.unit else 1.0
+            path = f"{section}.{key}" if section else key
+            yield Movable(path, section, one.name, ends.low * scale, ends.high * scale, ends.unit, ends.rolled)
 
 
-def _plain(section: str, keys: str, low: float, high: float, rolled: bool = False) -> list[Movable]:
-    return [Movable(f"{section}.{key}", section, key, low, high, rolled=rolled) for key in keys.split()]
-
-
-MOVABLE: Mapping[str, Movable] = MappingProxyType(
-    {
-        one.path: one
-        for one in (
-            *_times("host", {"layer": 20, "layer_tp": 10, "layer_rank": 10, "layer_far_rank": 10}),
-            *_times("host", {"micro_batch": 10, "step": 100}),
-            *_plain("host", "sharpness", 1.0, 20.0, rolled=True),
-            *_plain("overlap", "tp ep fsdp dp pp batches", 0.0, 1.0, rolled=True),
-            *_plain("slowdown", "tp cp ep pp dp", 0.5, 5.0),
-            *_plain("kernel_slowdown", "matmul attention rowwise", 0.7, 4.0),
-            *_plain("kernel_slowdown", "experts", 0.25, 4.0),
-            Movable("optimizer_passes", "", "optimizer_passes", 1.0, 8.0),
-        )
-    }
-)
+MOVABLE: Mapping[str, Movable] = MappingProxyType({one.path: one for one in movable_in(StackConstants)})
 
 
 def split_chip(path: str) -> tuple[str, str]:
@@ -114,14 +111,13 @@ def moved(stack: StackConstants, values: Mapping[str, float]) -> StackConstants:
     for path, value in values.items():
         number = movable(path)
         parts.setdefault(number.section, {})[number.field] = value
-    return replace(
-        stack,
-        host=replace(stack.host, **parts.get("host", {})),
-        overlap=replace(stack.overlap, **parts.get("overlap", {})),
-        slowdown=replace(stack.slowdown, **parts.get("slowdown", {})),
-        kernel_slowdown=replace(stack.kernel_slowdown, **parts.get("kernel_slowdown", {})),
-        optimizer_passes=parts.get("", {}).get("optimizer_passes", stack.optimizer_passes),
-    )
+    whole = parts.pop("", {})
+    inner = {name: _with(getattr(stack, name), values) for name, values in parts.items()}
+    return _with(stack, {**whole, **inner})
+
+
+def _with(record: R, values: Mapping[str, object]) -> R:
+    return replace(record, **values)
 
 
 def priced_alike(stack: StackConstants) -> StackConstants:

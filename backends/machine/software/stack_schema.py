@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from ....ir.errors import UsageError
-from ..files.system_numbers import Bandwidth, Capacity, Count, Factor, Latency, Number, Ratio, Reserve, Section, Share
-from .stack import HostFloor, KernelSlowdown, MeasuredAllReduce, NetworkState, Overlap, Slowdown, StackConstants
+from ..files.system_numbers import (
+    Bandwidth,
+    Capacity,
+    Count,
+    Factor,
+    Latency,
+    Number,
+    Ratio,
+    Reserve,
+    Section,
+    Share,
+    filled,
+)
+from .stack import MeasuredAllReduce, NetworkState, StackConstants
 from .stack_limits import MOVABLE, Movable, movable
 
 
@@ -144,72 +157,22 @@ class StackSection(Section):
 
 def as_stack(section: StackSection) -> StackConstants:
     """Return a checked stack as plain numbers in base units."""
-    return StackConstants(
+    # Keys of a file that are not the names of their fields.
+    plain = StackConstants(
         name=section.name,
         launch_s=section.launch_overhead.si,
         collective_launch_s=section.collective_overhead.si,
         memory_reserve_bytes=section.memory_reserve.si,
         workspace_bytes=_or(section.workspace, 0.0),
-        memory_packing=_or(section.memory_packing, 1.0),
-        gradient_copy=section.gradient_copy,
-        kernels=section.kernels,
-        library=section.library,
-        attention=section.attention,
         issue_s=_or(section.issue_overhead, 0.0),
         graph_issue_s=_or(section.graph_issue_overhead, 0.0),
-        cuda_graph=section.cuda_graph,
-        custom_all_reduce=section.custom_all_reduce,
-        fused_all_reduce=section.fused_all_reduce,
-        host=_host(section.host or HostFloorSection()),
-        overlap=_overlap(section.overlap or OverlapSection()),
-        slowdown=_slowdown(section.slowdown or SlowdownSection()),
-        network=_network(section.network or NetworkStateSection()),
-        scatter_p2p=section.scatter_p2p,
-        optimizer_passes=_or(section.optimizer_passes, 1.0),
-        clip_passes=_or(section.clip_passes, 0.0),
-        kernel_slowdown=_kernel_slowdown(section.kernel_slowdown or KernelSlowdownSection()),
-        tf32=section.tf32,
-        limits_apart=section.limits_apart,
-        heads_apart=section.heads_apart,
-        as_of=section.as_of,
-        version_of=section.version_of,
-        versions=section.versions,
-        since=section.since,
-        until=section.until,
     )
+    found = filled(plain, section)
+    return found if section.network is None else replace(found, network=_network(section.network))
 
 
 def _or(number: Number | None, default: float) -> float:
     return default if number is None else number.si
-
-
-def _host(section: HostFloorSection) -> HostFloor:
-    usual = HostFloor()
-    return HostFloor(
-        layer_s=_or(section.layer, 0.0), layer_tp_s=_or(section.layer_tp, 0.0),
-        layer_rank_s=_or(section.layer_rank, 0.0), layer_far_rank_s=_or(section.layer_far_rank, 0.0),
-        micro_batch_s=_or(section.micro_batch, 0.0), step_s=_or(section.step, 0.0),
-        sharpness=_or(section.sharpness, usual.sharpness),
-    )  # fmt: skip
-
-
-def _overlap(section: OverlapSection) -> Overlap:
-    usual = Overlap()
-    return Overlap(
-        _or(section.tp, usual.tp), _or(section.ep, usual.ep), _or(section.fsdp, usual.fsdp), _or(section.dp, usual.dp),
-        _or(section.pp, usual.pp), _or(section.batches, usual.batches),
-    )  # fmt: skip
-
-
-def _slowdown(section: SlowdownSection) -> Slowdown:
-    return Slowdown(
-        _or(section.tp, 1.0), _or(section.cp, 1.0), _or(section.ep, 1.0), _or(section.pp, 1.0), _or(section.dp, 1.0)
-    )
-
-
-def _kernel_slowdown(section: KernelSlowdownSection) -> KernelSlowdown:
-    experts = None if section.experts is None else section.experts.si
-    return KernelSlowdown(_or(section.matmul, 1.0), _or(section.attention, 1.0), _or(section.rowwise, 1.0), experts)
 
 
 def _network(section: NetworkStateSection) -> NetworkState:
