@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slipstick.cli import run
-from slipstick.cli.imports import model_of, plan_text
+from slipstick.cli.plans.imports import model_of, plan_text
 from slipstick.frontend.launches.launch import Launch
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError

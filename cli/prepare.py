@@ -126,7 +126,7 @@ def system_of(request: Request) -> System:
     at = request.machine
     if at.loaded is not None:
         if at.assignments or at.stack or at.calibration or at.prices:
-            told = "name it, and its stack and numbers may be said"
+            told = "name it, and its stack and numbers may be given"
             raise UsageError(f"system '{at.loaded.name}' was given as an object, which is as it is: {told}")
         return at.loaded
     if at.system is None:

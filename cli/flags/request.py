@@ -26,7 +26,7 @@ PLAN_FILE = plan_file_flag()
 
 def _from_launch(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
     # Readers of launches are loaded where there is one.
-    from ..imports import from_launch
+    from ..plans.imports import from_launch
 
     return from_launch(ctx, param, path)
 

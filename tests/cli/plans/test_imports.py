@@ -12,7 +12,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cli.export import exported
-from slipstick.cli.imports import FRAMEWORKS, plan_text
+from slipstick.cli.plans.imports import FRAMEWORKS, plan_text
 from slipstick.cli.plans.text import request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.frontend.huggingface.configs.models import read_config

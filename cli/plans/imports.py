@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import NotUnderstoodError, UsageError
-from .flags.shared import Named
-from .output.files import write_text
+from ...ir.errors import NotUnderstoodError, UsageError
+from ..flags.shared import Named
+from ..output.files import write_text
 
 if TYPE_CHECKING:
-    from ..frontend.launches.launch import Launch
+    from ...frontend.launches.launch import Launch
 
 _MOST_BYTES = 4_000_000
 FRAMEWORKS = (
@@ -119,7 +119,7 @@ def from_launch(ctx: click.Context, param: click.Parameter, path: str | None) ->
     """Let a launch say what the command line does not, as a plan file does."""
     if path is None or ctx.resilient_parsing:
         return path
-    from .plans.file import defaults
+    from .file import defaults
 
     text, name = _text((path,))
     found = read(text, name, None, None, {})
@@ -137,7 +137,7 @@ def from_launch(ctx: click.Context, param: click.Parameter, path: str | None) ->
 
 def read(text: str, name: str, framework: str | None, num_gpus: int | None, environment: Mapping[str, str]) -> Launch:
     """Read a launch; its errors name the file."""
-    from ..frontend.launches.reading import read_launch
+    from ...frontend.launches.reading import read_launch
 
     try:
         return read_launch(text, name, framework, num_gpus, environment)
@@ -186,8 +186,8 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
 
 def model_of(found: Launch, output: str) -> str | None:
     """Return the model of a launch: its name where it is known, else its shape as a config.json beside the plan."""
-    from ..frontend.huggingface.configs.models import aliases
-    from ..frontend.launches.shapes import catalogue_model
+    from ...frontend.huggingface.configs.models import aliases
+    from ...frontend.launches.shapes import catalogue_model
 
     named = found.words.get("model")
     if isinstance(named, str):
@@ -210,6 +210,6 @@ def _config_path(text: str, output: str) -> Path:
     """Beside the plan file; of a plan on stdout in the user's cache folder, under the digest of the shape."""
     if output != "-":
         return Path(output).with_suffix(".config.json")
-    from ..frontend.cache import GraphCache
+    from ...frontend.cache import GraphCache
 
     return GraphCache.default().folder / "launches" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
