@@ -35,7 +35,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "help": ("help", "Show the help of a verb, or of one topic of its flags."),
         "import": (
-            "imports",
+            "plans.imports",
             "Read a launch of Megatron-LM, torchtitan, DeepSpeed, vLLM, SGLang, ... into a plan file.",
         ),
         "list": (
