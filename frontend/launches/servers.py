@@ -202,6 +202,9 @@ def _types(r: Reading, e: ServerFlags) -> None:
     recipe = r.text(*e.quantization) if e.quantization else None
     if recipe in _RECIPES:
         r.say("precision", _RECIPES[str(recipe)], *e.quantization)
+    elif recipe is None:
+        # Weights are loaded as the checkpoint has them.
+        r.words["precision"] = "as-published"
     cache = r.text(*e.kv_dtype) if e.kv_dtype else None
     if cache in _CACHES or cache in ("auto", "bfloat16"):
         r.say("kv_dtype", _CACHES.get(cache), *e.kv_dtype)

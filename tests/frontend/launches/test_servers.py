@@ -37,6 +37,13 @@ def test_a_command_says_what_a_plan_file_says(command: str, found: dict[str, obj
     assert not launch.left_out
 
 
+def test_weights_are_those_of_the_checkpoint_where_no_quantization_is_named() -> None:
+    assert read_launch("vllm serve m").words["precision"] == "as-published"
+    assert read_launch("vllm serve m --quantization awq").words["precision"] == "w4a16"
+    # One that is not known is left out, and nothing is said in its place.
+    assert "precision" not in read_launch("vllm serve m --quantization new").words
+
+
 def test_an_unknown_flag_is_listed() -> None:
     launch = read_launch("vllm serve m --port 8000 --cpu-offload-gb 10")
     assert launch.ignored == ("--port",)
