@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...report.results.result import Result
     from ...report.results.steps import ServeResult, SizeResult, StepResult
     from ...report.results.tables import ComparisonResult, CostResult, SearchResult, SweepResult, TraceResult
-    from . import words
+    from . import words  # pyright: ignore[reportMissingModuleSource] - a stub alone
 
 
 @overload

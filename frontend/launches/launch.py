@@ -213,7 +213,7 @@ def known(what: str) -> tuple[str, ...]:
     """
     import yaml
 
-    text = (resources.files(__package__) / "settings.yaml").read_text(encoding="utf-8")
+    text = (resources.files(str(__package__)) / "settings.yaml").read_text(encoding="utf-8")
     found: dict[str, list[str]] = yaml.safe_load(text)
     return tuple(found[what])
 
