@@ -10,6 +10,7 @@ from typing import TypeAlias
 import click
 
 from ..ir.errors import UsageError, did_you_mean
+from .flags.shared import flag_name
 
 Section: TypeAlias = tuple[str, Sequence[click.Parameter]]
 
@@ -131,8 +132,8 @@ def _write_usual(
     ctx: click.Context, formatter: click.HelpFormatter, sections: Sequence[Section], usual: Sequence[str]
 ) -> None:
     """Write each usual flag with the first thing that its help says, and where the others are."""
-    flags = {_key(param): param for _, params in sections for param in params if isinstance(param, click.Option)}
-    records = [_short(flags[key]) for key in usual if key in flags]
+    flags = {flag_name(param): param for _, params in sections for param in params if isinstance(param, click.Option)}
+    records = [_short(flags[name]) for key in usual if (name := key.replace("-", "_")) in flags]
     _write(formatter, "Common options", [*records, ("-h, --help", "Show this message and exit.")])
     topics = ", ".join(topic_of(title) for title, _ in sections if title != "Options")
     formatter.write_paragraph()
@@ -157,9 +158,4 @@ def _short(flag: click.Option) -> tuple[str, str]:
     words = "|".join(map(str, flag.type.choices)) if isinstance(flag.type, click.Choice) else ""
     value = flag.metavar or (words if 0 < len(words) <= _WIDEST else "WORD")
     value = "" if flag.is_flag else f" {value}"
-    return f"--{_key(flag)}{value}", text[: end.start()] if end else text
-
-
-def _key(param: click.Parameter) -> str:
-    long = [name for name in param.opts if name.startswith("--")]
-    return (long or param.opts)[0].lstrip("-")
+    return f"--{flag_name(flag).replace('_', '-')}{value}", text[: end.start()] if end else text

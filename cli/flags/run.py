@@ -126,9 +126,10 @@ def _checkpoints(run: RunWords) -> Checkpoints | None:
 
     every_steps, every_s = _every(run.checkpoint_every)
     return Checkpoints(
-        every_steps=every_steps, every_s=every_s, bytes_per_s=_si(run.checkpoint_bandwidth, "B/s"),
-        node_bytes_per_s=_si(run.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(run.checkpoint_bytes, "B"),
-        stall_s=_si(run.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(run.checkpoint_async),
+        every_steps=every_steps, every_s=every_s, bytes_per_s=quantity_of(run.checkpoint_bandwidth, "B/s"),
+        node_bytes_per_s=quantity_of(run.checkpoint_node_bandwidth, "B/s"),
+        num_bytes=quantity_of(run.checkpoint_bytes, "B"),
+        stall_s=quantity_of(run.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(run.checkpoint_async),
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
         return int(match[1]), None
     if text.strip().isdigit():
         raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
-    return None, _si(text, "s", "--checkpoint-every")
+    return None, quantity_of(text, "s", "--checkpoint-every")
 
 
 def _failures(run: RunWords) -> Failures | None:
@@ -156,14 +157,15 @@ def _failures(run: RunWords) -> Failures | None:
         near = did_you_mean(word, UNITS)
         raise UsageError(f"--mtbf {run.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
     mtbf_s, restart_s = (
-        _si(value, "s", flag)
+        quantity_of(value, "s", flag)
         for value, flag in ((text if slash else word, "--mtbf"), (run.restart_time, "--restart-time"))
     )
     assert mtbf_s is not None
     return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)
 
 
-def _si(text: str | None, dimension: str, flag: str = "") -> float | None:
+def quantity_of(text: str | None, dimension: str, flag: str = "") -> float | None:
+    """Return what a flag says in SI units, None where it says nothing; UsageError for another dimension."""
     from ...ir.units import parse_typed
 
     return None if text is None else parse_typed(text, dimension, flag)

@@ -13,9 +13,8 @@ import click
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
 from ...ir.schedules.registry import USUAL
-from ...ir.units import parse_typed
 from ..flags.request import PlanCommand, Request
-from ..flags.run import count_of, run_of
+from ..flags.run import count_of, quantity_of, run_of
 from ..flags.shared import Named
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
@@ -169,7 +168,8 @@ def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, cou
     from ...backends.machine.load import system_names
 
     named = tuple(system_names()) if systems.strip() == ALL else values_of("system", systems)
-    kept = {name: value for name, value in flags.items() if name not in REFUSED}
+    # Plans are chosen by their time; what the run costs under these terms is worked out for the chosen ones.
+    kept = {name: value for name, value in flags.items() if name not in REFUSED | {"basis", "rent"}}
     return Asked(model=model, flags={**kept, "gpus": counts_of(counts), "system": named}, objectives=("step_time_s",))
 
 
@@ -200,15 +200,11 @@ def _requirements(request: Request, wanted: Choosing) -> Requirements:
         raise UsageError("a choice needs the length of the run: --tokens 15T, --samples N or --steps N")
     return Requirements(
         run=run,
-        deadline_s=_si(wanted.deadline, "s", "--deadline"),
-        power_w=_si(wanted.power, "W", "--power"),
+        deadline_s=quantity_of(wanted.deadline, "s", "--deadline"),
+        power_w=quantity_of(wanted.power, "W", "--power"),
         budget_usd=None if wanted.budget is None else count_of(wanted.budget.strip().lstrip("$")),
         terms=terms_of(request),
     )
-
-
-def _si(text: str | None, dimension: str, flag: str) -> float | None:
-    return None if text is None else parse_typed(text, dimension, flag)
 
 
 def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterComparison:
