@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from ..driver.metrics import format_metric
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
@@ -159,7 +160,8 @@ def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -
         "num_gpus": one.num_gpus,
         "plan": plan_label(one.answer.plan),
         "keeps_all": not one.broken,
-        "broken": dict(one.broken),
+        # What is not known breaks a bound by no number.
+        "broken": {name: share if isfinite(share) else None for name, share in one.broken.items()},
         "metrics": {name: one.metrics[name] for name in _SHOWN if name in one.metrics},
         "step_error_median": error_of(one),
         "unpriced": one.unpriced or None,

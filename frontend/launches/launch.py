@@ -83,7 +83,7 @@ class Reading:
             found = float(text)
         except ValueError:
             raise ParseError(f"{self.shown(name)}: '{_printable(str(value))}' is no number") from None
-        if abs(found) > 2**53:
+        if not abs(found) <= 2**53:
             raise ParseError(f"{self.shown(name)}: '{text[:40]}' is beyond any number")
         return found
 

@@ -161,12 +161,15 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
         ranks, tp = tp, tp // dp
     else:
         ranks = tp * dp
-    whole = any(r.flag(one) for one in e.whole_experts if r.has(one)) or ((r.number(*e.ep) if e.ep else None) or 1) > 1
+    # A switch takes all ranks; a degree below them splits experts inside as well, and stays what it is.
+    switched = any(r.flag(one) for one in e.whole_experts if r.has(one))
+    ep = ranks if switched else (r.number(*e.ep) if e.ep else None) or 1
+    whole = ep > 1
     r.say("tp", tp, *e.tp)
     r.say("pp", pp if pp > 1 else None, *e.pp)
     r.say("dp", dp if dp > 1 else None, *e.dp, "enable_dp_attention", "enable_dp_lm_head")
-    r.say("ep", ranks if whole and ranks > 1 else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
-    if whole and tp > 1:
+    r.say("ep", ep if whole else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
+    if whole and tp > 1 and ep == ranks:
         r.words["etp"] = 1
     backend = r.text("all2all_backend", "moe_a2a_backend")
     if backend is not None and whole:

@@ -63,6 +63,14 @@ def test_a_limit_that_is_broken_is_said_with_how_far(cli: Cli) -> None:
     assert "/GPU-hour (now" not in done.stdout
 
 
+def test_a_budget_that_nothing_is_known_of_is_broken_by_no_number(cli: Cli) -> None:
+    # Nobody rents this chip in the price book.
+    done = cli(*ASKED, "--system", "gb200-nvl72", "--rent", "--budget", "1M", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    [best] = json.loads(done.stdout)["best"]
+    assert best["broken"] == {"usd_run": None}
+
+
 def test_a_flag_of_a_plan_fixes_it(cli: Cli) -> None:
     found = told(cli, *SYSTEMS, "--tp", "4", "--mbs", "1")
     clusters = found["clusters"]

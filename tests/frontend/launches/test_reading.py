@@ -53,6 +53,12 @@ def test_a_broken_file_is_an_error_with_its_name(text: str, name: str) -> None:
         read_launch(text, name)
 
 
+@pytest.mark.parametrize("value", [".nan", ".inf", "1e400"])
+def test_a_number_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ParseError, match="beyond any number"):
+        read_launch(f"MODEL_ARGS:\n  --tensor-model-parallel-size: {value}\n", "model_config.yaml")
+
+
 def test_a_framework_that_there_is_not_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'megatron'"):
         read_launch("x", framework="megatro")

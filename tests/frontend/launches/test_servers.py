@@ -24,6 +24,7 @@ from slipstick.ir.errors import ParseError
         ("python3 -m sglang.launch_server --model-path m --tp 8 --dp 8 --enable-dp-attention --ep 8",
          {"tp": 1, "dp": 8, "ep": 8}),
         ("python3 -m sglang.launch_server --model-path m --tp 4 --dp 2", {"tp": 4, "dp": 2}),
+        ("python3 -m sglang.launch_server --model m --tp 8 --ep 4", {"tp": 8, "ep": 4, "etp": None}),
         ("python3 -m sglang.launch_server --model m --chunked-prefill-size -1", {"chunked_prefill": 0}),
         ("trtllm-serve m --tp_size 4 --ep_size 4 --max_batch_size 256 --max_num_tokens 8192",
          {"engine": "tensorrt-llm", "model": "m", "tp": 4, "ep": 4, "max_num_seqs": 256}),
