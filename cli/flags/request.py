@@ -33,12 +33,12 @@ def _from_launch(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 FROM = click.Option(
     ["--from"],
-    metavar="FILE",
+    metavar="FILE|COMMAND",
     is_eager=True,
     expose_value=False,
     callback=_from_launch,
-    help="Launch of another framework (script, JSON, TOML, YAML), read as by `slipstick import`. Flags on the command "
-    "line override it.",
+    help="Launch of another framework, read as by `slipstick import`: a script, a file of settings, or a command as "
+    "one quoted word. Flags on the command line override it.",
 )
 
 

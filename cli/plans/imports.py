@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +25,8 @@ FRAMEWORKS = (
     "torchtitan",
     "deepspeed",
     "transformers",
+    "nanotron",
+    "maxtext",
     "vllm",
     "sglang",
     "tensorrt-llm",
@@ -80,8 +82,9 @@ class ImportCommand(click.Command):
 def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
 
-    FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, or - for stdin; a COMMAND stands behind
-    --. Nothing of it is run. Every setting is understood, known to change neither time nor memory, or listed as left
+    FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, a Kubernetes manifest, a recipe of
+    Megatron-Bridge (recipes.py::NAME), or - for stdin; a COMMAND stands behind --. Nothing of it is run. Every setting
+    is in the plan, as its stack or engine usually has it, known to change neither time nor memory, or listed as left
     out.
 
     \b
@@ -101,6 +104,7 @@ def import_command(asked: Importing) -> int:
         "plan": {**found.words, **{name: word for name, word in around.items() if word}},
         "model_config": found.config,
         "understood": dict(found.understood),
+        "usual": list(found.usual),
         "assumed": list(found.assumed),
         "ignored": list(found.ignored),
         "left_out": dict(found.left_out),
@@ -140,9 +144,24 @@ def read(text: str, name: str, framework: str | None, num_gpus: int | None, envi
     from ...frontend.launches.reading import read_launch
 
     try:
-        return read_launch(text, name, framework, num_gpus, environment)
+        return read_launch(text, name, framework, num_gpus, environment, _beside(name))
     except NotUnderstoodError as error:
         raise type(error)(f"{name or 'the command'}: {error}") from None
+
+
+def _beside(name: str) -> Callable[[str], str | None]:
+    """Return a reader of files that a launch names, below its folder or the user's; modules below any folder above."""
+
+    def text(path: str) -> str | None:
+        named = PurePath(path)
+        if named.is_absolute() or ".." in named.parts or named.suffix not in (".json", ".yaml", ".yml", ".toml", ".py"):
+            return None
+        above = Path(name).absolute().parents if named.suffix == ".py" else ()
+        places = [folder / named for folder in (Path(name).parent, Path(), *above)]
+        found = next((place for place in places if place.is_file() and place.stat().st_size <= _MOST_BYTES), None)
+        return None if found is None else found.read_text(encoding="utf-8", errors="replace")
+
+    return text
 
 
 def plan_text(found: Launch, around: Mapping[str, object]) -> str:
@@ -150,8 +169,8 @@ def plan_text(found: Launch, around: Mapping[str, object]) -> str:
     import yaml
 
     head = [
-        f"a launch of {found.framework}: {len(found.understood)} settings understood, {len(found.ignored)} of no "
-        f"influence, {len(found.left_out)} left out",
+        f"a launch of {found.framework}: {len(found.understood)} settings in the plan, {len(found.usual)} as usual, "
+        f"{len(found.ignored)} of no influence, {len(found.left_out)} left out",
         *(f"assumed: {line}" for line in found.assumed),
         *(f"left out: {name} {value}" for name, value in found.left_out.items()),
     ]
@@ -167,9 +186,12 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
 
     if len(launch) > 1:
         return shlex.join(launch), ""
+    if " " in launch[0] and not Path(launch[0]).is_file():
+        return launch[0], ""
     if launch[0] == "-":
         return sys.stdin.read(_MOST_BYTES + 1), ""
-    path = Path(launch[0])
+    # Behind a file of recipes stands which: `llama3.py::llama3_8b_pretrain_8gpu_h100_bf16_config`.
+    path = Path(launch[0].partition("::")[0])
     if not path.is_file():
         raise UsageError(
             f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
@@ -179,7 +201,7 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
             f"{path} has {path.stat().st_size:,} bytes: a launch of at most {_MOST_BYTES:,} is read"
         )
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return path.read_text(encoding="utf-8"), launch[0]
     except UnicodeDecodeError:
         raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import TypeAlias
 
 from ...ir.errors import ParseError
-from .shell import UNKNOWN
+from .shell.words import UNKNOWN
 
 # A setting's value: None for a flag that stands alone.
 Value: TypeAlias = str | int | float | bool | Sequence[object] | None
@@ -26,7 +26,8 @@ class Launch:
         framework: whose launch it is.
         words: what flags of `slipstick estimate` say, by the names that plan files have.
         config: the shape of the model as a config.json, where the launch spells it out; else None.
-        understood: by setting as it stands there, what it became.
+        understood: by setting as it stands there, what it became in the plan.
+        usual: settings that matter and have the value that the stack or the engine was measured with.
         assumed: what the launch does not say and was taken, a line each.
         ignored: settings that change neither time nor memory.
         left_out: settings that may, and that nothing was made of, each with its value.
@@ -36,15 +37,16 @@ class Launch:
     words: Mapping[str, Word]
     config: Mapping[str, object] | None = None
     understood: Mapping[str, str] = field(default_factory=dict)
+    usual: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def coverage(self) -> float:
-        """Share of the settings that matter which were understood; 1 where there are none."""
-        matter = len(self.understood) + len(self.left_out)
-        return len(self.understood) / matter if matter else 1.0
+        """Share of the settings that matter which were understood, or are as usual; 1 where there are none."""
+        known = len(self.understood) + len(self.usual)
+        return known / (known + len(self.left_out)) if known + len(self.left_out) else 1.0
 
 
 class Reading:
@@ -120,35 +122,29 @@ class Reading:
         """Keep that these settings are understood, as said in words."""
         self._read.update({name: told for name in names if name in self.given})
 
-    def understand_known(self, told: str, what: str) -> None:
-        """Keep that settings of one thing are understood as a whole: those that match its patterns in settings.yaml."""
-        pattern = re.compile("|".join(known(what)))
-        self._read = {name: told for name in self.given if pattern.fullmatch(name)} | self._read
-
     def assume(self, line: str) -> None:
         """Keep what the launch does not say and was taken."""
         self._assumed.append(line)
 
-    def done(self, irrelevant: Iterable[str]) -> Launch:
-        """Return the launch; settings whose names match a pattern of `irrelevant` change neither time nor memory."""
-        pattern = re.compile("|".join(f"(?:{one})" for one in irrelevant) or r"(?!)")
+    def done(self, like: str | None = None) -> Launch:
+        """Return the launch; what settings no word came from are, settings.yaml says under `like` or its framework."""
+        table = settings_like(like or self.framework)
         rest = [name for name in self.given if name not in self._read]
-        ignored = [name for name in rest if pattern.fullmatch(name)]
-        left = {}
-        for name in (name for name in rest if name not in ignored):
-            value = self.given[name]
-            text = (
-                "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            )
-            left[self.shown(name)] = _printable(text if len(text) <= 60 else f"{text[:57]}...")
+        usual = [name for name in rest if table.is_usual(name, self.given[name])]
+        ignored = [name for name in rest if name not in table.usual and table.irrelevant.fullmatch(name)]
         return Launch(
             framework=self.framework,
             words=self.words,
             config=self.config,
             understood={self.shown(name): told for name, told in self._read.items()},
+            usual=tuple(map(self.shown, usual)),
             assumed=tuple(self._assumed),
-            ignored=tuple(self.shown(name) for name in ignored),
-            left_out=left,
+            ignored=tuple(map(self.shown, ignored)),
+            left_out={
+                self.shown(name): _shortened(self.given[name])
+                for name in rest
+                if name not in usual and name not in ignored
+            },
         )
 
     def shown(self, name: str) -> str:
@@ -204,18 +200,53 @@ def settings_of(words: Sequence[str]) -> tuple[dict[str, Value], dict[str, str],
     return given, shown, alone
 
 
-@cache
-def known(what: str) -> tuple[str, ...]:
-    """Return patterns of settings that are of one thing, by its name in settings.yaml.
+@dataclass(frozen=True, slots=True)
+class KnownSettings:
+    """Settings of a framework that no word of a plan comes from: see settings.yaml."""
 
-    >>> "overlap_grad_reduce" in known("megatron overlap")
-    True
+    irrelevant: re.Pattern[str]
+    usual: Mapping[str, tuple[str, ...]]
+
+    def is_usual(self, name: str, value: Value) -> bool:
+        """Whether a setting has a value that its stack was measured with."""
+        allowed = self.usual.get(name)
+        return allowed is not None and ("any" in allowed or _as_text(value) in allowed)
+
+
+@cache
+def settings_like(framework: str) -> KnownSettings:
+    """Return the settings of a framework, by its name in settings.yaml.
+
+    >>> megatron = settings_like("megatron")
+    >>> megatron.is_usual("hidden_dropout", "0.0"), megatron.is_usual("transformer_impl", "local")
+    (True, False)
     """
     import yaml
 
     text = (resources.files(str(__package__)) / "settings.yaml").read_text(encoding="utf-8")
-    found: dict[str, list[str]] = yaml.safe_load(text)
-    return tuple(found[what])
+    found = yaml.safe_load(text)[framework]
+    patterns = "|".join(f"(?:{one})" for one in found["irrelevant"])
+    usual = {
+        name: tuple(map(_as_text, value if isinstance(value, list) else [value]))
+        for name, value in found["usual"].items()
+    }
+    if "like" not in found:
+        return KnownSettings(re.compile(patterns), usual)
+    other = settings_like(found["like"])
+    return KnownSettings(re.compile(f"{other.irrelevant.pattern}|{patterns}"), {**other.usual, **usual})
+
+
+def _as_text(value: Value) -> str:
+    """Return a value as settings.yaml has it: on, off, a number without idle digits, a text in small letters."""
+    text = "on" if value is None else str(value).strip().lower()
+    if text in _TRUE and text != "1":
+        return "on"
+    if text in ("false", "no", "off"):
+        return "off"
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
 
 
 def plain(flag: str) -> str:
@@ -241,6 +272,12 @@ def flattened(tree: object, above: str = "", depth: int = 0) -> dict[str, Value]
     for key, value in tree.items():
         found |= flattened(value, f"{above}.{plain(str(key))}" if above else plain(str(key)), depth + 1)
     return found
+
+
+def _shortened(value: Value) -> str:
+    """Return a value for a list of what was left out."""
+    text = "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return _printable(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _printable(text: str) -> str:

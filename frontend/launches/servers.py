@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import ParseError
-from .launch import Launch, Reading, Value, known
+from .launch import Launch, Reading, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class ServerFlags:
 
     Attributes:
         engine: its name here.
+        attends_apart: a switch by which each rank, or each of the `dp` groups, attends to requests of its own.
         ranks_are_tp: whether `dp` divides the ranks that `tp` counts (SGLang), instead of multiplying them.
     """
 
@@ -40,6 +41,7 @@ class ServerFlags:
     quantization: tuple[str, ...]
     model: tuple[str, ...]
     whole_experts: tuple[str, ...] = ()
+    attends_apart: tuple[str, ...] = ()
     eager: tuple[str, ...] = ()
     ranks_are_tp: bool = False
 
@@ -78,6 +80,7 @@ ENGINES: Mapping[str, ServerFlags] = MappingProxyType(
             quantization=("quantization",),
             model=("model_path", "model"),
             eager=("disable_cuda_graph",),
+            attends_apart=("enable_dp_attention",),
             ranks_are_tp=True,
         ),
         "tensorrt-llm": ServerFlags(
@@ -85,11 +88,13 @@ ENGINES: Mapping[str, ServerFlags] = MappingProxyType(
             tp=("tp_size", "tensor_parallel_size"),
             pp=("pp_size", "pipeline_parallel_size"),
             dp=(),
+            attends_apart=("enable_attention_dp",),
+            ranks_are_tp=True,
             ep=("ep_size", "moe_expert_parallel_size"),
             seqs=("max_batch_size",),
             tokens=("max_num_tokens",),
             memory=("kv_cache_free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction"),
-            block=("tokens_per_block",),
+            block=("tokens_per_block", "kv_cache_config.tokens_per_block"),
             kv_dtype=("kv_cache_config.dtype",),
             longest=("max_seq_len",),
             quantization=(),
@@ -147,14 +152,16 @@ def server(name: str, given: Mapping[str, Value], shown: Mapping[str, str], mode
     _limits(r, e)
     _types(r, e)
     _speculation(r)
-    return r.done(known("servers"))
+    return r.done("servers")
 
 
 def _degrees(r: Reading, e: ServerFlags) -> None:
     """Ranks of attention, and experts whole over all of them."""
     tp, pp = r.number(*e.tp) or 1, (r.number(*e.pp) if e.pp else None) or 1
     dp = (r.number(*e.dp) if e.dp else None) or 1
-    attends_apart = r.flag("enable_dp_attention")
+    attends_apart = bool(e.attends_apart) and r.flag(*e.attends_apart)
+    if attends_apart and not e.dp:
+        dp = tp
     if e.ranks_are_tp and attends_apart:
         if tp % dp:
             raise ParseError(f"{r.shown(e.tp[0])} {tp} is no multiple of the {dp} ranks that attend apart")
@@ -167,7 +174,7 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
     whole = ep > 1
     r.say("tp", tp, *e.tp)
     r.say("pp", pp if pp > 1 else None, *e.pp)
-    r.say("dp", dp if dp > 1 else None, *e.dp, "enable_dp_attention", "enable_dp_lm_head")
+    r.say("dp", dp if dp > 1 else None, *e.dp, *e.attends_apart, "enable_dp_lm_head")
     r.say("ep", ep if whole else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
     if whole and tp > 1 and ep == ranks:
         r.words["etp"] = 1
@@ -181,8 +188,8 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
             "enable_deepep_moe",
             "deepep_mode",
         )
-    r.understand("of experts on one rank", "all2all_backend", "moe_a2a_backend", "deepep_mode")
-    r.understand_known("kernels of the engine", "server kernels")
+    if not whole:
+        r.understand("of experts on one rank", "all2all_backend", "moe_a2a_backend", "deepep_mode")
 
 
 def _limits(r: Reading, e: ServerFlags) -> None:
@@ -213,7 +220,7 @@ def _types(r: Reading, e: ServerFlags) -> None:
         r.say("kv_dtype", _CACHES.get(cache), *e.kv_dtype)
     if e.eager and r.flag(*e.eager):
         r.say("cuda_graph", False, *e.eager)
-    r.understand("CUDA graphs, as the engine has them", *e.eager, "enable_torch_compile", "torch_compile_max_bs")
+    r.understand("CUDA graphs, as the engine has them", *e.eager)
 
 
 def _speculation(r: Reading) -> None:
@@ -228,10 +235,17 @@ def _speculation(r: Reading) -> None:
         method = str(said.get("method", "")) if isinstance(said, dict) else ""
         if isinstance(number, int) and ("mtp" in method or "eagle" in method or "ngram" in method):
             r.say("ngram" if "ngram" in method else "mtp", number, "speculative_config")
+    if (r.text("speculative_config.decoding_type") or "").lower() in ("mtp", "eagle", "eagle3"):
+        names = ("speculative_config.num_nextn_predict_layers", "speculative_config.max_draft_len")
+        r.say("mtp", r.number(*names), "speculative_config.decoding_type", *names)
+    if r.text("method") in ("mtp", "eagle", "eagle3"):
+        r.say("mtp", r.number("num_speculative_tokens"), "method", "num_speculative_tokens")
     steps = r.number("speculative_num_steps", "speculative_num_draft_tokens")
     if r.text("speculative_algorithm", "speculative_algo") is not None and steps:
         r.say("mtp", steps, "speculative_algorithm", "speculative_algo", "speculative_num_steps")
-        r.understand("drafts as a chain", "speculative_eagle_topk", "speculative_num_draft_tokens")
+        if (r.number("speculative_eagle_topk") or 1) == 1:
+            # A tree of drafts is left out.
+            r.understand("drafts as a chain", "speculative_eagle_topk", "speculative_num_draft_tokens")
     if "mtp" in r.words:
         r.words["acceptance"] = 0.8
         r.assume("acceptance 0.8: no launch says how many draft tokens are accepted")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
-from ..huggingface.configs.models import names, read_config
+from ..huggingface.configs.models import aliases, names, read_config
 
 # Keys of a config.json that tell two shapes apart; those that one of two does not have are not compared.
 _TOLD_BY = (
@@ -24,6 +25,17 @@ _TOLD_BY = (
 )
 # What launches pad vocabularies by, at most.
 _PADDING = 0.03
+# Names of torchtitan, MaxText, Megatron-Bridge and Primus without marks, and the model of the catalogue of that shape.
+_SPELLED = (
+    ("llama38b", "llama-3.1-8b"),
+    ("llama370b", "llama-3.1-70b"),
+    ("llama3370b", "llama-3.1-70b"),
+    ("llama3405b", "llama-3.1-405b"),
+    ("deepseek3671b", "deepseek-v3"),
+    ("deepseekv3671b", "deepseek-v3"),
+    ("qwen330ba3b", "qwen3-30b-a3b"),
+    ("qwen3235ba22b", "qwen3-235b-a22b"),
+)
 # GPT-2's config.json has names of its own.
 _GPT2 = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
 
@@ -48,6 +60,21 @@ def catalogue_model(config: Mapping[str, object]) -> str | None:
         if needed and experts and near and all(known[key] == config[key] for key in both if key not in sizes):
             return name
     return None
+
+
+def catalogue_name(text: str) -> str | None:
+    """Return the model of the catalogue that a framework names in its own spelling; None where there is none.
+
+    >>> catalogue_name("llama3.1_8B.yaml"), catalogue_name("deepseek3-671b"), catalogue_name("my-model")
+    ('llama-3.1-8b', 'deepseek-v3', None)
+    """
+    plain = _plain(re.sub(r"(-fp8)?(\.ya?ml)?$", "", text.rsplit("/", 1)[-1], count=1))
+    known = {_plain(name): name for name in names()} | {_plain(name): known for name, known in aliases().items()}
+    return known.get(plain) or next((known[_plain(ours)] for theirs, ours in _SPELLED if plain == theirs), None)
+
+
+def _plain(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
 
 
 def _experts(config: Mapping[str, object]) -> object:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from ...ir.errors import SlipstickError
 from ...ir.graph import Workload
 from ...ir.plan.precision import NONE
 from .export import Export, Flag, Subject, command, of_workload, unsaid
@@ -92,6 +93,18 @@ def _types(subject: Subject) -> Iterator[Flag]:
         yield "--enforce-eager", None
 
 
+def _published(subject: Subject) -> str:
+    """Return what a model's weights were published in, as far as there is a recipe of it."""
+    from ...frontend.huggingface.configs.published import published_precision
+
+    if subject.config is None:
+        return NONE
+    try:
+        return published_precision(subject.model)
+    except SlipstickError as error:
+        return str(error)
+
+
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     ranks = plan.tp * plan.dp
@@ -106,6 +119,8 @@ def _lost(subject: Subject) -> Iterator[str]:
         yield f"cp {plan.cp}: a prompt is not split over GPUs"
     if family.sp:
         yield "sp: of its compiler passes (--compilation-config)"
+    if family.precision == NONE and (published := _published(subject)) != NONE:
+        yield f"precision none: its checkpoint was published in {published}, and is loaded so"
     for pattern, recipe in family.precision_of:
         yield f"precision_of {pattern}={recipe}: as a checkpoint has it"
     if plan.capacity_factor is not None:

@@ -29,5 +29,5 @@ SCHEDULE = ScheduleKind(
     in_flight=lambda s, stage: 1 + least(s.p - 1, 1) * (s.m - 1),
     used_at_once=False,
     closed=closed,
-    names={"torch": ("GPipe", "")},
+    names={"torch": ("GPipe", ""), "nanotron": ("afab", "")},
 )

@@ -62,5 +62,9 @@ SCHEDULE = ScheduleKind(
     alias="interleaved",
     requirements=(EQUAL_ROUNDS,),
     closed=closed,
-    names={"torch": ("1F1B", "Interleaved1F1B"), "megatron": ("1F1B", "interleaved with virtual stages")},
+    names={
+        "torch": ("1F1B", "Interleaved1F1B"),
+        "megatron": ("1F1B", "interleaved with virtual stages"),
+        "nanotron": ("1f1b", ""),
+    },
 )

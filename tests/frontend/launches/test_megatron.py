@@ -2,8 +2,8 @@
 
 import pytest
 
-from slipstick.frontend.launches.megatron import layers_of_layout
 from slipstick.frontend.launches.reading import read_launch
+from slipstick.frontend.launches.training.megatron import layers_of_layout
 from slipstick.ir.errors import ParseError, UsageError
 from slipstick.report.frameworks.megatron import layout_text
 
@@ -69,12 +69,33 @@ def test_a_launch_without_a_number_of_gpus_says_what_it_took() -> None:
 
 def test_settings_are_understood_ignored_or_left_out() -> None:
     launch = read_launch(
-        f"pretrain_gpt.py {SHAPE} --lr 1e-4 --log-interval 1 --overlap-grad-reduce --window-size 128,0"
+        f"pretrain_gpt.py {SHAPE} --lr 1e-4 --log-interval 1 --overlap-grad-reduce --window-size 128,0 "
+        "--transformer-impl transformer_engine --hidden-dropout 0.0"
     )
-    assert launch.understood["--overlap-grad-reduce"] == "overlap of the stack megatron-core"
+    assert launch.understood["--overlap-grad-reduce"] == "overlap of the stack, as it was measured"
+    assert launch.usual == ("--transformer-impl", "--hidden-dropout")
     assert set(launch.ignored) == {"--lr", "--log-interval"}
     assert launch.left_out == {"--window-size": "128,0"}
-    assert launch.coverage == len(launch.understood) / (len(launch.understood) + 1)
+    assert launch.coverage == (len(launch.understood) + 2) / (len(launch.understood) + 3)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "--transformer-impl local", "--hidden-dropout 0.1", "--optimizer muon", "--deterministic-mode",
+        "--distribute-saved-activations", "--fp32-residual-connection", "--moe-layer-recompute",
+        "--empty-unused-memory-level 2", "--no-rope-fusion", "--mtp-num-layers 1", "--fp8-dot-product-attention",
+    ],
+)  # fmt: skip
+def test_a_setting_that_the_stack_was_not_measured_with_is_left_out(setting: str) -> None:
+    assert setting.split()[0] in read_launch(f"pretrain_gpt.py {SHAPE} {setting}").left_out
+
+
+def test_messages_that_a_launch_does_not_hide_are_in_the_open() -> None:
+    degrees = "--tensor-model-parallel-size 2 --use-distributed-optimizer"
+    assert words(f"{degrees} --overlap-grad-reduce", num_gpus=8).get("set") is None
+    assert words(degrees, num_gpus=8)["set"] == ["stack.overlap.dp=0"]
+    assert words(degrees, num_gpus=2).get("set") is None
 
 
 def test_the_shape_is_a_config_of_the_nearest_kind() -> None:

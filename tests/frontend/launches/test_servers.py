@@ -59,3 +59,38 @@ def test_ranks_that_attend_apart_divide_those_of_sglang() -> None:
 def test_a_draft_that_is_no_json_is_refused() -> None:
     with pytest.raises(ParseError, match=r"--speculative-config: '\{x' is no JSON"):
         read_launch("vllm serve m --speculative-config '{x'")
+
+
+def test_a_file_of_options_that_the_script_writes_is_read() -> None:
+    text = """
+TP=8
+cat > opts.yml << EOF
+enable_attention_dp: true
+kv_cache_config:
+  dtype: fp8
+  free_gpu_memory_fraction: 0.8
+speculative_config: {decoding_type: MTP, num_nextn_predict_layers: 3}
+hf_overrides: {a: 1}
+EOF
+mpirun -n 1 --allow-run-as-root trtllm-serve m --tp_size=$TP --ep_size=8 --extra_llm_api_options=opts.yml
+"""
+    launch = read_launch(text)
+    found = {name: launch.words.get(name) for name in ("tp", "dp", "ep", "kv_dtype", "memory_utilization", "mtp")}
+    assert found == {"tp": 1, "dp": 8, "ep": 8, "kv_dtype": "fp8", "memory_utilization": 0.8, "mtp": 3}
+    assert set(launch.left_out) == {"hf_overrides.a"}
+
+
+def test_a_file_of_options_that_is_not_there_is_left_out() -> None:
+    assert read_launch("trtllm-serve m --extra_llm_api_options o.yml").left_out == {"--extra_llm_api_options": "o.yml"}
+
+
+def test_a_tree_of_drafts_is_left_out_and_a_chain_is_not() -> None:
+    command = "sglang serve --model m --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk"
+    assert "--speculative-eagle-topk" in read_launch(f"{command} 4").left_out
+    assert not read_launch(f"{command} 1").left_out
+
+
+def test_an_engine_that_is_read_as_another_says_so() -> None:
+    launch = read_launch("python3 -m atom.entrypoints.openai_server --model m -tp 4 --kv_cache_dtype fp8")
+    assert (launch.words["engine"], launch.words["tp"]) == ("vllm", 4)
+    assert any("ATOM" in line for line in launch.assumed)

@@ -1,30 +1,12 @@
-"""Files of torchtitan, DeepSpeed, Accelerate and transformers' Trainer."""
+"""Files of DeepSpeed, Accelerate and transformers' Trainer."""
 
 import json
 
 import pytest
 
 from slipstick.frontend.launches.reading import read_launch
-from slipstick.ir.errors import ParseError
+from slipstick.ir.errors import ParseError, UsageError
 
-TITAN = """
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 1
-seq_len = 8192
-steps = 1000
-[parallelism]
-data_parallel_replicate_degree = 1
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8
-[activation_checkpoint]
-mode = "selective"
-selective_ac_option = "op"
-[float8]
-enable_fsdp_float8_all_gather = false
-"""
 DEEPSPEED = {
     "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
     "bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
@@ -39,18 +21,6 @@ fsdp_config:
   fsdp_offload_params: false
   fsdp_activation_checkpointing: true
 """
-
-
-def test_a_toml_file_of_torchtitan_is_a_plan() -> None:
-    launch = read_launch(TITAN, "llama3_8b.toml", num_gpus=64)
-    found = {
-        name: launch.words[name] for name in ("model", "gpus", "tp", "sp", "zero", "mbs", "gbs", "seq", "recompute")
-    }
-    assert found == {
-        "model": "llama-3.1-8b", "gpus": 64, "tp": 8, "sp": True, "zero": 3, "mbs": 1, "gbs": 8, "seq": 8192,
-        "recompute": "ops",
-    }  # fmt: skip
-    assert not launch.left_out
 
 
 def test_a_file_of_deepspeed_is_a_plan() -> None:
@@ -75,3 +45,60 @@ def test_a_file_of_accelerate_is_a_plan() -> None:
 def test_a_stage_that_there_is_not_is_refused() -> None:
     with pytest.raises(ParseError, match="4 is none of 0, 1, 2, 3"):
         read_launch(json.dumps({"train_batch_size": 8, "zero_optimization": {"stage": 4}}), "ds.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("zero_quantized_weights", True), ("zero_hpz_partition_size", 8), ("zero_quantized_gradients", True)],
+)
+def test_what_zero_does_beyond_its_stage_is_left_out(key: str, value: object) -> None:
+    given = {**DEEPSPEED, "zero_optimization": {"stage": 3, key: value}}
+    assert f"zero_optimization.{key}" in read_launch(json.dumps(given), "ds.json").left_out
+
+
+def test_checkpoints_in_host_memory_are_left_out() -> None:
+    given = {**DEEPSPEED, "activation_checkpointing": {"cpu_checkpointing": True, "partition_activations": False}}
+    assert set(read_launch(json.dumps(given), "ds.json").left_out) == {"activation_checkpointing.cpu_checkpointing"}
+
+
+def test_messages_are_in_the_open_where_zero_does_not_hide_them() -> None:
+    def said(zero: dict[str, object]) -> object:
+        return read_launch(json.dumps({**DEEPSPEED, "zero_optimization": zero}), "ds.json").words.get("set")
+
+    assert said({"stage": 3}) is None
+    assert said({"stage": 3, "overlap_comm": False}) == ["stack.overlap.fsdp=0", "stack.overlap.dp=0"]
+    assert said({"stage": 1}) == ["stack.overlap.fsdp=0", "stack.overlap.dp=0"]
+    assert said({"stage": 1, "overlap_comm": True}) is None
+
+
+def test_mics_shards_over_some_replicas() -> None:
+    given = {**DEEPSPEED, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}
+    assert read_launch(json.dumps(given), "ds.json").words["dp_shard"] == 8
+
+
+AXOLOTL = "base_model: org/m\nsequence_len: 4096\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: auto\n"
+
+
+def test_a_file_of_axolotl_is_a_plan() -> None:
+    launch = read_launch(
+        f"{AXOLOTL}learning_rate: 1e-5\nsample_packing: true\noptimizer: adamw_torch\n", "a.yml", num_gpus=8
+    )
+    found = {name: launch.words[name] for name in ("model", "gpus", "mbs", "gbs", "seq", "dtype")}
+    assert found == {"model": "org/m", "gpus": 8, "mbs": 2, "gbs": 64, "seq": 4096, "dtype": "bf16"}
+    assert launch.usual == ("sample_packing", "optimizer")
+    assert not launch.left_out
+
+
+@pytest.mark.parametrize("line", ["adapter: lora", "finetuning_type: lora", "load_in_4bit: true", "lora_dim: 8"])
+def test_a_launch_that_trains_a_part_of_the_weights_is_refused(line: str) -> None:
+    with pytest.raises(UsageError, match="a launch that trains all is read"):
+        read_launch(f"{AXOLOTL}{line}\n", "a.yml")
+
+
+def test_a_file_of_deepspeed_that_a_launch_names_is_read() -> None:
+    files = {"z3.json": json.dumps({"zero_optimization": {"stage": 3}, "train_batch_size": "auto"})}
+    text = "model_name_or_path: org/m\nper_device_train_batch_size: 1\ndeepspeed: z3.json\nbf16: true\n"
+    launch = read_launch(text, "sft.yaml", num_gpus=8, beside=files.get)
+    assert (launch.words["zero"], launch.words["gpus"]) == (3, 8)
+    assert not launch.left_out
+    assert read_launch(text, "sft.yaml", num_gpus=8).left_out == {"deepspeed": "z3.json"}

@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ...ir.errors import ParseError, UsageError
-from .launch import Launch, Reading, Value, known
+from ....ir.errors import ParseError, UsageError
+from ..launch import Launch, Reading, Value
+from ..shapes import catalogue_name
 from .megatron_shape import read_shape
 
 NAME = "megatron"
 _CP: Mapping[str, str] = MappingProxyType(
-    {"p2p": "ring", "all_gather": "allgather", "a2a": "ulysses", "a2a+p2p": "ring"}
+    {"p2p": "ring", "all_gather": "allgather", "allgather": "allgather", "a2a": "ulysses", "a2a+p2p": "ring"}
 )
 _FP8: Mapping[str, str] = MappingProxyType(
     {"tensorwise": "fp8", "delayed": "fp8-delayed", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
@@ -42,8 +43,9 @@ def megatron(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int
     _optimizer(r)
     _recompute(r)
     _precision(r)
-    r.understand_known("kernels of the stack megatron-core", "megatron kernels")
-    r.understand_known("overlap of the stack megatron-core", "megatron overlap")
+    _overlap(r)
+    if r.text("attention_backend") == "unfused":
+        r.say("attention", "unfused", "attention_backend")
     if r.has("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph"):
         on = (
             r.text("cuda_graph_impl") not in (None, "none")
@@ -51,16 +53,23 @@ def megatron(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int
             or r.flag("external_cuda_graph")
         )
         r.say("cuda_graph", on or None, "cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
-        r.understand("of CUDA graphs", "cuda_graph_scope", "cuda_graph_warmup_steps")
     r.config = read_shape(r)
-    return r.done(known("megatron"))
+    if r.config is None and (spelled := r.text("model")) is not None:
+        r.say("model", catalogue_name(spelled) or spelled.removesuffix(".yaml"), "model", "vocab_size")
+    return r.done("megatron")
 
 
 def _check_trains(r: Reading) -> None:
-    """Refuse what is no training of a model: generation, and steps of reinforcement learning around it."""
+    """Refuse what is no training of all weights: generation, reinforcement learning, adapters."""
     generates = ("num_tokens_to_generate", "inference_max_seq_length", "inference_max_requests", "prompts", "top_k")
-    for what, names in (("generates text", generates), ("trains by reinforcement", ("perform_rl_step",))):
-        if name := next((name for name in names if r.has(name)), None):
+    others = (
+        ("generates text", generates),
+        ("trains by reinforcement", ("perform_rl_step",)),
+        ("trains adapters", ("lora.enabled", "peft", "lora_rank")),
+        ("trains images", ("vae_scale", "model_type")),
+    )
+    for what, names in others:
+        if name := next((name for name in names if r.has(name) and r.text(name) not in ("False", "GPT")), None):
             raise UsageError(f"{r.shown(name)}: this launch of Megatron-LM {what}; a launch that trains is read")
 
 
@@ -72,6 +81,12 @@ def _parallel(r: Reading) -> None:
     r.say("pp", pp, "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size")
     if pp > 1:
         _stages(r, pp)
+    r.understand(
+        "of one stage",
+        "virtual_pipeline_model_parallel_size",
+        "pipeline_model_parallel_layout",
+        *(name for name in ("num_layers_per_virtual_pipeline_stage",) if pp == 1),
+    )
     cp = r.number("context_parallel_size") or 1
     r.say("cp", cp if cp > 1 else None, "context_parallel_size")
     if cp > 1:
@@ -93,7 +108,7 @@ def _parallel(r: Reading) -> None:
 
 def _stages(r: Reading, pp: int) -> None:
     """Chunks of stages by their number, their layers, or a layout."""
-    vpp = r.number("num_virtual_stages_per_pipeline_rank")
+    vpp = r.number("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
     per_chunk, layers = r.number("num_layers_per_virtual_pipeline_stage"), r.number("num_layers")
     if per_chunk and layers:
         if layers % (pp * per_chunk):
@@ -110,6 +125,7 @@ def _stages(r: Reading, pp: int) -> None:
         "vpp",
         vpp if vpp and vpp > 1 else None,
         "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
         "num_layers_per_virtual_pipeline_stage",
     )
     first, last = r.number("decoder_first_pipeline_num_layers"), r.number("decoder_last_pipeline_num_layers")
@@ -152,10 +168,15 @@ def _experts(r: Reading, tp: int) -> None:
     etp = r.number("expert_tensor_parallel_size")
     has = bool(r.number("num_experts", "num_local_experts"))
     r.say("etp", etp if has and etp is not None and etp != tp else None, "expert_tensor_parallel_size")
-    dispatcher = r.text("moe_token_dispatcher_type")
-    r.understand(
-        f"dispatch by {dispatcher}", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"
-    )
+    dispatcher = r.text("moe_token_dispatcher_type") or "allgather"
+    if dispatcher not in ("allgather", "alltoall", "flex", "alltoall_seq"):
+        raise ParseError(f"{r.shown('moe_token_dispatcher_type')}: '{dispatcher}' is none of allgather, alltoall, flex")
+    r.understand("all-to-all of rows", "moe_token_dispatcher_type")
+    if dispatcher == "allgather" and ep > 1 and has:
+        r.assume("rows of experts go by all-to-all: in training no other exchange is modelled, the launch gathers all")
+    if dispatcher == "flex":
+        r.assume("kernels of DeepEP or HybridEP take as long as an all-to-all of the same bytes")
+        r.understand("all-to-all", "moe_flex_dispatcher_backend", "moe_enable_deepep")
     if r.flag("moe_pad_expert_input_to_capacity") or r.has("moe_expert_capacity_factor"):
         factor = r.real("moe_expert_capacity_factor")
         r.say(
@@ -208,6 +229,8 @@ def _optimizer(r: Reading) -> None:
         "data_parallel_sharding_strategy",
         "fsdp_double_buffer",
     )
+    if zero > 1:
+        r.understand("as Megatron-FSDP adds gradients", "no_gradient_accumulation_fusion")
     copies = r.number("num_distributed_optimizer_instances") or 1
     if copies > 1 and zero:
         tp, pp, cp = (int(str(r.words.get(name, 1))) for name in ("tp", "pp", "cp"))
@@ -217,17 +240,42 @@ def _optimizer(r: Reading) -> None:
         r.say(word, dtype if dtype not in (None, "fp32") else None, word)
     reduced = r.flag("grad_reduce_in_bf16")
     r.say("grad_dtype", "bf16" if reduced else None, "grad_reduce_in_bf16")
-    r.understand("sums of gradients", "main_grads_dtype", "accumulate_allreduce_grads_in_fp32")
+    sums = r.text("main_grads_dtype")
+    r.say("grad_dtype", "bf16" if reduced or sums == "bf16" else None, "main_grads_dtype")
     moved = {"optimizer": r.flag("optimizer_cpu_offload"), "activations": bool(r.number("cpu_offloading_num_layers"))}
     away = [word for word, is_away in moved.items() if is_away]
     r.say("offload", ",".join(away) or None, "optimizer_cpu_offload", "cpu_offloading_num_layers")
-    r.understand(
-        "of the offloaded optimizer",
-        "use_precision_aware_optimizer",
-        "optimizer_offload_fraction",
-        "overlap_cpu_optimizer_d2h_h2d",
-        "use_torch_optimizer_for_cpu_offload",
-    )
+
+
+_OVERLAPS = (
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_moe_expert_parallel_comm",
+    "no_overlap_p2p_communication",
+    "overlap_p2p_communication",
+)
+
+
+def _overlap(r: Reading) -> None:
+    """Messages that the launch leaves in the open: Megatron-LM hides none of its gradients unless it is told to."""
+    tp, pp = int(str(r.words["tp"])), int(str(r.words["pp"]))
+    replicas = int(str(r.words["gpus"])) // (tp * pp)
+    changed: list[str] = []
+    if replicas > 1 and not r.flag("overlap_grad_reduce") and r.words["zero"] in (0, 1):
+        changed.append("stack.overlap.dp=0")
+        r.assume("sums of gradients are not hidden: the launch has no --overlap-grad-reduce")
+    elif replicas > 1 and r.words["zero"] == 1 and not r.flag("overlap_param_gather"):
+        r.assume("gathers of parameters are hidden as sums of gradients are: the launch has no --overlap-param-gather")
+    if int(str(r.words.get("vpp", 1))) > 1 and r.flag("no_overlap_p2p_communication"):
+        changed.append("stack.overlap.pp=0")
+    if r.flag("overlap_moe_expert_parallel_comm") and "ep" in r.words:
+        changed.append("stack.overlap.batches=0.9")
+        r.assume("0.9 of experts' messages hide behind another micro-batch, as fitted to stack megatron-bridge-batches")
+    if changed:
+        r.words["set"] = changed
+    r.understand(f"overlap of the stack, {', '.join(changed) or 'as it was measured'}", *_OVERLAPS)
+    in_tiles = r.flag("tp_comm_overlap") and tp > 1 and bool(r.words["sp"])
+    r.say("async_tp", in_tiles or None, "tp_comm_overlap")
 
 
 def _recompute(r: Reading) -> None:
@@ -253,15 +301,15 @@ def _recompute(r: Reading) -> None:
         "recompute_method",
         "recompute_num_layers",
         "recompute_modules",
-        "distribute_saved_activations",
     )
 
 
 def _precision(r: Reading) -> None:
-    dtype = "bf16" if r.flag("bf16") else "fp16" if r.flag("fp16") else "fp32"
+    named = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}.get(r.text("params_dtype") or "")
+    dtype = "bf16" if r.flag("bf16") else "fp16" if r.flag("fp16") else named or "fp32"
     if dtype == "fp32" and r.has("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3"):
         dtype = "bf16"
-    r.say("dtype", dtype, "bf16", "fp16", "fp32")
+    r.say("dtype", dtype, "bf16", "fp16", "fp32", "params_dtype")
     fmt = r.text("fp8_format", "fp8") or ("hybrid" if r.flag("fp8_hybrid") or r.flag("fp8_e4m3") else None)
     if fmt and fmt.lower() not in ("none", "null", "false"):
         recipe = r.text("fp8_recipe") or "delayed"
@@ -274,23 +322,12 @@ def _precision(r: Reading) -> None:
             "fp8_hybrid",
             "fp8_e4m3",
         )
-    elif r.has("fp4_format"):
-        r.say("precision", "nvfp4", "fp4_format", "fp4_recipe")
+    elif r.has("fp4_format", "fp4"):
+        is_mx = "mx" in f"{r.text('fp4_format', 'fp4')} {r.text('fp4_recipe')}"
+        r.say("precision", "mxfp4" if is_mx else "nvfp4", "fp4_format", "fp4", "fp4_recipe")
     on = "precision" in r.words
     r.say("fp8_param_gather", (r.flag("fp8_param_gather") and on) or None, "fp8_param_gather", "fp8_param")
     edges = r.flag("first_last_layers_bf16") and on
     for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):
         number = r.number(name)
         r.say(word, (1 if number is None else number) if edges else None, name, "first_last_layers_bf16")
-    r.understand(
-        "of its recipe",
-        "fp8_margin",
-        "fp8_interval",
-        "fp8_amax_history_len",
-        "fp8_amax_compute_algo",
-        "no_fp8_wgrad",
-        "fp8_wgrad",
-        "fp8_dot_product_attention",
-        "fp8_format",
-        "fp8",
-    )

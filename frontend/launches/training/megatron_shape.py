@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
-from .launch import Reading
+from ..launch import Reading
 
+_SHAPE = (
+    "num_layers",
+    "decoder_num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "group_query_attention",
+    "num_query_groups",
+    "kv_channels",
+    "swiglu",
+    "normalization",
+    "disable_bias_linear",
+    "add_qkv_bias",
+    "qk_layernorm",
+    "untie_embeddings_and_output_weights",
+    "num_experts",
+    "moe_router_topk",
+    "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size",
+    "multi_latent_attention",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "padded_vocab_size",
+)
 # What its tokenizers pad to where a launch names no vocabulary.
 _USUAL_VOCAB = 128256
 
@@ -12,7 +39,7 @@ def read_shape(r: Reading) -> dict[str, object] | None:
     """Return the config.json of the flags of a model's shape; None where layers, width or heads are not named."""
     layers = r.number("num_layers", "decoder_num_layers", "encoder_num_layers")
     hidden, heads = r.number("hidden_size"), r.number("num_attention_heads")
-    r.understand_known("shape of the model", "megatron shape")
+    r.understand("shape of the model", *_SHAPE)
     if not layers or not hidden or not heads:
         r.assume("no shape of a model: name the model with --model")
         return None
@@ -112,9 +139,11 @@ def _dense(r: Reading, layers: int) -> int:
     """Return how many of the first layers have no experts, by `--moe-layer-freq ([0]*3+[1]*58)`."""
     import re
 
-    freq = r.text("moe_layer_freq") or ""
-    match = re.match(r"\(?\[0\]\*(\d+)\+", freq.replace(" ", ""))
-    return min(int(match[1]), layers) if match else 0
+    freq = (r.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
+    match = re.fullmatch(r"(?:\[0\]\*(\d{1,5})\+)?\[1\](?:\*\d{1,5})?|1", freq)
+    # Experts in other layers than the last are a shape that no config.json of these says.
+    r.understand("shape of the model", *(["moe_layer_freq"] if match else []))
+    return min(int(match[1]), layers) if match and match[1] else 0
 
 
 def _vocabulary(r: Reading, usual: int = _USUAL_VOCAB) -> int:

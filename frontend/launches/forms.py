@@ -1,0 +1,96 @@
+"""The form of a launch: a script, or settings in a file of JSON, TOML or YAML, with its variables filled in."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ...ir.errors import ParseError
+from .launch import Value, flattened, plain
+from .shell.words import UNKNOWN
+
+MOST_CHARS = 4_000_000
+_SUFFIXES = (".json", ".toml", ".yaml", ".yml")
+# `$NAME`, `${NAME}`, and with a value where nobody sets it `${NAME:-value}` or, as Primus has it, `${NAME:value}`.
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-?([^{}]*))?\})")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """Settings of a file: by plain name, how each stands there, and the framework that the file names."""
+
+    values: Mapping[str, Value]
+    shown: Mapping[str, str]
+    framework: str | None = None
+
+
+def documents_of(text: str, name: str) -> list[object] | None:
+    """Return the documents of a file of settings, each as mappings and lists; None for a script or a command line.
+
+    ParseError with the line of what is no such file.
+    """
+    suffix = PurePath(name).suffix.lower()
+    try:
+        if suffix == ".json" or (suffix not in _SUFFIXES and text.lstrip().startswith("{")):
+            return [json.loads(text)]
+        if suffix == ".toml":
+            return [tomllib.loads(text)]
+        if suffix in (".yaml", ".yml"):
+            return _yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"{name or 'the launch'}: {error or 'nested too deep'}") from None
+    return None
+
+
+def _yaml(text: str) -> list[object]:
+    import yaml
+
+    if re.search(r"^[^#'\"]*[&*]\w+\s*$", text, re.MULTILINE) and text.count("*") > 200:
+        raise ValueError("more than 200 aliases")
+    try:
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def settings_in(tree: object, environment: Mapping[str, str]) -> FileSettings:
+    """Return the settings of a file; what is null there is not said.
+
+    Of a test case of Megatron-LM these are its arguments, of an experiment of Primus what it overrides.
+    """
+    if not isinstance(tree, Mapping):
+        raise ParseError("a file of settings holds a mapping, and this is a list or a single value")
+    arguments, framework = tree, None
+    if "MODEL_ARGS" in tree:
+        arguments = tree.get("MODEL_ARGS") or tree.get("modules", {})
+        if not isinstance(arguments, Mapping):
+            raise ParseError("MODEL_ARGS is no mapping of flags")
+        # A flag that is false there is not given.
+        arguments = {name: value for name, value in arguments.items() if value is not False}
+    elif module := next((one for one in _values(tree.get("modules")) if "framework" in one), None):
+        framework = {"light_megatron": "megatron"}.get(str(module["framework"]), str(module["framework"]))
+        overrides = module.get("overrides")
+        arguments = {**(overrides if isinstance(overrides, Mapping) else {}), "model": module.get("model")}
+    values = {name: _filled(value, environment) for name, value in flattened(arguments).items() if value is not None}
+    return FileSettings(values, {plain(str(key)): str(key) for key in arguments}, framework)
+
+
+def _values(tree: object) -> list[Mapping[object, object]]:
+    """Return the values of a mapping that are mappings themselves."""
+    return [one for one in tree.values() if isinstance(one, Mapping)] if isinstance(tree, Mapping) else []
+
+
+def _filled(value: Value, environment: Mapping[str, str]) -> Value:
+    """Fill variables in; what nobody sets stands as unknown."""
+    if not isinstance(value, str):
+        return value
+
+    def set_to(match: re.Match[str]) -> str:
+        found = environment.get(match[1] or match[2], match[3])
+        return f"{UNKNOWN}{match[0]}{UNKNOWN}" if found is None else found
+
+    return _VARIABLE.sub(set_to, value)

@@ -1,0 +1,1 @@
+"""A shell script as the commands that it would run; nothing of it is run."""

@@ -1,0 +1,1 @@
+"""Launches that train, by framework, in the words of a plan."""
