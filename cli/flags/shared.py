@@ -227,3 +227,16 @@ def flag_name(param: click.Parameter) -> str:
 def takes_list(flag: click.Parameter) -> bool:
     """Whether a flag takes words separated by commas, which a file may write as a list."""
     return "LIST" in str(flag.metavar)
+
+
+def systems_named(text: str) -> tuple[str, ...]:
+    """Return the systems of a list with commas; `all` is all of the catalogue.
+
+    >>> systems_named("dgx-h100, mine.yaml")
+    ('dgx-h100', 'mine.yaml')
+    """
+    from ...backends.machine.load import system_names
+
+    if text.strip() == "all":
+        return tuple(system_names())
+    return tuple(dict.fromkeys(one for one in map(str.strip, text.split(",")) if one))

@@ -196,10 +196,11 @@ class SizeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
-    target_rps: str | float
+    target_rps: str
     disagg: Literal["auto", "on", "off"]
     max_gpus: int
     top: int
+    objective: Literal["cost", "gpus", "energy", "carbon"]
 
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""

@@ -15,12 +15,12 @@ from ...ir.plan.word import Value
 from ...ir.schedules.registry import USUAL
 from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, quantity_of, run_of
-from ..flags.shared import Named
+from ..flags.shared import Named, systems_named
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
 from ..output.files import write_text
 from ..prepare import terms_of
-from .axes import REFUSED, Asked, values_of
+from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
 from .job import job_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 # What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
 _USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
 _AIMS = {"cost": "usd_run", "time": "train_time_s", "energy": "kwh", "carbon": "tco2e"}
-ALL = "all"
 _RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
 _MOST_COUNTS = 200
 _RUN = frozenset({"tokens", "samples", "steps", "mtbf", "restart_time"})
@@ -165,12 +164,13 @@ def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, cou
     wrong = [name for name in flags if name in REFUSED and name not in _RUN and not name.startswith("checkpoint_")]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} says nothing to a choice of clusters: leave it out")
-    from ...backends.machine.load import system_names
-
-    named = tuple(system_names()) if systems.strip() == ALL else values_of("system", systems)
     # Plans are chosen by their time; what the run costs under these terms is worked out for the chosen ones.
     kept = {name: value for name, value in flags.items() if name not in REFUSED | {"basis", "rent"}}
-    return Asked(model=model, flags={**kept, "gpus": counts_of(counts), "system": named}, objectives=("step_time_s",))
+    return Asked(
+        model=model,
+        flags={**kept, "gpus": counts_of(counts), "system": systems_named(systems)},
+        objectives=("step_time_s",),
+    )
 
 
 def counts_of(text: str) -> tuple[int, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import UsageError
+from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ..flags.request import Request
 from ..flags.run import count_of
-from ..flags.shared import Named
+from ..flags.shared import Named, systems_named
 from ..output.answers import Answering, format_flag, output_flag
 from ..plans.file import is_given
 from ..prepare import check_model
@@ -20,9 +21,11 @@ from .serve import machine_of, priced_serving, served_of
 
 if TYPE_CHECKING:
     from ...driver.serve.sizes.shapes import Shape
+    from ...driver.serve.sizes.sizing import Sizing
     from ...driver.serve.tables import Served
     from ...ir.plan import Plan
-    from ...report.results.steps import SizeResult
+    from ...report.results.result import Result
+    from ...report.serving.fleets import Fleet, FleetComparison
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
@@ -30,14 +33,32 @@ DEGREES = ("tp", "pp", "ep")
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """What a user wants of a size, as typed."""
+
+    target_rps: str
+    pools: str
+    max_gpus: int | None
+    top: int
+    aim: str
+
+
 class SizeCommand(Answering, ServeCommand):
-    """Its help names the flags of servers by themselves."""
+    """Its help names the flags of servers by themselves; its function receives its own flags as one `sought`."""
 
     more = (("Serving", (ENGINE, *REQUESTS, *TARGETS, *LIMITS)),)
 
+    def answer(self, ctx: click.Context) -> Result:
+        """Run the verb's function on what its flags say together."""
+        ctx.params["sought"] = Sought(**{f.name: ctx.params.pop(f.name) for f in fields(Sought)})
+        return super().answer(ctx)
+
 
 @click.command("size", cls=SizeCommand, params=[format_flag(), output_flag()])
-@click.option("--target-rps", required=True, metavar="R", help="Target rate of requests per second.")
+@click.option(
+    "--target-rps", required=True, metavar="R[,R...]", help="Target rate of requests per second; several are compared."
+)
 @click.option(
     "--disagg",
     "pools",
@@ -50,42 +71,110 @@ class SizeCommand(Answering, ServeCommand):
     "--max-gpus", type=click.IntRange(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]"
 )
 @click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
+@click.option(
+    "--objective",
+    "aim",
+    type=Named(("cost", "gpus", "energy", "carbon")),
+    default="cost",
+    show_default=True,
+    help="Of several systems, what should be least.",
+)
 @click.pass_context
-def size_command(
-    ctx: click.Context,
-    request: Request,
-    serving: Serving,
-    target_rps: str,
-    pools: str,
-    max_gpus: int | None,
-    top: int,
-) -> SizeResult:
+def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
-    fix them; TTFT and TPOT are means over Poisson arrivals.
+    fix them; TTFT and TPOT are means over Poisson arrivals. Of several systems, `--system dgx-h100,dgx-b200` or `all`,
+    each gets its own plan, and the cheapest fleet comes first.
 
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200
     """  # noqa: D301
-    from ...cost.flops import Convention
-    from ...driver.serve.sizes.shapes import shapes_of
-    from ...driver.serve.sizes.size import size
-    from ...driver.serve.sizes.sizing import Question
     from ...report.results.steps import SizeResult
 
     _check(ctx)
     check_model(request)
+    rates = tuple(count_of(one) for one in sought.target_rps.split(","))
+    systems = systems_named(request.machine.system or "")
+    if len(rates) * len(systems) > 1:
+        from ...report.serving.fleets import fleet_result
+
+        return fleet_result(_compared(ctx, request, serving, sought, rates))
+    found = _sizes(ctx, request, serving, sought)(rates[0])
+    return SizeResult(found=found, answers=[priced_serving(request, one) for one in found.answers(sought.top)])
+
+
+def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Callable[[float], Sizing]:
+    """Return what finds the plans of a system for a rate; the model is lowered once for all rates."""
+    from ...cost.flops import Convention
+    from ...driver.serve.sizes.shapes import shapes_of
+    from ...driver.serve.sizes.size import size
+    from ...driver.serve.sizes.sizing import Question
+
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
-    question = Question(
-        requests_per_s=count_of(target_rps), target=serving.target, lengths=serving.lengths,
-        engine=serving.limited(engine), most_gpus=max_gpus or 10**6,
-        convention=Convention(request.flops_convention),
-    )  # fmt: skip
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
-    found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered, pools)
-    return SizeResult(found=found, answers=[priced_serving(request, one) for one in found.answers(top)])
+    shapes = tuple(shapes_of(system, _has_experts(lowered), **given))
+
+    def of_rate(rate: float) -> Sizing:
+        question = Question(
+            requests_per_s=rate, target=serving.target, lengths=serving.lengths, engine=serving.limited(engine),
+            most_gpus=sought.max_gpus or 10**6, convention=Convention(request.flops_convention),
+        )  # fmt: skip
+        return size(question, system, shapes, lowered, sought.pools)
+
+    return of_rate
+
+
+def _compared(
+    ctx: click.Context, request: Request, serving: Serving, sought: Sought, rates: Sequence[float]
+) -> FleetComparison:
+    """Find the best plan of every system for every rate; InfeasibleError where none has one."""
+    from ...report.serving.fleets import AIMS, FleetComparison, best_first
+    from ..search.progress import progress
+
+    systems = systems_named(request.machine.system or "")
+    fleets: list[list[Fleet]] = [[] for _ in rates]
+    left_out: list[dict[str, str]] = [{} for _ in rates]
+    with progress(len(systems) * len(rates), request.quiet) as bar:
+        for name in systems:
+            own = request.said({"system": name})
+            of_rate: Callable[[float], Sizing] | None = None
+            for place, rate in enumerate(rates):
+                try:
+                    of_rate = of_rate or _sizes(ctx, own, serving, sought)
+                    fleets[place].append(_fleet(own, name, of_rate(rate)))
+                except SlipstickError as error:
+                    left_out[place][name] = str(error)
+                bar.advance(1, name)
+    if not any(fleets):
+        told = "; ".join(f"{name}: {why}" for name, why in left_out[0].items())
+        raise InfeasibleError(f"no system answers so many requests in time: {told}")
+    aim = AIMS[sought.aim]
+    return FleetComparison(
+        model=request.source.model,
+        rates=tuple(rates),
+        asked=f"isl {serving.prompt}, osl {serving.output}" + (f", {serving.target}" if serving.target else ""),
+        fleets=[best_first(found, aim) for found in fleets],
+        left_out=left_out,
+        aim=aim,
+    )
+
+
+def _fleet(request: Request, name: str, found: Sizing) -> Fleet:
+    """Price the first plan of a system, owned and, where somebody rents it out, rented."""
+    from ...cost.money import Terms
+    from ...driver.serve.money import worth_serving
+    from ...report.serving.fleets import Fleet, usd_per_hour
+
+    [answer] = found.answers(1)
+    try:
+        rented = usd_per_hour(worth_serving(answer, Terms(rented=True)))
+    except UsageError:
+        rented = None
+    return Fleet(
+        system=name, choice=found.choices[0], answer=priced_serving(request, answer), rented_usd_per_hour=rented
+    )
 
 
 def _check(ctx: click.Context) -> None:

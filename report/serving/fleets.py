@@ -1,0 +1,225 @@
+"""Fleets of several systems compared for a rate of requests, as a table and as JSON: order and break-evens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...driver.metrics import format_metric
+from ...ir import __version__
+from ...ir.units import format_si, format_time, format_usd
+from ..columns import in_columns
+from ..results.documents import DocumentResult
+
+if TYPE_CHECKING:
+    from ...driver.serve.answer import ServeEstimate
+    from ...driver.serve.sizes.sizing import Choice
+
+SCHEMA = "slipstick/fleets/1"
+# What fleets are ordered by, under the name of the flag's value.
+AIMS: Mapping[str, str] = {
+    "cost": "usd_per_hour",
+    "gpus": "num_gpus",
+    "energy": "power_w",
+    "carbon": "kg_co2e_per_mtok",
+}
+_HEADING = (
+    "",
+    "system",
+    "GPUs",
+    "plan",
+    "TTFT",
+    "TPOT",
+    "room",
+    "$/hour",
+    "rented",
+    "1M tokens out",
+    "power",
+    "CO2e/1M",
+)
+_S_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The best plan of a system for a rate of requests.
+
+    Attributes:
+        system: its name.
+        choice: the plan, and how much it could answer.
+        answer: its latencies at the rate, with its money where the system can be priced.
+        rented_usd_per_hour: what it costs rented; None where nobody rents it out.
+    """
+
+    system: str
+    choice: Choice
+    answer: ServeEstimate
+    rented_usd_per_hour: float | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What fleets are compared by, so far as it is known: dollars an hour are those of the terms asked for."""
+        m, found = known_of(self.answer), {"num_gpus": float(self.choice.num_gpus)}
+        if "usd_per_request" in m:
+            found["usd_per_hour"] = usd_per_hour(self.answer)
+        if "average_power_w" in m:
+            found["power_w"] = m["average_power_w"] * m["j_per_token_facility"] / m["j_per_token"]
+        names = ("ttft_s", "tpot_s", "usd_per_mtok_output", "usd_per_gpu_hour", "kg_co2e_per_mtok", "usd_capex")
+        return found | {name: m[name] for name in names if name in m}
+
+
+def known_of(answer: ServeEstimate) -> Mapping[str, float]:
+    """Return all metrics of a server, those of its money with them where it was priced."""
+    return {**answer.metrics, **({} if answer.money is None else answer.money.metrics)}
+
+
+def usd_per_hour(answer: ServeEstimate) -> float:
+    """Return what all requests of an hour cost; the server was priced."""
+    metrics = known_of(answer)
+    return metrics["usd_per_request"] * metrics["requests_per_s"] * _S_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetComparison:
+    """Fleets of several systems for each of some rates.
+
+    Attributes:
+        model: as people name it.
+        rates: requests per second, in the order asked.
+        asked: lengths and latencies, as people read them.
+        fleets: for each rate the best of each system, the best first.
+        left_out: for each rate the systems without a fleet, each with why.
+        aim: the metric by which they are ordered.
+    """
+
+    model: str
+    rates: Sequence[float]
+    asked: str
+    fleets: Sequence[Sequence[Fleet]]
+    left_out: Sequence[Mapping[str, str]]
+    aim: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class FleetResult(DocumentResult):
+    """What `slipstick size` answers for several systems: a row for the fleet of each system and rate."""
+
+    found: FleetComparison
+
+
+def fleet_result(found: FleetComparison) -> FleetResult:
+    """Return a comparison as a result."""
+    return FleetResult(
+        title=f"fleets for {found.model}",
+        document=lambda: fleets_json(found),
+        screen=lambda width: fleets_text(found, width),
+        found=found,
+    )
+
+
+def best_first(fleets: Sequence[Fleet], aim: str) -> list[Fleet]:
+    """Return fleets by a metric, least first; where it is not known last, of equal ones those of fewest GPUs first."""
+    return sorted(fleets, key=lambda one: (one.metrics.get(aim, float("inf")), one.choice.num_gpus))
+
+
+def break_even(one: Fleet, first: Fleet) -> float | None:
+    """Return the dollars of a GPU-hour at which a fleet costs what the first does; None where one has no price.
+
+    A fleet costs GPUs x the price of a GPU-hour an hour, so that p = dollars an hour of the first / own GPUs.
+    """
+    if "usd_per_hour" not in one.metrics or "usd_per_hour" not in first.metrics:
+        return None
+    return first.metrics["usd_per_hour"] / one.choice.num_gpus
+
+
+def fleets_text(found: FleetComparison, width: int | None = None) -> str:
+    """Return a table for each rate, what would change the order, and where another system wins."""
+    blocks = [_of_rate(found, place, width) for place in range(len(found.rates))]
+    return "\n".join([*blocks, *_winners(found)])
+
+
+def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
+    fleets = found.fleets[place]
+    head = f"{found.model}: {found.rates[place]:g} requests/s, {found.asked}"
+    table = in_columns([_HEADING, *(_row(k, one) for k, one in enumerate(fleets, 1))], width)
+    more = [*_break_evens(fleets), *_warned(fleets)]
+    more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
+    return "\n".join([head, "", table, *([""] if more else []), *more, ""])
+
+
+def _row(place: int, one: Fleet) -> list[str]:
+    m = one.metrics
+    room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
+    return [
+        f"{place}",
+        one.system,
+        f"{one.choice.num_gpus:,}",
+        one.choice.name,
+        format_time(m["ttft_s"]),
+        format_time(m["tpot_s"]),
+        f"{room:.0%}",
+        format_usd(m["usd_per_hour"]) if "usd_per_hour" in m else "-",
+        "-" if one.rented_usd_per_hour is None else format_usd(one.rented_usd_per_hour),
+        format_metric("usd_per_mtok_output", m["usd_per_mtok_output"]) if "usd_per_mtok_output" in m else "-",
+        format_si(m["power_w"], "W") if "power_w" in m else "-",
+        format_metric("kg_co2e_per_mtok", m["kg_co2e_per_mtok"]) if "kg_co2e_per_mtok" in m else "-",
+    ]
+
+
+def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
+    """Yield at which price of a GPU-hour each of the others would cost what the first does."""
+    for one in fleets[1:]:
+        price, now = break_even(one, fleets[0]), one.metrics.get("usd_per_gpu_hour")
+        if price is not None and now is not None:
+            prices = f"{format_usd(price)}/GPU-hour (now {format_usd(now)})"
+            yield f"{one.system} costs what {fleets[0].system} does at {prices}"
+
+
+def _warned(fleets: Sequence[Fleet]) -> Iterator[str]:
+    for one in fleets:
+        yield from (f"{one.system}: {line}" for line in one.answer.warnings)
+
+
+def _winners(found: FleetComparison) -> Iterator[str]:
+    """Yield which system is first at which rates, where several were asked for."""
+    pairs = list(zip(found.rates, found.fleets, strict=True)) if len(found.rates) > 1 else []
+    for rate, fleets in pairs:
+        for one in fleets[:1]:
+            cost = f", {format_usd(one.metrics['usd_per_hour'])}/hour" if "usd_per_hour" in one.metrics else ""
+            yield f"{rate:g} requests/s: {one.system}, {one.choice.num_gpus:,} GPUs{cost}"
+
+
+def fleets_json(found: FleetComparison) -> str:
+    """Return all fleets with their metrics, the best of each rate first."""
+    document = {
+        "schema": SCHEMA,
+        "tool_version": __version__,
+        "model": found.model,
+        "objective": found.aim,
+        "fleets": [
+            {"rate_per_s": rate, "place": k, **_record(one, fleets[0])}
+            for rate, fleets in zip(found.rates, found.fleets, strict=True)
+            for k, one in enumerate(fleets, 1)
+        ],
+        "left_out": [
+            {"rate_per_s": rate, "system": name, "why": why}
+            for rate, missing in zip(found.rates, found.left_out, strict=True)
+            for name, why in missing.items()
+        ],
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _record(one: Fleet, first: Fleet) -> dict[str, object]:
+    return {
+        "system": one.system,
+        "num_gpus": one.choice.num_gpus,
+        "plan": one.choice.name,
+        "most_requests_per_s": one.choice.most_per_s,
+        "rented_usd_per_hour": one.rented_usd_per_hour,
+        "break_even_usd_per_gpu_hour": None if one is first else break_even(one, first),
+        "metrics": dict(one.metrics),
+        "warnings": list(one.answer.warnings),
+    }
