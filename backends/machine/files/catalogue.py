@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -294,6 +295,8 @@ def _levels(system: File, network: Tree) -> Iterator[tuple[Tree, File, Keys]]:
         yield from ((level, part, ("levels", inner)) for inner, level in enumerate(levels))
 
 
+# A file of the catalogue does not change while the package runs, and its tree is read by many and changed by nobody.
+@cache
 def _of_catalogue(kind: str, name: str) -> File:
     known = names(kind)
     if name not in known:
