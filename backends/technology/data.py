@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...ir.errors import SystemFileError, UnknownNameError
 from ..machine.files.catalogue import File, read_at
 from ..machine.files.faults import Origin, in_files
-from ..machine.files.sections import section_of
+from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
 from .d2d import D2dKind
 from .files.area_schema import DieSection, MultiprocessorSection
