@@ -18,16 +18,16 @@ class Peaks:
 
     ORDER: ClassVar = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "fp6", "fp4", "int8", "int4")
 
-    bf16: Annotated[Num | None, FLOP_RATE]
-    fp16: Annotated[Num | None, FLOP_RATE]
-    tf32: Annotated[Num | None, FLOP_RATE]
-    fp32: Annotated[Num, FLOP_RATE]
-    fp8: Annotated[Num | None, FLOP_RATE]
-    int8: Annotated[Num | None, FLOP_RATE]
-    fp64: Annotated[Num | None, FLOP_RATE] = None
-    fp6: Annotated[Num | None, FLOP_RATE] = None
-    fp4: Annotated[Num | None, FLOP_RATE] = None
-    int4: Annotated[Num | None, FLOP_RATE] = None
+    bf16: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp16: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    tf32: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp32: Annotated[Num, Key(form=True), FLOP_RATE]
+    fp8: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    int8: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp64: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    fp6: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    fp4: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    int4: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
 
     def by_dtype(self) -> dict[str, Num]:
         """Return what there is by dtype, in the order of the fields."""

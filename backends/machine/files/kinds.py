@@ -77,8 +77,9 @@ class Key:
     Attributes:
         path: keys from those of its record on; empty for the name of the field.
         label: what people read for the number.
-        moves: whether the time of any kernel can depend on it, by more than how near to a rate it comes.
+        moves: whether sensitivities have it: a rate or a time, and not a number that says how a rate is reached.
         column: whether it may differ from machine to machine in a table of them.
+        form: whether only machines that have it at all can share a table.
         needed: whether a file must say it; None where it must if the record has no usual value.
     """
 
@@ -86,6 +87,7 @@ class Key:
     label: str = ""
     moves: bool = False
     column: bool = True
+    form: bool = False
     needed: bool | None = None
 
 

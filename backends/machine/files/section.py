@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from inspect import get_annotations
 from types import NoneType, UnionType
@@ -100,6 +100,37 @@ def _places(record: type) -> tuple[tuple[tuple[str, ...], Place], ...]:
 def _inlined(record: type) -> Mapping[str, type]:
     """Return the fields of a section whose keys stand among its own."""
     return {name: get_args(hint)[0] for name, hint in _hints(record).items() if Inline() in get_args(hint)[1:]}
+
+
+@dataclass(frozen=True, slots=True)
+class NumberField:
+    """A field of a record that is a number: its name, its kind, where it stands in a file and what it is called."""
+
+    name: str
+    kind: NumberKind
+    key: Key
+
+    @property
+    def path(self) -> str:
+        """Its keys in a file, from those of its record on."""
+        return self.key.path or self.name
+
+
+@_once
+def numbers_of(record: type) -> tuple[NumberField, ...]:
+    """Return the numbers of a record itself, in the order of its fields.
+
+    >>> from slipstick.backends.machine.chip import Chip
+    >>> [number.path for number in numbers_of(Chip) if number.key.moves]
+    ['vector.fp32', 'clock', 'memory.hbm.bandwidth']
+    """
+    found = []
+    for name, hint in _hints(record).items():
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        kind = next((note for note in notes if isinstance(note, NumberKind)), None)
+        if kind is not None:
+            found.append(NumberField(name, kind, next((note for note in notes if isinstance(note, Key)), Key())))
+    return tuple(found)
 
 
 @_once

@@ -93,7 +93,7 @@ class NetworkLevel:
     called: ClassVar = "level"
 
     name: Annotated[str, Pattern(r"^[A-Za-z0-9_-]+$")]
-    size: Annotated[int | None, COUNT]
+    size: Annotated[int | None, Key(column=False), COUNT]
     bytes_per_s: Annotated[Num, Key("bandwidth", moves=True, needed=False), BANDWIDTH]
     latency_s: Annotated[Num, Key("latency", moves=True), LATENCY]
     topology: Annotated[Topology, Key("topology", needed=True)] = "switch"
@@ -102,7 +102,7 @@ class NetworkLevel:
     oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
     dims: Annotated[tuple[int, ...], Pattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
     bidirectional: Annotated[bool, Key("direction"), Words(("both", "one"))] = True
-    reduction_latency_s: Annotated[Num | None, Key("reduction_latency"), LATENCY] = None
+    reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None
     algorithm: str = ""
     protocol: str = ""
     edges: Annotated[tuple[Edge, ...], Pattern()] = ()
