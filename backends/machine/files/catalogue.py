@@ -307,10 +307,10 @@ def _of_catalogue(kind: str, name: str) -> File:
 
 def read_at(name: str, where: str, file: Traversable, what: str) -> File:
     """Read a file that was found; SystemFileError says why it cannot be."""
-    from .system_tree import read_tree
+    from .system_tree import kept_tree
 
     try:
-        return File(name, where, file, read_tree(file.read_text(encoding="utf-8"), name))
+        return File(name, where, file, kept_tree(file.read_text(encoding="utf-8"), name))
     except OSError as error:
         raise SystemFileError(f"cannot read {what}: {error.strerror}") from error
     except UnicodeDecodeError as error:
