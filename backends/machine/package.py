@@ -25,7 +25,7 @@ from .files.kinds import (
     VOLUME,
     Key,
     Least,
-    Pattern,
+    TextPattern,
     Unwritten,
 )
 
@@ -37,7 +37,7 @@ Order: TypeAlias = Literal["chip_last", "chip_first"]
 Bonding: TypeAlias = Literal["die_to_wafer", "wafer_to_wafer"]
 # Most of the memory of its stacks that a chip does not offer: B300 keeps back 13 % for what is bad, and for ECC.
 _KEPT_BACK = 0.2
-Name: TypeAlias = Annotated[str, Pattern(r"^[A-Za-z0-9_-]+$"), Key("name", needed=True)]
+Name: TypeAlias = Annotated[str, TextPattern(r"^[A-Za-z0-9_-]+$"), Key("name", needed=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,14 +102,14 @@ class Inline:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TextPattern:
     """Text, whatever the field is made of; what it looks like."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class OneWord:
     """One of some words, whatever the field is made of."""
 
     words: tuple[str, ...]

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Annotated, ClassVar, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
 from .faults import Locate, all_of, nowhere
-from .kinds import Checked, Inline, Key, Least, NumberKind, Pattern, Unwritten, Words
+from .kinds import Checked, Inline, Key, Least, NumberKind, OneWord, TextPattern, Unwritten
 from .number import Number
 from .records import NumberRecord
 from .shapes import (
@@ -19,7 +19,7 @@ from .shapes import (
     REAL,
     TEXT,
     WHOLE,
-    Amount,
+    AmountForm,
     ByName,
     Fields,
     Form,
@@ -208,10 +208,10 @@ def _annotated(base: object, notes: tuple[object, ...], record: type, default: o
             case NumberKind():
                 sourced = base is Number or Number in get_args(base)
                 bare = None if sourced else int if note.whole and not isinstance(default, float) else float
-                return Amount(note, bare)
-            case Pattern(text):
+                return AmountForm(note, bare)
+            case TextPattern(text):
                 return Plain("string", pattern=text)
-            case Words(words):
+            case OneWord(words):
                 return Plain("string", words=words)
             case Least(entries):
                 several = _form(base, record)

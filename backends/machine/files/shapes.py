@@ -88,7 +88,7 @@ class Plain(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Amount(Form):
+class AmountForm(Form):
     """A number of a kind: a `Number` with its source, or bare, in base units."""
 
     kind: NumberKind

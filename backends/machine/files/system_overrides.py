@@ -9,7 +9,7 @@ from ....ir.units import parse_quantity, split_quantity, units_of
 from ..system_schema import SystemSection
 from .kinds import NumberKind
 from .section import form_of
-from .shapes import Amount, ByName, Form, Inside, OneOf, Several
+from .shapes import AmountForm, ByName, Form, Inside, OneOf, Several
 from .system_tree import Tree, assign, names_of, split_override
 
 # Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
@@ -45,7 +45,7 @@ def override(tree: dict[str, Tree], text: str, top: type = SystemSection, called
     if isinstance(form, Inside):
         raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(form.fields())}")
     needs_unit = not _WITH_UNITS.isdisjoint((called, *keys[:-1]))
-    return assign(tree, keys, _leaf(form.kind, value, path, needs_unit) if isinstance(form, Amount) else value)
+    return assign(tree, keys, _leaf(form.kind, value, path, needs_unit) if isinstance(form, AmountForm) else value)
 
 
 def _leaf(kind: NumberKind, text: str, path: str, needs_unit: bool) -> Tree:

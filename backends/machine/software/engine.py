@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, Unwritten, Words
+from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, OneWord, Unwritten
 from ..files.records import NumberRecord
 from ..system import System
 from .stack import Ends, StackConstants, fitted, up_to_ms
@@ -32,7 +32,7 @@ class Scheduler:
         reserve_output: room for all tokens of a request is set aside before it starts, so that none is ever evicted.
     """
 
-    batching: Annotated[str, Words(("continuous", "static"))] = "continuous"
+    batching: Annotated[str, OneWord(("continuous", "static"))] = "continuous"
     chunked_prefill: bool = True
     mixed: bool = True
     max_num_seqs: Annotated[int, COUNT] = 256

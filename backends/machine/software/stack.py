@@ -15,7 +15,7 @@ from ..files.kinds import (
     RESERVE,
     SHARE,
     Key,
-    Words,
+    OneWord,
 )
 
 # Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
@@ -222,7 +222,7 @@ class StackConstants:
     workspace_bytes: Annotated[float, Key("workspace"), RESERVE] = 0.0
     memory_packing: Annotated[float, RATIO] = 1.0
     gradient_copy: bool = False
-    kernels: Annotated[str, Words(("plain", "eager", "merged", "torch", "fused"))] = "plain"
+    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "fused"))] = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
     issue_s: Annotated[float, Key("issue_overhead"), LATENCY] = 0.0

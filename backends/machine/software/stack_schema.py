@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ..files.kinds import BANDWIDTH, Inline, Least
 from ..files.section import Section, fields_of
-from ..files.shapes import Amount, Inside, Place, Several
+from ..files.shapes import AmountForm, Inside, Place, Several
 from .stack import MeasuredAllReduce, NetworkState, StackConstants
 from .stack_limits import MOVABLE, Movable, movable
 
@@ -67,7 +67,10 @@ def _state(found: Mapping[str, object]) -> NetworkState:
 
 
 _ALL_REDUCE = Inside(
-    lambda: {**fields_of(MeasuredAllReduce), "bus_bandwidth": Place(Amount(BANDWIDTH, bare=float), "bus_bandwidth")},
+    lambda: {
+        **fields_of(MeasuredAllReduce),
+        "bus_bandwidth": Place(AmountForm(BANDWIDTH, bare=float), "bus_bandwidth"),
+    },
     _measured,
     _measured_faults,
     title="MeasuredAllReduce",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from ....ir.sizes.expr import Num
-from ...machine.files.kinds import BANDWIDTH, COUNT, LATENCY, OVERSUBSCRIPTION, RATIO, Key, Pattern, Words
+from ...machine.files.kinds import BANDWIDTH, COUNT, LATENCY, OVERSUBSCRIPTION, RATIO, Key, OneWord, TextPattern
 from ...machine.machine import LevelEquipment
 
 Topology: TypeAlias = Literal[
@@ -92,7 +92,7 @@ class NetworkLevel:
     )
     called: ClassVar = "level"
 
-    name: Annotated[str, Pattern(r"^[A-Za-z0-9_-]+$")]
+    name: Annotated[str, TextPattern(r"^[A-Za-z0-9_-]+$")]
     size: Annotated[int | None, Key(column=False), COUNT]
     bytes_per_s: Annotated[Num, Key("bandwidth", moves=True, needed=False), BANDWIDTH]
     latency_s: Annotated[Num, Key("latency", moves=True), LATENCY]
@@ -100,12 +100,12 @@ class NetworkLevel:
     efficiency: Annotated[Num, RATIO] = 1.0
     hop_latency_s: Annotated[Num | None, Key("hop_latency"), LATENCY] = None
     oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
-    dims: Annotated[tuple[int, ...], Pattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
-    bidirectional: Annotated[bool, Key("direction"), Words(("both", "one"))] = True
+    dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
+    bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
     reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None
     algorithm: str = ""
     protocol: str = ""
-    edges: Annotated[tuple[Edge, ...], Pattern()] = ()
+    edges: Annotated[tuple[Edge, ...], TextPattern()] = ()
     dragonfly: Dragonfly | None = None
     equipment: LevelEquipment | None = None
 

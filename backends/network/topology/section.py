@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 from ....ir.errors import did_you_mean
 from ...machine.files.kinds import BANDWIDTH, COUNT, Checked, Least
 from ...machine.files.section import fields_of
-from ...machine.files.shapes import Amount, Fields, Inside, Place
+from ...machine.files.shapes import AmountForm, Fields, Inside, Place
 from ..algorithms.algorithm import BEST
 from ..algorithms.menu import algorithm_names
 from .edges import edge_faults, least_bytes_per_s, read_edges
@@ -26,8 +26,8 @@ Bandwidth is that of one rank into the level, or `links` times `link_bandwidth`.
 dimensions of a torus or mesh; `edges` holds the links of a graph, one a line: `0 1 25 GB/s`."""
 # The bandwidth of a rank may be given as that of its links.
 _LINKS = {
-    "links": Place(Amount(COUNT, bare=int), "links"),
-    "link_bandwidth": Place(Amount(BANDWIDTH, bare=float), "link_bandwidth"),
+    "links": Place(AmountForm(COUNT, bare=int), "links"),
+    "link_bandwidth": Place(AmountForm(BANDWIDTH, bare=float), "link_bandwidth"),
 }
 
 

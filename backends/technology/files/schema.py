@@ -55,7 +55,7 @@ class VoltageSection(Section):
         return VoltageLaw(self.nominal.si, self.threshold.si, self.margin.si, self.maximum.si)
 
 
-class NodeSection(Section):
+class NodeGains(Section):
     """A technology node: gains over the node before it in the file."""
 
     logic: Gain
@@ -186,7 +186,7 @@ class LinkSection(Section):
 class TechnologySection(Section):
     """All data of the engine by name; nodes from the oldest to the newest."""
 
-    nodes: Annotated[dict[str, NodeSection], Least()]
+    nodes: Annotated[dict[str, NodeGains], Least()]
     units: Annotated[dict[str, UnitSection], Least()]
     memories: Annotated[dict[str, MemorySection], Least()]
     links: Annotated[dict[str, LinkSection], Least()]
