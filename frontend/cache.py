@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
-from ..ir.text.files import load_graph, save_graph
+from ..ir.text.files import cache_folder, load_graph, save_graph
 
 # Raise when the recorder, the importer or the folding changes what they write.
 TRACER_VERSION = 15
@@ -27,9 +26,7 @@ class GraphCache:
     @classmethod
     def default(cls) -> GraphCache:
         """Return the cache in the user's cache folder; SLIPSTICK_CACHE or XDG_CACHE_HOME move it."""
-        own = os.environ.get("SLIPSTICK_CACHE")
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return cls(Path(own) if own else Path(base) / "slipstick")
+        return cls(cache_folder())
 
     def get(self, key: str) -> Graph | None:
         """Return the graph of a key, None when there is none."""

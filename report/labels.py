@@ -36,7 +36,6 @@ _BOUNDS = MappingProxyType(
 )  # fmt: skip
 _PARAMETERS = MappingProxyType(
     {
-        "chip.vector.fp32": "vector peak", "chip.clock": "clock", "chip.memory.hbm.bandwidth": "HBM bandwidth",
         "overhead.kernels": "launch + fixed work", "overhead.collectives": "fixed of collectives",
         "overhead.host": "host overheads", "overhead.network": "measured messages",
     }
@@ -85,8 +84,12 @@ def parameter_label(name: str) -> str:
     """
     if name.startswith("chip.matmul."):
         return f"matrix peak {name.rpartition('.')[2]}"
+    from ..backends.machine.chip import Chip
+    from ..backends.machine.files.section import numbers_of
+
     _, _, rest = name.partition(".")
-    return _PARAMETERS.get(name, rest.replace(".", " ").replace("_", " "))
+    labels = {f"chip.{number.path}": number.key.label for number in numbers_of(Chip)}
+    return labels.get(name) or _PARAMETERS.get(name, rest.replace(".", " ").replace("_", " "))
 
 
 def low_types(family: Family) -> str:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from ...ir.errors import UnknownNameError
 from ...ir.sizes.expr import Num
+from .files.kinds import BANDWIDTH, CAPACITY, COUNT, FLOP_RATE, FREQUENCY, LATENCY, POWER, RATIO, Key
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
     """Dense matmul peaks in FLOP/s by operand dtype; None where the chip has no such unit."""
 
-    bf16: Num | None
-    fp16: Num | None
-    tf32: Num | None
-    fp32: Num
-    fp8: Num | None
-    int8: Num | None
-    fp64: Num | None = None
-    fp6: Num | None = None
-    fp4: Num | None = None
-    int4: Num | None = None
+    ORDER: ClassVar = ("bf16", "fp16", "tf32", "fp32", "fp64", "fp8", "fp6", "fp4", "int8", "int4")
+
+    bf16: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp16: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    tf32: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp32: Annotated[Num, Key(form=True), FLOP_RATE]
+    fp8: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    int8: Annotated[Num | None, Key(form=True), FLOP_RATE]
+    fp64: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    fp6: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    fp4: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
+    int4: Annotated[Num | None, Key(form=True), FLOP_RATE] = None
 
     def by_dtype(self) -> dict[str, Num]:
         """Return what there is by dtype, in the order of the fields."""
@@ -44,26 +48,28 @@ class SystolicArray:
         columns: columns of the result that it makes at once.
     """
 
-    inner: int
-    columns: int
+    inner: Annotated[int, COUNT]
+    columns: Annotated[int, COUNT]
 
 
 @dataclass(frozen=True, slots=True)
 class HostLink:
     """The link of one chip to its host: one direction, the part that large copies reach, the time of an empty one."""
 
-    bytes_per_s: Num
-    efficiency: Num
-    latency_s: Num
+    ORDER: ClassVar = ("bandwidth", "latency", "efficiency")
+
+    bytes_per_s: Annotated[Num, Key("bandwidth", moves=True), BANDWIDTH]
+    efficiency: Annotated[Num, RATIO]
+    latency_s: Annotated[Num, Key("latency", moves=True), LATENCY]
 
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
     """The memory of the host of a node, which its chips share evenly."""
 
-    num_bytes: float
-    bytes_per_s: Num
-    efficiency: Num
+    num_bytes: Annotated[float, Key("capacity", column=False), CAPACITY]
+    bytes_per_s: Annotated[Num, Key("bandwidth", moves=True), BANDWIDTH]
+    efficiency: Annotated[Num, RATIO]
 
 
 # Results a clock of an SM's special function units: exp, sin, rsqrt. CUDA C++ programming guide, throughput table, the
@@ -95,24 +101,39 @@ class Chip:
         special_op_per_s: exponentials, roots and the like in a second, where its maker's differ from those of GPUs.
         design: of its compute dies, `hopper`; chips of one design have the same units, and kernels run on them alike.
         array: the shape of its matrix units where these are systolic arrays, fed by copies that software starts.
+        measured_as: a chip of the catalogue of the same silicon, whose measured constants it has.
     """
 
+    ORDER: ClassVar = (
+        "name",
+        "design",
+        "measured_as",
+        "num_sms",
+        "clock",
+        "power",
+        "power_limit",
+        "matmul",
+        "vector",
+        "array",
+    )
+
     name: str
-    peak_flop_per_s: Peaks
-    vector_flop_per_s: Num
-    num_sms: Num
-    clock_hz: Num
-    hbm_bytes: Num
-    hbm_bytes_per_s: Num
-    l2_bytes: Num
-    power_w: Num
+    peak_flop_per_s: Annotated[Peaks, Key("matmul")]
+    vector_flop_per_s: Annotated[Num, Key("vector.fp32", "vector peak", moves=True), FLOP_RATE]
+    num_sms: Annotated[Num, COUNT]
+    clock_hz: Annotated[Num, Key("clock", "clock", moves=True), FREQUENCY]
+    hbm_bytes: Annotated[Num, Key("memory.hbm.capacity"), CAPACITY]
+    hbm_bytes_per_s: Annotated[Num, Key("memory.hbm.bandwidth", "HBM bandwidth", moves=True), BANDWIDTH]
+    l2_bytes: Annotated[Num, Key("memory.l2.capacity"), CAPACITY]
+    power_w: Annotated[Num, Key("power"), POWER]
     host_link: HostLink | None = None
-    l2_bytes_per_s: Num | None = None
-    l2_partitions: Num = 1
-    power_limit_w: Num | None = None
-    special_op_per_s: Num | None = None
+    l2_bytes_per_s: Annotated[Num | None, Key("memory.l2.bandwidth"), BANDWIDTH] = None
+    l2_partitions: Annotated[Num, Key("memory.l2.partitions"), COUNT] = 1
+    power_limit_w: Annotated[Num | None, Key("power_limit"), POWER] = None
+    special_op_per_s: Annotated[Num | None, Key("vector.special"), FLOP_RATE] = None
     design: str = field(default="", repr=False)
     array: SystolicArray | None = None
+    measured_as: str = field(default="", repr=False)
 
     @property
     def has_threads(self) -> bool:

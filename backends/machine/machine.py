@@ -6,10 +6,13 @@ Names are those of the price book: `parts`, `switches`, `adapters`, `cables` and
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from ...ir.sizes.expr import Num
+from .files.kinds import CABLE_LENGTH, COUNT, POWER, PRICE, RESERVE, REST_POWER, SHARE, SOME, Key
 
 Cooling: TypeAlias = Literal["air", "liquid"]
 # What a network level joins: ranks, each with ports of its own, or the switches of the level below by their uplinks.
@@ -20,8 +23,16 @@ Joins: TypeAlias = Literal["ranks", "switches"]
 class Fitted:
     """So many of one part of the price book: `Fitted("host-cpu", 2)`."""
 
-    part: str
-    count: Num = 1.0
+    called: ClassVar = "part"
+
+    part: Annotated[str, Key("name")]
+    count: Annotated[Num, SOME] = 1.0
+
+
+def _part_faults(parts: Sequence[Fitted]) -> Iterator[str]:
+    repeated = [name for name, times in Counter(part.part for part in parts).items() if times > 1]
+    if repeated:
+        yield f"part named twice, give its count: {', '.join(repeated)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +49,18 @@ class Server:
         cooling: what takes its heat away.
     """
 
-    price_usd: Num | None = None
+    ORDER: ClassVar = ("price", "has_adapters", "parts")
+
+    price_usd: Annotated[Num | None, Key("price"), PRICE] = None
     has_adapters: bool = True
-    rest_w: Num | None = None
+    rest_w: Annotated[Num | None, Key("rest_power"), REST_POWER] = None
     parts: tuple[Fitted, ...] = ()
-    dram_bytes: Num | None = None
+    dram_bytes: Annotated[Num | None, Key("dram"), RESERVE] = None
     cooling: Cooling = "air"
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield parts that are named more than once."""
+        return _part_faults(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +76,18 @@ class Rack:
         parts: what it is built of: the frame, power shelves, manifolds.
     """
 
-    num_servers: int
-    price_usd: Num | None = None
+    ORDER: ClassVar = ("price", "has_adapters", "parts")
+
+    num_servers: Annotated[int, Key("servers"), COUNT]
+    price_usd: Annotated[Num | None, Key("price"), PRICE] = None
     has_adapters: bool = True
-    power_w: Num | None = None
-    rest_w: Num = 0.0
+    power_w: Annotated[Num | None, Key("power"), POWER] = None
+    rest_w: Annotated[Num, Key("rest_power"), REST_POWER] = 0.0
     parts: tuple[Fitted, ...] = ()
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield parts that are named more than once."""
+        return _part_faults(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +110,24 @@ class LevelEquipment:
     """
 
     switch: str = ""
-    switches: Num | None = None
+    switches: Annotated[Num | None, SOME] = None
     adapter: str = ""
-    adapters: Num = 1.0
-    ports: Num | None = None
+    adapters: Annotated[Num, SOME] = 1.0
+    ports: Annotated[Num | None, SOME] = None
     cable: str = ""
     transceiver: str = ""
     fibre: str = ""
-    lengths_mm: tuple[Num, ...] = ()
-    copper_share: Num | None = None
+    lengths_mm: Annotated[tuple[Annotated[Num, CABLE_LENGTH], ...], Key("lengths")] = ()
+    copper_share: Annotated[Num | None, SHARE] = None
     joins: Joins = "ranks"
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield what is counted, or said, of nothing."""
+        if self.switches is not None and not self.switch:
+            yield "switches are counted: name the switch"
+        if found.get("adapters") is not None and not self.adapter:
+            yield "adapters are counted: name the adapter"
+        if self.joins == "switches" and self.adapter:
+            yield "a level that joins switches has no adapters of ranks"
+        if self.copper_share is not None and not self.cable:
+            yield "copper_share is of a cable: name the cable"

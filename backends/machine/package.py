@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.sizes.expr import Num
+from .files.kinds import (
+    ASPECT,
+    BANDWIDTH,
+    CAPACITY,
+    COUNT,
+    DIE_AREA,
+    MARGIN,
+    PRICE,
+    RATIO,
+    SOME,
+    VOLUME,
+    Key,
+    Least,
+    TextPattern,
+    Unwritten,
+)
 
 # How what is in a package is joined: on an organic substrate (flip chip, multi-chip module), on a fan-out layer of
 # wires (InFO), on a silicon interposer (CoWoS-S), by silicon bridges in the substrate (EMIB) or in a layer of wires
@@ -19,15 +37,21 @@ Order: TypeAlias = Literal["chip_last", "chip_first"]
 Bonding: TypeAlias = Literal["die_to_wafer", "wafer_to_wafer"]
 # Most of the memory of its stacks that a chip does not offer: B300 keeps back 13 % for what is bad, and for ECC.
 _KEPT_BACK = 0.2
+Name: TypeAlias = Annotated[str, TextPattern(r"^[A-Za-z0-9_-]+$"), Key("name", needed=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
     """Units of a die of which some may be bad: 132 needed of 144, which take a share of the die's area."""
 
-    units: int
-    needed: int
-    area_share: float
+    units: Annotated[int, COUNT]
+    needed: Annotated[int, COUNT]
+    area_share: Annotated[float, RATIO]
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield that more must be good than there are."""
+        if self.needed > self.units:
+            yield f"{self.needed:g} units needed are more than the {self.units:g} that there are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +60,20 @@ class D2d:
 
     Attributes:
         kind: by name of the technology's data, `ucie-advanced`; `area_share` for a flat part of the die.
-        bytes_per_s: one direction, over one edge.
+        bytes_per_s: one direction, over one edge; nan for that of a link of its level.
         edges: edges of the die that have one.
         level: the network level that it is, whose bandwidth it then has; empty where a die is no rank of its own.
     """
 
     kind: str
-    bytes_per_s: Num
-    edges: Num = 1.0
+    bytes_per_s: Annotated[Num, Key("bandwidth"), BANDWIDTH] = nan
+    edges: Annotated[Num, COUNT] = 1.0
     level: str = ""
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield that nothing says how fast it is."""
+        if "bytes_per_s" not in found and "level" not in found:
+            yield "missing bandwidth, or the level of the network that it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +92,48 @@ class Die:
         design_mm2: area that was designed for it; None for all of it, less where blocks repeat.
     """
 
-    name: str
+    ORDER: ClassVar = ("name", "count")
+    called: ClassVar = "part"
+    holds: ClassVar = frozenset(("node", "area"))
+
+    name: Name
     node: str
-    area_mm2: Num
-    count: Num = 1.0
-    aspect: float = 1.0
+    area_mm2: Annotated[Num, Key("area"), DIE_AREA]
+    count: Annotated[Num, COUNT] = 1.0
+    aspect: Annotated[float, ASPECT] = 1.0
     harvest: Harvest | None = None
     d2d: D2d | None = None
     stitched: bool = False
-    design_mm2: Num | None = None
+    design_mm2: Annotated[Num | None, Key("design_area"), DIE_AREA] = None
+
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield sizes that contradict one another."""
+        if self.aspect < 1:
+            yield f"aspect {self.aspect:g} is below 1: it is the longer side over the shorter"
+        elif self.design_mm2 is not None and self.design_mm2 > self.area_mm2:
+            yield f"design_area {self.design_mm2:g} mm2 is more than its area, {self.area_mm2:g} mm2"
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
     """Stacks of memory, bought as known good: kind by name of the price book, `hbm3`."""
 
-    kind: str
-    num_bytes: Num
-    count: Num = 1.0
-    name: str = "memory"
+    ORDER: ClassVar = ("name", "count")
+    called: ClassVar = "part"
+    holds: ClassVar = frozenset(("memory", "capacity"))
+
+    kind: Annotated[str, Key("memory")]
+    num_bytes: Annotated[Num, Key("capacity"), CAPACITY]
+    count: Annotated[Num, COUNT] = 1.0
+    name: Name = "memory"
+
+
+# What some joints have alone.
+_OF_JOINTS: Mapping[str, tuple[Joint, ...]] = {
+    "order": ("fan_out", "interposer", "fan_out_bridge"),
+    "bonding": ("hybrid_bond",),
+    "bridges": ("embedded_bridge", "fan_out_bridge"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +152,31 @@ class Assembly:
         design: name of what joins them, where several products share it; empty for a design of its own.
     """
 
-    name: str
+    ORDER: ClassVar = ("joint", "contents", "order", "bonding", "bridges", "substrate_area", "name", "count")
+    called: ClassVar = "part"
+    holds: ClassVar = frozenset(("joint", "contents"))
+
+    name: Name
     joint: Joint
-    contents: tuple[Die | Stack | Assembly, ...]
-    count: Num = 1.0
+    contents: Annotated[tuple[Assembly | Stack | Die, ...], Least()]
+    count: Annotated[Num, COUNT] = 1.0
     order: Order = "chip_last"
     bonding: Bonding = "die_to_wafer"
-    bridges: Num | None = None
-    substrate_mm2: Num | None = None
-    design: str = ""
+    bridges: Annotated[Num | None, SOME] = None
+    substrate_mm2: Annotated[Num | None, Key("substrate_area"), DIE_AREA] = None
+    design: Annotated[str, Unwritten()] = ""
+
+    def faults(self, found: Mapping[str, object], beside: Sequence[Stack] = ()) -> Iterator[str]:
+        """Yield parts of one name, and what other joints have alone."""
+        names = Counter(part.name for part in (*self.contents, *beside))
+        repeated = [name for name, times in names.items() if times > 1]
+        if repeated:
+            yield f"part named twice: {', '.join(repeated)}"
+        if self.joint == "hybrid_bond" and len(self.contents) < 2:
+            yield "a hybrid_bond joins two parts or more: the first carries the others"
+        for key, joints in _OF_JOINTS.items():
+            if key in found and self.joint not in joints:
+                yield f"{key} is for {', '.join(joints)}, not for {self.joint}"
 
     @property
     def title(self) -> str:
@@ -151,11 +219,11 @@ class Package:
         beside: memory on the board next to it, as GDDR and modules of DDR are.
     """
 
-    assembly: Assembly
-    num_ranks: int = 1
-    volume: Num | None = None
-    price_usd: Num | None = None
-    gross_margin: Num | None = None
+    assembly: Annotated[Assembly, Unwritten()]
+    num_ranks: Annotated[int, COUNT] = 1
+    volume: Annotated[Num | None, VOLUME] = None
+    price_usd: Annotated[Num | None, Key("price"), PRICE] = None
+    gross_margin: Annotated[Num | None, MARGIN] = None
     beside: tuple[Stack, ...] = ()
 
     @property
@@ -178,3 +246,28 @@ class Package:
         """Yield every kind of memory, in it and beside it, with how many stacks or devices there are."""
         yield from self.assembly.counted_stacks()
         yield from ((stack, stack.count) for stack in self.beside)
+
+
+def levels_of_dies(
+    whole: Assembly, keys: tuple[str | int, ...], path: str
+) -> Iterator[tuple[D2d, tuple[str | int, ...], str]]:
+    """Yield each interface of a die that is a level of a network, with the way to it in a file and for people."""
+    for place, part in enumerate(whole.contents):
+        here, shown = (*keys, "contents", place), f"{path}.contents.{part.name}"
+        if isinstance(part, Assembly):
+            yield from levels_of_dies(part, here, shown)
+        elif isinstance(part, Die) and part.d2d is not None and part.d2d.level:
+            yield part.d2d, (*here, "d2d", "level"), f"{shown}.d2d.level"
+
+
+def with_link_rates(whole: Assembly, rates: Mapping[str, Num]) -> Assembly:
+    """Return an assembly whose interfaces have the rates of the links that they are, where nothing else is said."""
+
+    def rated(part: Die | Stack | Assembly) -> Die | Stack | Assembly:
+        if isinstance(part, Assembly):
+            return with_link_rates(part, rates)
+        if isinstance(part, Stack) or part.d2d is None or not np.all(np.isnan(part.d2d.bytes_per_s)):
+            return part
+        return replace(part, d2d=replace(part.d2d, bytes_per_s=rates.get(part.d2d.level, nan)))
+
+    return replace(whole, contents=tuple(map(rated, whole.contents)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from types import MappingProxyType
+from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -19,6 +19,8 @@ from ...ir.sizes.expr import Num
 from ..kernels.terms import Array
 from ..network.topology.level import NetworkLevel
 from .chip import Chip, HostLink, HostMemory, Peaks
+from .files.kinds import NumberKind
+from .files.section import NumberField, numbers_of
 from .system import System
 
 if TYPE_CHECKING:
@@ -27,22 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # The way to a number: fields, and places in tuples.
 Place: TypeAlias = "tuple[str | int, ...]"
-
-_CHIP: Mapping[str, str] = MappingProxyType(
-    {
-        "vector.fp32": "vector_flop_per_s", "vector.special": "special_op_per_s",
-        "num_sms": "num_sms", "clock": "clock_hz",
-        "memory.hbm.capacity": "hbm_bytes", "memory.hbm.bandwidth": "hbm_bytes_per_s",
-        "memory.l2.capacity": "l2_bytes", "memory.l2.bandwidth": "l2_bytes_per_s",
-        "memory.l2.partitions": "l2_partitions", "power": "power_w", "power_limit": "power_limit_w",
-    }
-)  # fmt: skip
-_LINK = MappingProxyType({"bandwidth": "bytes_per_s", "latency": "latency_s", "efficiency": "efficiency"})
-_MEMORY = MappingProxyType({"bandwidth": "bytes_per_s", "efficiency": "efficiency"})
-_LEVEL = MappingProxyType({**_LINK, "hop_latency": "hop_latency_s", "oversubscription": "oversubscription"})
-_SWITCH = MappingProxyType({"reduction_latency": "reduction_latency_s"})
-# Numbers that may be nothing at all; all others must be more.
-_LATENCIES = ("latency", "hop_latency", "reduction_latency")
+Record: TypeAlias = Chip | Peaks | HostLink | HostMemory | NetworkLevel
 
 
 def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
@@ -60,15 +47,16 @@ def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
     >>> num_machines(two), two.chip.hbm_bytes_per_s.tolist()
     (2, [3350000000000.0, 4800000000000.0])
     """
-    places = _places(system)
+    known = {path: (place, number.kind) for path, place, number in _numbers(system)}
     changed = list(system.changed)
     for path, column in columns.items():
-        if path not in places:
-            raise UnknownNameError.of("number of a table of machines", path, list(places))
-        numbers = _checked(path, column)
-        if np.any(numbers != _at(system, places[path])):
+        if path not in known:
+            raise UnknownNameError.of("number of a table of machines", path, list(known))
+        place, kind = known[path]
+        numbers = _checked(path, column, kind)
+        if np.any(numbers != _at(system, place)):
             changed.append(path)
-        system = _put(system, places[path], numbers)
+        system = _put(system, place, numbers)
     num_machines(system)
     return replace(system, changed=tuple(dict.fromkeys(changed)))
 
@@ -108,9 +96,9 @@ def num_machines(system: System) -> int | None:
 
     UsageError where columns are of several lengths.
     """
-    chip = system.chip
-    records = (chip, chip.peak_flop_per_s, chip.host_link, system.host, *system.levels)
-    lengths = {len(column) for record in records if record is not None for column in _columns(record)}
+    records = [record for *_, record in _records(system)]
+    values = (getattr(record, field) for record in records for field in record.__slots__)
+    lengths = {len(value) for value in values if isinstance(value, np.ndarray)}
     if len(lengths) > 1:
         found = ((path, n) for path, n in machine_numbers(system).items() if isinstance(n, np.ndarray))
         given = ", ".join(f"{path} has {len(column)}" for path, column in found)
@@ -136,30 +124,32 @@ def machine_at(system: System, row: int) -> System:
     return system
 
 
-def _columns(record: Chip | Peaks | HostLink | HostMemory | NetworkLevel) -> Iterator[Array]:
-    values = (getattr(record, field) for field in record.__slots__)
-    return (value for value in values if isinstance(value, np.ndarray))
-
-
 def _places(system: System) -> dict[str, Place]:
-    """The way to each number that may be a column; the links of a graph have rates of their own, which are its form."""
-    found: dict[str, Place] = {}
-    for dtype in system.chip.peak_flop_per_s.by_dtype():
-        found[f"chip.matmul.{dtype}"] = ("chip", "peak_flop_per_s", dtype)
-    found |= _under("chip", _CHIP, "chip")
-    if system.chip.host_link is not None:
-        found |= _under("chip.host_link", _LINK, "chip", "host_link")
+    """The way to each number that may be a column, by its path."""
+    return {path: place for path, place, _ in _numbers(system)}
+
+
+def _numbers(system: System) -> Iterator[tuple[str, Place, NumberField]]:
+    """The links of a graph have rates of their own, which are its form: a level of such has none to change."""
+    for path, place, record in _records(system):
+        for number in numbers_of(type(record)):
+            open_form = number.key.form and getattr(record, number.name) is None
+            of_links = isinstance(record, NetworkLevel) and record.edges and number.path == "bandwidth"
+            if number.key.column and not open_form and not of_links:
+                yield f"{path}.{number.path}", (*place, number.name), number
+
+
+def _records(system: System) -> Iterator[tuple[str, Place, Record]]:
+    """The parts of a system that have such numbers, with the way to each."""
+    chip = system.chip
+    yield "chip.matmul", ("chip", "peak_flop_per_s"), chip.peak_flop_per_s
+    yield "chip", ("chip",), chip
+    if chip.host_link is not None:
+        yield "chip.host_link", ("chip", "host_link"), chip.host_link
     if system.host is not None:
-        found |= _under("node.host_memory", _MEMORY, "host")
+        yield "node.host_memory", ("host",), system.host
     for k, level in enumerate(system.levels):
-        switch = _SWITCH if level.reduction_latency_s is not None else {}
-        keys = {key: field for key, field in (_LEVEL | switch).items() if not (level.edges and key == "bandwidth")}
-        found |= _under(f"network.{level.name}", keys, "levels", k)
-    return found
-
-
-def _under(path: str, keys: Mapping[str, str], *place: str | int) -> dict[str, Place]:
-    return {f"{path}.{key}": (*place, field) for key, field in keys.items()}
+        yield f"network.{level.name}", ("levels", k), level
 
 
 def _at(system: System, place: Place) -> Num | None:
@@ -181,16 +171,16 @@ def _put(record: T, place: Place, value: object) -> T:
     return cast(T, made)
 
 
-def _checked(path: str, column: ArrayLike) -> Array:
+def _checked(path: str, column: ArrayLike, kind: NumberKind) -> Array:
     numbers = np.array(column, dtype=np.float64)
     if numbers.ndim != 1 or not numbers.size:
         raise UsageError(f"{path}: a column has one number a machine, not the shape {numbers.shape}")
-    key = path.rpartition(".")[2]
-    legal = (numbers >= 0.0) if key in _LATENCIES else (numbers > 0.0)
-    legal &= np.isfinite(numbers) & ((numbers <= 1.0) | (key != "efficiency"))
+    legal = ((numbers >= 0.0) if kind.zero else (numbers > 0.0)) & np.isfinite(numbers) & (numbers <= kind.most)
     if not legal.all():
         row = int(legal.argmin())
-        allowed = "0 or more" if key in _LATENCIES else "above 0, at most 1" if key == "efficiency" else "above 0"
+        allowed = ("0 or more" if kind.zero else "above 0") + (
+            f", at most {kind.most:g}" if isfinite(kind.most) else ""
+        )
         raise UsageError(f"{path}: {numbers[row]:g} of machine {row} is not allowed; it must be {allowed}, and finite")
     return numbers
 

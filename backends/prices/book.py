@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...ir.errors import UnknownNameError
 from ..machine.files.catalogue import File, laid_over, read_at
 from ..machine.files.faults import Origin, in_files
-from ..machine.files.sections import section_of
+from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
 from .section import Prices, PricesSection
 

@@ -1,296 +1,115 @@
-"""The leaves of the price book: numbers as in a system file, with what other sources say beside them."""
+"""The kinds of numbers of the price book, each with what other sources say beside it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import ClassVar
-
-from pydantic import ConfigDict, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
-
-from ...ir.errors import UsageError
-from ..machine.files.number_schema import field, number_fields, number_schema, record_schema
-from ..machine.files.records import Confidence, NumberRecord
-from ..machine.files.system_numbers import Number, check_margin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
-    """What another source says of the same number: shown to people, used by nobody until they `--set` it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    unit: str | None = None
-    value: float | str
-    source: str
-    confidence: Confidence = "datasheet"
-    as_of: str | None = None
-    note: str | None = None
-
-    @property
-    def told(self) -> str:
-        """Its source with its note behind it."""
-        return self.source if self.note is None else f"{self.source}: {self.note}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted(Number):
-    """A number that sources differ on."""
-
-    others: tuple[Other, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check what other sources say as the number itself."""
-        Number.__post_init__(self)
-        for other in self.others:
-            self._check_range(other.value, self._si(other.value, other.unit))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read all kinds of numbers alike."""
-        return number_schema(cls, (_others(),))
-
-    def records_of_others(self, path: str) -> tuple[NumberRecord, ...]:
-        """Return what other sources say, as records like that of the number itself."""
-        return tuple(self._as_told(other).record(path) for other in self.others)
-
-    def _as_told(self, other: Other) -> Quoted:
-        return replace(
-            self, value=other.value, unit=other.unit, source=other.told, confidence=other.confidence,
-            as_of=other.as_of, others=(),
-        )  # fmt: skip
-
-
-@cache
-def _others() -> core_schema.DataclassField:
-    note = field("note", core_schema.nullable_schema(core_schema.str_schema()), optional=True)
-    other = record_schema(Other, [*number_fields(), note], named=False)
-    several = core_schema.with_default_schema(core_schema.tuple_variable_schema(other), default=())
-    return field("others", several)
-
-
-class Share(Quoted):
-    """A part of something: from none to all of it."""
-
-    zero_allowed = True
-    maximum = 1.0
-
-
-class Yield(Quoted):
-    """A part that is good: more than none."""
-
-    maximum = 1.0
-
-
-class Overhead(Quoted):
-    """What a whole takes over a part of it: 1 or more."""
-
-    maximum = 10.0
-
-    @classmethod
-    def _check_range(cls, value: float | str, number: float) -> None:
-        super()._check_range(value, number)
-        if number < 1.0:
-            raise UsageError(f"'{value}' must be at least 1: the whole takes no less than its part")
-
-
-class Margin(Share):
-    """A part of a price that its seller keeps: from none to less than all of it."""
-
-    @classmethod
-    def _check_range(cls, value: float | str, number: float) -> None:
-        super()._check_range(value, number)
-        check_margin(value, number)
-
-
-class Plain(Quoted):
-    """A number without a unit: zero or more."""
-
-    zero_allowed = True
-
-
-class Divisor(Quoted):
-    """A number without a unit that others are divided by: more than none."""
-
-
-class Money(Quoted):
-    """An amount of money."""
-
-    dimension = "USD"
-    zero_allowed = True
-    sane = (1e-9, 1e13)
-
-
-class MoneyPerArea(Quoted):
-    """Money for an area."""
-
-    dimension = "USD/mm2"
-    zero_allowed = True
-    sane = (1e-9, 1e7)
-
-
-class MoneyPerByte(Quoted):
-    """Money for memory."""
-
-    dimension = "USD/B"
-    zero_allowed = True
-    sane = (1e-15, 1e-3)
-
-
-class MoneyPerPower(Quoted):
-    """Money for power that can be drawn, or conducted away."""
-
-    dimension = "USD/W"
-    zero_allowed = True
-    sane = (1e-6, 1e4)
-
-
-class MoneyPerCurrent(Quoted):
-    """Money for current that can be delivered."""
-
-    dimension = "USD/A"
-    zero_allowed = True
-    sane = (1e-6, 1e4)
-
-
-class MoneyPerEnergy(Quoted):
-    """Money for energy, as USD/kWh."""
-
-    dimension = "USD/J"
-    zero_allowed = True
-    sane = (1e-12, 1e-5)
-
-
-class MoneyPerTime(Quoted):
-    """Money for time, as USD/h."""
-
-    dimension = "USD/s"
-    zero_allowed = True
-    sane = (1e-12, 1e4)
-
-
-class MoneyPerPowerAndTime(Quoted):
-    """Money for power that is drawn all the time, as USD/W/month."""
-
-    dimension = "USD/W/s"
-    zero_allowed = True
-    sane = (1e-15, 1e-3)
-
-
-class Defects(Quoted):
-    """Defects of an area, as 0.1 1/cm2."""
-
-    dimension = "1/mm2"
-    zero_allowed = True
-    sane = (1e-9, 1.0)
-
-
-class Length(Quoted):
-    """A length."""
-
-    dimension = "mm"
-    zero_allowed = True
-    sane = (1e-6, 1e8)
-
-
-class Area(Quoted):
-    """An area."""
-
-    dimension = "mm2"
-    zero_allowed = True
-    sane = (1e-8, 1e8)
-
-
-class Period(Quoted):
-    """A time, as 4 year."""
-
-    dimension = "s"
-    zero_allowed = True
-    sane = (1e-6, 1e11)
-
-
-class Life(Quoted):
-    """A depreciation period: more than none."""
-
-    dimension = "s"
-    sane = (3600.0, 1e11)
-
-
-class EnergyPerByte(Quoted):
-    """Energy to move data, as 4.5 pJ/bit."""
-
-    dimension = "J/B"
-    zero_allowed = True
-    sane = (1e-16, 1e-6)
-
-
-class EnergyPerFlop(Quoted):
-    """Energy of an operation, as 0.18 pJ/FLOP."""
-
-    dimension = "J/FLOP"
-    zero_allowed = True
-    sane = (1e-18, 1e-6)
-
-
-class EnergyPerArea(Quoted):
-    """Energy to make an area, as 2.75 kWh/cm2."""
-
-    dimension = "J/mm2"
-    zero_allowed = True
-    sane = (1e-3, 1e9)
-
-
-class PowerPerByte(Quoted):
-    """Power of memory, as 0.4 W/GB."""
-
-    dimension = "W/B"
-    zero_allowed = True
-    sane = (1e-15, 1.0)
-
-
-class Voltage(Quoted):
-    """A voltage."""
-
-    dimension = "V"
-    sane = (1e-3, 1e6)
-
-
-class Watts(Quoted):
-    """Power that may be zero."""
-
-    dimension = "W"
-    zero_allowed = True
-    sane = (1e-6, 1e9)
-
-
-class Mass(Quoted):
-    """Carbon dioxide, or what warms as much, as 5 kg."""
-
-    dimension = "kg"
-    zero_allowed = True
-    sane = (1e-9, 1e12)
-
-
-class MassPerArea(Quoted):
-    """Carbon dioxide of an area, as 1.5 kg/cm2."""
-
-    dimension = "kg/mm2"
-    zero_allowed = True
-    sane = (1e-9, 1e3)
-
-
-class MassPerByte(Quoted):
-    """Carbon dioxide of memory, as 0.1 kg/GB."""
-
-    dimension = "kg/B"
-    zero_allowed = True
-    sane = (1e-15, 1e-3)
-
-
-class MassPerEnergy(Quoted):
-    """Carbon dioxide of energy, as 0.4 kg/kWh."""
-
-    dimension = "kg/J"
-    zero_allowed = True
-    sane = (1e-12, 1e-3)
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, TypeAlias
+
+from ..machine.files.kinds import BANDWIDTH, COUNT, MARGIN, NumberKind
+from ..machine.files.number import Number
+
+# Beside a number of the book may stand what other sources say of it.
+_quoted = partial(NumberKind, quoted=True)
+
+Ports: TypeAlias = Annotated[Number, COUNT]
+PortRate: TypeAlias = Annotated[Number, BANDWIDTH]
+Share: TypeAlias = Annotated[
+    Number, _quoted("Share", "A part of something: from none to all of it.", zero=True, most=1.0)
+]
+Yield: TypeAlias = Annotated[Number, _quoted("Yield", "A part that is good: more than none.", most=1.0)]
+Overhead: TypeAlias = Annotated[
+    Number,
+    _quoted(
+        "Overhead",
+        "What a whole takes over a part of it: 1 or more.",
+        most=10.0,
+        least=1.0,
+        why="the whole takes no less than its part",
+    ),
+]
+Margin: TypeAlias = Annotated[Number, replace(MARGIN, quoted=True)]
+Plain: TypeAlias = Annotated[Number, _quoted("Plain", "A number without a unit: zero or more.", zero=True)]
+Divisor: TypeAlias = Annotated[
+    Number, _quoted("Divisor", "A number without a unit that others are divided by: more than none.")
+]
+Money: TypeAlias = Annotated[Number, _quoted("Money", "An amount of money.", "USD", (1e-9, 1e13), zero=True)]
+MoneyPerArea: TypeAlias = Annotated[
+    Number, _quoted("MoneyPerArea", "Money for an area.", "USD/mm2", (1e-9, 1e7), zero=True)
+]
+MoneyPerByte: TypeAlias = Annotated[
+    Number, _quoted("MoneyPerByte", "Money for memory.", "USD/B", (1e-15, 1e-3), zero=True)
+]
+MoneyPerPower: TypeAlias = Annotated[
+    Number,
+    _quoted("MoneyPerPower", "Money for power that can be drawn, or conducted away.", "USD/W", (1e-6, 1e4), zero=True),
+]
+MoneyPerCurrent: TypeAlias = Annotated[
+    Number, _quoted("MoneyPerCurrent", "Money for current that can be delivered.", "USD/A", (1e-6, 1e4), zero=True)
+]
+MoneyPerEnergy: TypeAlias = Annotated[
+    Number, _quoted("MoneyPerEnergy", "Money for energy, as USD/kWh.", "USD/J", (1e-12, 1e-5), zero=True)
+]
+MoneyPerTime: TypeAlias = Annotated[
+    Number, _quoted("MoneyPerTime", "Money for time, as USD/h.", "USD/s", (1e-12, 1e4), zero=True)
+]
+MoneyPerPowerAndTime: TypeAlias = Annotated[
+    Number,
+    _quoted(
+        "MoneyPerPowerAndTime",
+        "Money for power that is drawn all the time, as USD/W/month.",
+        "USD/W/s",
+        (1e-15, 1e-3),
+        zero=True,
+    ),
+]
+Defects: TypeAlias = Annotated[
+    Number, _quoted("Defects", "Defects of an area, as 0.1 1/cm2.", "1/mm2", (1e-9, 1.0), zero=True)
+]
+Length: TypeAlias = Annotated[Number, _quoted("Length", "A length.", "mm", (1e-6, 1e8), zero=True)]
+Area: TypeAlias = Annotated[Number, _quoted("Area", "An area.", "mm2", (1e-8, 1e8), zero=True)]
+Period: TypeAlias = Annotated[Number, _quoted("Period", "A time, as 4 year.", "s", (1e-6, 1e11), zero=True)]
+Life: TypeAlias = Annotated[Number, _quoted("Life", "A depreciation period: more than none.", "s", (3600.0, 1e11))]
+EnergyPerByte: TypeAlias = Annotated[
+    Number, _quoted("EnergyPerByte", "Energy to move data, as 4.5 pJ/bit.", "J/B", (1e-16, 1e-6), zero=True)
+]
+EnergyPerFlop: TypeAlias = Annotated[
+    Number, _quoted("EnergyPerFlop", "Energy of an operation, as 0.18 pJ/FLOP.", "J/FLOP", (1e-18, 1e-6), zero=True)
+]
+EnergyPerArea: TypeAlias = Annotated[
+    Number, _quoted("EnergyPerArea", "Energy to make an area, as 2.75 kWh/cm2.", "J/mm2", (1e-3, 1e9), zero=True)
+]
+PowerPerByte: TypeAlias = Annotated[
+    Number, _quoted("PowerPerByte", "Power of memory, as 0.4 W/GB.", "W/B", (1e-15, 1.0), zero=True)
+]
+Voltage: TypeAlias = Annotated[Number, _quoted("Voltage", "A voltage.", "V", (1e-3, 1e6))]
+Watts: TypeAlias = Annotated[Number, _quoted("Watts", "Power that may be zero.", "W", (1e-6, 1e9), zero=True)]
+Mass: TypeAlias = Annotated[
+    Number, _quoted("Mass", "Carbon dioxide, or what warms as much, as 5 kg.", "kg", (1e-9, 1e12), zero=True)
+]
+MassPerArea: TypeAlias = Annotated[
+    Number, _quoted("MassPerArea", "Carbon dioxide of an area, as 1.5 kg/cm2.", "kg/mm2", (1e-9, 1e3), zero=True)
+]
+MassPerByte: TypeAlias = Annotated[
+    Number, _quoted("MassPerByte", "Carbon dioxide of memory, as 0.1 kg/GB.", "kg/B", (1e-15, 1e-3), zero=True)
+]
+MassPerEnergy: TypeAlias = Annotated[
+    Number, _quoted("MassPerEnergy", "Carbon dioxide of energy, as 0.4 kg/kWh.", "kg/J", (1e-12, 1e-3), zero=True)
+]
+Density: TypeAlias = Annotated[
+    Number,
+    _quoted("Density", "Things in an area, as 138.2e6 1/mm2 of transistors.", "1/mm2", (1e-6, 1e12), zero=True),
+]
+CurrentDensity: TypeAlias = Annotated[
+    Number, _quoted("CurrentDensity", "Current that a pad takes, as 100 A/mm2.", "A/mm2", (1e-3, 1e7))
+]
+Rate: TypeAlias = Annotated[Number, _quoted("Rate", "Bytes per second, one direction.", "B/s", (1e6, 1e17))]
+Capacity: TypeAlias = Annotated[Number, _quoted("Capacity", "An amount of memory.", "B", (1e6, 1e14))]
+AreaPerByte: TypeAlias = Annotated[
+    Number, _quoted("AreaPerByte", "Silicon that memory takes, as 0.45 mm2/MB.", "mm2/B", (1e-12, 1.0))
+]
+Cycle: TypeAlias = Annotated[Number, _quoted("Cycle", "A clock's cycle, as 100 ns.", "s", (1e-12, 1.0))]
+PowerDensity: TypeAlias = Annotated[
+    Number, _quoted("PowerDensity", "Power of an area, as 0.86 W/mm2.", "W/mm2", (1e-4, 1e3))
+]
+Supply: TypeAlias = Annotated[Number, _quoted("Voltage", "A supply.", "V", (0.01, 10.0))]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from pydantic import model_validator
-
-from ...ir.errors import UsageError, did_you_mean
-from ..machine.files.system_numbers import Bandwidth, Count, Section
+from ...ir.errors import did_you_mean
+from ..machine.files.section import Section
 from .numbers import (
     EnergyPerArea,
     EnergyPerByte,
@@ -27,6 +26,8 @@ from .numbers import (
     MoneyPerPowerAndTime,
     MoneyPerTime,
     Overhead,
+    PortRate,
+    Ports,
     PowerPerByte,
     Share,
     Voltage,
@@ -42,8 +43,8 @@ Charge: TypeAlias = Literal["per_watt", "per_server"]
 class SwitchSection(Section):
     """A switch, with its ports and what it draws with all of them lit, optics in them included."""
 
-    ports: Count
-    rate: Bandwidth
+    ports: Ports
+    rate: PortRate
     price: Money | None = None
     power: Watts
     carbon: Mass | None = None
@@ -201,13 +202,12 @@ class CarbonSection(Section):
     server: Mass
     switch: Mass
 
-    @model_validator(mode="after")
-    def _check_grids(self) -> CarbonSection:
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield grids that are not among those of the section."""
         for key, name in (("grid", self.grid), ("fab_grid", self.fab_grid)):
             if name not in self.grids:
                 near = did_you_mean(name, list(self.grids))
-                raise UsageError(f"{key}: unknown grid '{name}'{near} allowed: {', '.join(self.grids)}")
-        return self
+                yield f"{key}: unknown grid '{name}'{near} allowed: {', '.join(self.grids)}"
 
 
 class CloudSection(Section):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..machine.files.number import Number
 from ..machine.files.records import NumberRecord
-from ..machine.files.system_numbers import Number, leaves_of
-from .numbers import Quoted
+from ..machine.files.section import leaves_of
 from .ownership_schema import OwnershipSection
 from .silicon_schema import SiliconSection
 
@@ -42,4 +42,4 @@ class Prices:
     def others(self) -> dict[str, tuple[NumberRecord, ...]]:
         """Return what other sources say, by the path of the number."""
         leaves = leaves_of(self.section, "prices")
-        return {path: leaf.records_of_others(path) for path, leaf in leaves if isinstance(leaf, Quoted) and leaf.others}
+        return {path: leaf.records_of_others(path) for path, leaf in leaves if isinstance(leaf, Number) and leaf.others}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 from ...ir.errors import UnknownNameError
-from ..machine.files.system_numbers import Section
+from ..machine.files.kinds import Checked
+from ..machine.files.section import Section
 from .numbers import (
     Area,
+    AreaPerByte,
+    Capacity,
+    CurrentDensity,
+    Cycle,
     Defects,
+    Density,
     Divisor,
     Length,
     Life,
@@ -18,10 +25,12 @@ from .numbers import (
     MoneyPerTime,
     Period,
     Plain,
+    PowerDensity,
+    Rate,
     Share,
+    Supply,
     Yield,
 )
-from .silicon_numbers import AreaPerByte, Capacity, CurrentDensity, Cycle, Density, PowerDensity, Rate, Voltage
 
 # What may be chosen about how silicon is priced. The words are explained in docs/silicon.md.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -197,7 +206,7 @@ class PadPrices(Section):
     """
 
     power_density: PowerDensity
-    voltage: Voltage
+    voltage: Supply
     lane_rate: Rate
     memory_pins: Plain
     test_pads: Plain
@@ -300,10 +309,19 @@ class QuotedBill(Section):
     price: Money | None = None
 
 
+def _choice_faults(models: Mapping[str, str]) -> Iterator[str]:
+    for name, choice in models.items():
+        if name not in CHOICES:
+            raise UnknownNameError.of("choice", name, CHOICES)
+        if choice not in CHOICES[name]:
+            raise UnknownNameError.of(f"models.{name}", choice, CHOICES[name])
+    yield from ()
+
+
 class SiliconSection(Section):
     """What dies and packages are made of, and for how much."""
 
-    models: dict[str, str]
+    models: Annotated[dict[str, str], Checked(_choice_faults)]
     wafer: WaferPrices
     yields: YieldPrices
     nodes: dict[str, NodePrices]
@@ -317,16 +335,6 @@ class SiliconSection(Section):
     blocks: BlockPrices
     design: DesignPrices
     bills: dict[str, QuotedBill]
-
-    @field_validator("models")
-    @classmethod
-    def _check_models(cls, models: dict[str, str]) -> dict[str, str]:
-        for name, choice in models.items():
-            if name not in CHOICES:
-                raise UnknownNameError.of("choice", name, CHOICES)
-            if choice not in CHOICES[name]:
-                raise UnknownNameError.of(f"models.{name}", choice, CHOICES[name])
-        return models
 
     def model(self, name: str) -> str:
         """Return what a profile, or who uses it, chose: one of `CHOICES[name]`."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 from ...ir.errors import SystemFileError, UnknownNameError
 from ..machine.files.catalogue import File, read_at
 from ..machine.files.faults import Origin, in_files
-from ..machine.files.sections import section_of
+from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
 from .d2d import D2dKind
 from .files.area_schema import DieSection, MultiprocessorSection
-from .files.schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
+from .files.schema import LinkSection, MemorySection, NodeGains, TechnologySection, UnitSection
 
 if TYPE_CHECKING:
     from ..machine.files.system_tree import Tree
@@ -28,7 +28,7 @@ PARTS = (*FILES[:-1], "densities", "circuits", "phys", "multiprocessors", "dies"
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class NodeScale:
     """What a node makes of one unit of another: areas and power at the same clock."""
 
     logic: float
@@ -48,7 +48,7 @@ class Technology:
         """Name the nodes, oldest first."""
         return tuple(self.section.nodes)
 
-    def node(self, name: str) -> NodeSection:
+    def node(self, name: str) -> NodeGains:
         """Return a node; UnknownNameError names the nearest."""
         return _named("node", self.section.nodes, name)
 
@@ -80,7 +80,7 @@ class Technology:
         """Return a die that exists; UnknownNameError names the nearest."""
         return _named("die", self.section.dies, name)
 
-    def scale(self, before: str, after: str) -> Scale:
+    def scale(self, before: str, after: str) -> NodeScale:
         """Return what is left of area and power when a circuit of one node is made on another.
 
         >>> half = load_technology().scale("N7", "N5")
@@ -95,7 +95,11 @@ class Technology:
         for step in steps:
             logic, cache = logic / step.logic.si, cache / step.cache.si
             analog, power = analog / step.analog.si, power / step.power.si
-        return Scale(logic, cache, analog, power) if old <= new else Scale(1 / logic, 1 / cache, 1 / analog, 1 / power)
+        return (
+            NodeScale(logic, cache, analog, power)
+            if old <= new
+            else NodeScale(1 / logic, 1 / cache, 1 / analog, 1 / power)
+        )
 
 
 def load_technology(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Technology:

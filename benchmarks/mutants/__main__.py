@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("backends", "cost", "passes", "ir")
 TESTS = (*(f"tests/{room}" for room in ROOMS), "tests/properties")
 # Heavy to import, and not ours: there before the fork.
-_HEAVY = ("networkx", "numpy", "onnx", "pydantic", "rich", "torch", "yaml")
+_HEAVY = ("networkx", "numpy", "onnx", "rich", "torch", "yaml")
 
 
 def main(words: Sequence[str] | None = None) -> None:

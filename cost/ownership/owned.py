@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...backends.prices.numbers import Quoted
+from ...backends.machine.files.number import Number
 from ...ir.errors import UnknownNameError
 from ...ir.sizes.expr import Num
 from ..bill import Bill
@@ -44,11 +44,11 @@ class Owned:
         return replace(self, bill=self.bill.times(count, name), power_w=self.power_w * count)
 
 
-def counted(name: str, count: Num, each: Quoted | None, path: str, power_w: Num = 0.0) -> Owned:
+def counted(name: str, count: Num, each: Number | None, path: str, power_w: Num = 0.0) -> Owned:
     """Price so many of one thing; without a price it is named among what is not priced.
 
-    >>> from slipstick.backends.prices.numbers import Money
-    >>> counted("fans", 6, Money(value="15 USD", source="catalogue"), "prices.parts.fan.price").bill.usd
+    >>> from slipstick.backends.machine.files.kinds import PRICE
+    >>> counted("fans", 6, Number(kind=PRICE, value="15 USD", source="list"), "prices.parts.fan.price").bill.usd
     90.0
     """
     unpriced = (f"{name}: no price; set {path}",) if each is None and np.any(count) else ()

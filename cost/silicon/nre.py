@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...backends.machine.files.number import Number
 from ...backends.machine.package import Assembly, Die, Joint, Package
-from ...backends.prices.numbers import Quoted
 from ...backends.prices.silicon_schema import NodePrices, SiliconSection
 from ...ir.errors import UsageError
 from ...ir.sizes.expr import Num
@@ -123,7 +123,7 @@ def _masks(die: Die, node: NodePrices, book: SiliconSection) -> Num:
     return _known(node.mask_set, die.node, "mask_set") * sets
 
 
-def _known(number: Quoted | None, node: str, key: str) -> float:
+def _known(number: Number | None, node: str, key: str) -> float:
     if number is None:
         raise UsageError(f"prices.nodes.{node}.{key} is not known: set it, or describe the package without a volume")
     return number.si

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from .shares import read_least, read_share
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Num: TypeAlias = "float | NDArray[np.float64]"
+# A union, not text: records of machines look at their annotations.
+Num: TypeAlias = Union[float, "NDArray[np.float64]"]
 Monomial: TypeAlias = tuple[tuple[str, int], ...]
 Coefficient: TypeAlias = int | float
 Terms: TypeAlias = tuple[tuple[Monomial, Coefficient], ...]

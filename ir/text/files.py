@@ -17,6 +17,13 @@ from .parse import parse_graph
 from .printer import print_graph
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder; SLIPSTICK_CACHE or XDG_CACHE_HOME move it."""
+    own = os.environ.get("SLIPSTICK_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(own) if own else Path(base) / "slipstick"
+
+
 def save_graph(graph: Graph, path: Path) -> None:
     """Write a graph; the file is complete or not there at all."""
     data = print_graph(graph).encode()

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...backends.kernels.constants import KernelConstants
 from ...backends.kernels.operands import unit_of
-from ...backends.machine.chip import Chip, Peaks
+from ...backends.machine.chip import Chip, HostLink, HostMemory, Peaks
+from ...backends.machine.files.section import NumberField, numbers_of
 from ...backends.machine.software.stack import StackConstants
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
@@ -64,20 +65,23 @@ def _of_chip(timing: Timing) -> Iterator[Parameter]:
         }
     ):
         yield Parameter(f"chip.matmul.{dtype}", True, _peak(dtype))
-    for name, field in (
-        ("vector.fp32", "vector_flop_per_s"), ("clock", "clock_hz"), ("memory.hbm.bandwidth", "hbm_bytes_per_s")
-    ):  # fmt: skip
-        yield Parameter(f"chip.{name}", True, _chip(field))
+    for number in _moving(Chip):
+        yield Parameter(f"chip.{number.path}", number.kind.better == "more", _chip(number.name))
+
+
+def _moving(record: type) -> Iterator[NumberField]:
+    return (number for number in numbers_of(record) if number.key.moves)
 
 
 def _of_host(system: System, timing: Timing) -> Iterator[Parameter]:
     if not any(map(_is_host, timing.priced)):
         return
     if system.chip.host_link is not None:
-        yield Parameter("chip.host_link.bandwidth", True, _host_link("bytes_per_s"))
-        yield Parameter("chip.host_link.latency", False, _host_link("latency_s"))
+        for number in _moving(HostLink):
+            yield Parameter(f"chip.host_link.{number.path}", number.kind.better == "more", _host_link(number.name))
     if system.host is not None:
-        yield Parameter("node.host_memory.bandwidth", True, _host_memory)
+        for number in _moving(HostMemory):
+            yield Parameter(f"node.host_memory.{number.path}", number.kind.better == "more", _host_memory(number.name))
 
 
 def _of_network(system: System, timing: Timing) -> Iterator[Parameter]:
@@ -140,8 +144,11 @@ def _host_link(field: str) -> Scale:
     return scaled
 
 
-def _host_memory(system: System, factor: float) -> System:
-    return replace(system, host=None if system.host is None else _times(system.host, ["bytes_per_s"], factor))
+def _host_memory(field: str) -> Scale:
+    def scaled(system: System, factor: float) -> System:
+        return replace(system, host=None if system.host is None else _times(system.host, [field], factor))
+
+    return scaled
 
 
 def _level(name: str, change: Callable[[NetworkLevel, float], NetworkLevel]) -> Scale:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...backends.machine.files.catalogue import read_stack
-from ...backends.machine.files.sections import section_of
+from ...backends.machine.files.section import section_of
 from ...backends.machine.files.system_tree import Tree
 from ...backends.machine.software.engine_schema import EngineFitSection
 from ..rows.split import ALL, in_first_half

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -294,6 +295,8 @@ def _levels(system: File, network: Tree) -> Iterator[tuple[Tree, File, Keys]]:
         yield from ((level, part, ("levels", inner)) for inner, level in enumerate(levels))
 
 
+# A file of the catalogue does not change while the package runs, and its tree is read by many and changed by nobody.
+@cache
 def _of_catalogue(kind: str, name: str) -> File:
     known = names(kind)
     if name not in known:
@@ -304,10 +307,10 @@ def _of_catalogue(kind: str, name: str) -> File:
 
 def read_at(name: str, where: str, file: Traversable, what: str) -> File:
     """Read a file that was found; SystemFileError says why it cannot be."""
-    from .system_tree import read_tree
+    from .system_tree import kept_tree
 
     try:
-        return File(name, where, file, read_tree(file.read_text(encoding="utf-8"), name))
+        return File(name, where, file, kept_tree(file.read_text(encoding="utf-8"), name))
     except OSError as error:
         raise SystemFileError(f"cannot read {what}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -5,40 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import get_args
-
-from pydantic import BaseModel, Field, JsonValue
+from typing import Annotated, TypeVar, get_args
 
 from ....ir.errors import UnknownNameError
 from ...kernels.constants import CLASSES
 from ...kernels.limits import limits_of
-from ...network.topology.section import LevelSection
+from ...network.topology.section import LEVEL
 from ...prices.section import PricesSection
-from ..machine_schema import RackSection, ServerSection
-from ..software.engine_schema import EngineSection
-from ..software.stack_schema import StackSection
-from ..system_schema import ChipSection, NetworkSection, NodeSection
+from ..machine import Rack, Server
+from ..software.engine_schema import EngineFile
+from ..software.stack_schema import STACK
+from ..system_schema import ChipFile, NetworkSection, NodeSection
 from .records import Confidence
-from .system_numbers import Section
+from .section import Section, form_of
+from .shapes import ANYTHING, TEXT, ByName, Inside, OneOf, Schema, Several
+from .system_tree import Tree
 
+T = TypeVar("T")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+_NETWORK = OneOf((TEXT, Several(OneOf((TEXT, LEVEL)), least=1)))
+_OVERRIDDEN = OneOf((TEXT, ByName(ANYTHING)))
 
 
 class SystemFile(Section):
     """A machine as people write it: chip, network levels and software may be names of the catalogue, or paths."""
 
     name: str
-    chip: str | ChipSection
+    chip: str | ChipFile
     node: NodeSection
-    network: str | list[str | LevelSection] = Field(min_length=1)
-    server: ServerSection | None = None
-    rack: RackSection | None = None
-    stack: str | StackSection = "default"
-    calibration: str | dict[str, JsonValue] | None = None
-    prices: str | dict[str, JsonValue] | None = None
+    network: Annotated[object, _NETWORK]
+    server: Server | None = None
+    rack: Rack | None = None
+    stack: Annotated[object, OneOf((TEXT, STACK))] = "default"
+    calibration: Annotated[object, _OVERRIDDEN] = None
+    prices: Annotated[object, _OVERRIDDEN] = None
 
 
-def file_schema(kind: str) -> dict[str, JsonValue]:
+def file_schema(kind: str) -> Schema:
     """Return the JSON Schema of a kind of file; UnknownNameError names those there are.
 
     >>> sorted(file_schema("chip")["required"])
@@ -49,12 +54,19 @@ def file_schema(kind: str) -> dict[str, JsonValue]:
     return {"$schema": _DRAFT, **FILES[kind]()}
 
 
-def _of(top: type[BaseModel]) -> Callable[[], dict[str, JsonValue]]:
-    return top.model_json_schema
+def _of(top: type[T] | Inside[T]) -> Callable[[], Schema]:
+    """Describe a file, with what its parts refer to."""
+
+    def schema() -> Schema:
+        known: Schema = {}
+        whole = form_of(top).record(known)
+        return {"$defs": dict(sorted(known.items())), **whole}
+
+    return schema
 
 
-def _calibration() -> dict[str, JsonValue]:
-    kernels: JsonValue = _record({cls: _kinds(constants) for cls, constants in CLASSES.items()})
+def _calibration() -> Schema:
+    kernels: Tree = _record({cls: _kinds(constants) for cls, constants in CLASSES.items()})
     return {
         "title": "calibration",
         "description": "Constants of kernels by class and kind; under a library, what differs there.",
@@ -69,52 +81,50 @@ def _calibration() -> dict[str, JsonValue]:
     }
 
 
-def _layered(top: type[BaseModel], called: str) -> Callable[[], dict[str, JsonValue]]:
+def _layered(top: type[T] | Inside[T], called: str) -> Callable[[], Schema]:
     """What may be `like` another, which then has what it does not say itself, and may differ on some chips."""
-    return lambda: _with_like(top.model_json_schema(), called)
+    return lambda: _with_like(_of(top)(), called)
 
 
-def _with_like(schema: dict[str, JsonValue], called: str) -> dict[str, JsonValue]:
+def _with_like(schema: Schema, called: str) -> Schema:
     needed, properties = schema.pop("required"), schema["properties"]
     assert isinstance(properties, dict)
-    chips: JsonValue = {
+    chips: Tree = {
         "type": "object",
         "description": "what holds on one chip only, by its name in the catalogue",
         "additionalProperties": _record(properties),
     }
-    like: JsonValue = {"type": "string", "description": f"{called}, by name or path, that has what is not given here"}
-    alone: JsonValue = [{"required": needed}, {"required": ["like"]}]
+    like: Tree = {"type": "string", "description": f"{called}, by name or path, that has what is not given here"}
+    alone: Tree = [{"required": needed}, {"required": ["like"]}]
     return {**schema, "properties": {"like": like, **properties, "chips": chips}, "anyOf": alone}
 
 
-def _prices() -> dict[str, JsonValue]:
+def _prices() -> Schema:
     """A file says what differs from the book that is shipped: no part is needed, but a number is whole."""
-    schema: dict[str, JsonValue] = PricesSection.model_json_schema()
+    schema: Schema = _of(PricesSection)()
     definitions = schema.get("$defs", {})
     assert isinstance(definitions, dict)
-    parts: JsonValue = {
-        name: part if _is_number(part) else _with_nothing_needed(part) for name, part in definitions.items()
-    }
+    parts: Tree = {name: part if _is_number(part) else _with_nothing_needed(part) for name, part in definitions.items()}
     return {**_with_nothing_needed(schema), "$defs": parts}
 
 
-def _is_number(schema: JsonValue) -> bool:
+def _is_number(schema: Tree) -> bool:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return isinstance(properties, dict) and {"value", "source"} <= set(properties)
 
 
-def _with_nothing_needed(schema: JsonValue) -> dict[str, JsonValue]:
+def _with_nothing_needed(schema: Tree) -> Schema:
     assert isinstance(schema, dict)
     return {key: value for key, value in schema.items() if key != "required"}
 
 
-def _record(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _record(properties: Mapping[str, Tree]) -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
 
-def _kinds(constants: type) -> JsonValue:
+def _kinds(constants: type) -> Tree:
     limits = limits_of(constants)
-    numbers: dict[str, JsonValue] = {}
+    numbers: Schema = {}
     for field in fields(constants):
         limit = limits[field.name]
         numbers[field.name.removesuffix("_s")] = (
@@ -122,23 +132,23 @@ def _kinds(constants: type) -> JsonValue:
             if field.name.endswith("_s")
             else {"type": "number", "minimum": limit.low, "maximum": limit.high}
         )
-    notes: dict[str, JsonValue] = {
+    notes: Schema = {
         "like": {"type": "string", "description": "a kind whose constants this one has, unless it gives its own"},
         "source": {"type": "string", "minLength": 1},
         "confidence": {"enum": list(get_args(Confidence))},
         "as_of": {"type": "string"},
     }
-    kind: JsonValue = {**_record({**numbers, **notes}), "required": ["source", "confidence"]}
+    kind: Tree = {**_record({**numbers, **notes}), "required": ["source", "confidence"]}
     return {"type": "object", "additionalProperties": kind}
 
 
-FILES: Mapping[str, Callable[[], dict[str, JsonValue]]] = MappingProxyType(
+FILES: Mapping[str, Callable[[], Schema]] = MappingProxyType(
     {
         "system": _of(SystemFile),
-        "chip": _of(ChipSection),
+        "chip": _of(ChipFile),
         "network": _of(NetworkSection),
-        "stack": _layered(StackSection, "a stack"),
-        "engine": _layered(EngineSection, "an engine"),
+        "stack": _layered(STACK, "a stack"),
+        "engine": _layered(EngineFile, "an engine"),
         "calibration": _calibration,
         "prices": _prices,
     }

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ....ir.errors import did_you_mean
-from ...kernels.constants import KernelConstants, Laid, Layers, lay_constants, library_names
+from ...kernels.constants import Laid, Layers, lay_constants, library_names
 from ...network.topology.level import NetworkLevel
 from ...network.topology.parts import link_rates
-from ...network.topology.section import LevelSection, network_level
 from ..chip import Chip
-from ..machine_schema import rack_of, server_of
-from ..package import Package
-from ..package_schema import PackageSection, d2d_levels, package_of
+from ..package import Package, levels_of_dies, with_link_rates
 from ..software.stack import StackConstants
-from ..software.stack_schema import StackSection, as_stack
+from ..software.stack_schema import STACK
 from ..system import System
-from ..system_schema import (
-    ChipSection,
-    NetworkSection,
-    NodeSection,
-    SystemSection,
-    UnpricedSection,
-    as_chip,
-    as_host_memory,
-)
+from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
 from .catalogue import on_chip
 from .faults import Fault, Locate, all_of, nowhere
 from .records import NumberRecord
-from .sections import checked, records_of, section_of
-from .system_numbers import Section
+from .section import inside, numbered, section_of
+from .shapes import Intake, unknown_word
 from .system_overrides import as_layer, changed_paths, of_calibration, override
 from .system_tree import Tree, split_override
 
 if TYPE_CHECKING:
     from ...prices.section import Prices
-
-S = TypeVar("S", bound=Section)
 
 
 def build_system(
@@ -63,35 +49,49 @@ def build_system(
     for text in kept:
         tree = override(tree, text, top)
     changed = changed_paths(given, tree, kept)
-    file, faults = checked(top, tree)
+    intake = Intake()
+    file = inside(top).read(tree, (), "", intake)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay(calibrations[-1][0], layers, _library(tree))
-    faults += [] if file is None else _protocol_faults(file.network, laid.constants)
-    faults += [] if file is None else _library_faults(file.stack.library, [layer for _, layer in layers])
-    faults += [] if file is None else _d2d_faults(file.chip.package, file.network)
-    faults += [] if file is None else _rank_faults(file.chip.package, file.node, file.network)
+    faults = [*intake.faults, *([] if file is None else _faults(file, laid, [layer for _, layer in layers]))]
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
-    levels = tuple(network_level(level) for level in file.network)
-    chip, package = as_chip(file.chip), _package(file.chip.package, levels)
+    chip, package = file.chip.chip, _rated(file.chip.package, file.network)
     twice = () if package is None else [f for f in _twice_faults(chip, package) if not _was_set(f, changed)]
     if twice:
         raise all_of(f"system '{where}'", twice, locate)
+    # The prices of a system are a book of their own.
+    numbers = (number.record(path) for path, number in intake.numbers if not path.startswith("prices."))
     return System(
         name=file.name,
         chip=chip,
-        node_size=int(file.node.num_chips.si),
-        levels=levels,
+        node_size=file.node.num_chips,
+        levels=file.network,
         kernels=laid.constants,
-        stack=as_stack(file.stack),
-        sources=(*_without_prices(file), *laid.records),
-        host=as_host_memory(file.node.host_memory),
+        stack=file.stack.stack,
+        sources=(*numbers, *laid.records),
+        host=file.node.host_memory,
         package=package,
-        server=server_of(file.server),
-        rack=rack_of(file.rack),
+        server=file.server,
+        rack=file.rack,
         own_prices=_prices(file),
         changed=changed,
     )
+
+
+def _faults(file: UnpricedSection, laid: Laid, layers: Sequence[Mapping[str, Tree]]) -> Iterator[Fault]:
+    """What is wrong between the parts of a file that are right one by one."""
+    protocols = list(laid.constants.collective)
+    for place, level in enumerate(file.network):
+        if level.protocol and level.protocol not in protocols:
+            keys, path = ("network", place, "protocol"), f"network.{level.name}.protocol"
+            yield Fault(keys, path, unknown_word(level.protocol, protocols))
+    # A library that no calibration knows would silently have the usual constants.
+    libraries = library_names(layers)
+    if file.stack.stack.library not in libraries:
+        yield Fault(("stack", "library"), "stack.library", unknown_word(file.stack.stack.library, libraries))
+    if file.chip.package is not None:
+        yield from _package_faults(file.chip.package, file.node.num_chips, file.network)
 
 
 def _section_for(tree: dict[str, Tree]) -> type[UnpricedSection]:
@@ -103,13 +103,10 @@ def _section_for(tree: dict[str, Tree]) -> type[UnpricedSection]:
     return PricedSection
 
 
-def _without_prices(file: UnpricedSection) -> Iterator[NumberRecord]:
-    """The numbers of a system; its prices are a book of their own."""
-    return records_of(file.model_copy(update={"prices": None}))
-
-
-def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> Package | None:
-    return None if section is None else package_of(section, link_rates(levels))
+def _rated(package: Package | None, levels: Sequence[NetworkLevel]) -> Package | None:
+    if package is None:
+        return None
+    return replace(package, assembly=with_link_rates(package.assembly, link_rates(levels)))
 
 
 def _prices(file: UnpricedSection) -> Prices | None:
@@ -122,30 +119,21 @@ def _prices(file: UnpricedSection) -> Prices | None:
     return Prices(file.prices)
 
 
-def _d2d_faults(package: PackageSection | None, levels: Sequence[LevelSection]) -> Iterator[Fault]:
-    """An interface between dies that is said to be a level which the network has not."""
-    known = [level.name for level in levels]
-    found = () if package is None else d2d_levels(package, ("chip", "package"), "chip.package")
-    for keys, path, level in found:
-        if level not in known:
-            message = f"unknown level '{level}'{did_you_mean(level, known)} allowed: {', '.join(known)}"
-            yield Fault(keys, path, message)
-
-
-def _rank_faults(package: PackageSection | None, node: NodeSection, levels: Sequence[LevelSection]) -> Iterator[Fault]:
-    """Ranks of a package that do not fill a node, or that are not those of the level that joins its dies."""
-    if package is None:
-        return
-    keys, path = ("chip", "package", "num_ranks"), "chip.package.num_ranks"
-    ranks = 1 if package.num_ranks is None else int(package.num_ranks.si)
-    chips = int(node.num_chips.si)
-    if chips % ranks:
-        yield Fault(keys, path, f"{ranks} ranks a package do not divide the {chips} chips of a node")
+def _package_faults(package: Package, num_chips: int, levels: Sequence[NetworkLevel]) -> Iterator[Fault]:
+    """Interfaces that are levels which the network has not, and ranks that do not fill these levels or a node."""
+    above = ("chip", "package")
+    found = list(levels_of_dies(package.assembly, above, "chip.package"))
     sizes = {level.name: level.size for level in levels}
-    for name in dict.fromkeys(level for *_, level in d2d_levels(package, keys[:2], "chip.package")):
+    for d2d, keys, path in found:
+        if d2d.level not in sizes:
+            yield Fault(keys, path, unknown_word(d2d.level, list(sizes), "level"))
+    at, path = (*above, "num_ranks"), "chip.package.num_ranks"
+    if num_chips % package.num_ranks:
+        yield Fault(at, path, f"{package.num_ranks} ranks a package do not divide the {num_chips} chips of a node")
+    for name in dict.fromkeys(d2d.level for d2d, *_ in found):
         size = sizes.get(name)
-        if size is not None and size.si != ranks:
-            yield Fault(keys, path, f"{ranks}, but its dies are level '{name}', which joins {size.si:g}")
+        if size is not None and size != package.num_ranks:
+            yield Fault(at, path, f"{package.num_ranks}, but its dies are level '{name}', which joins {size:g}")
 
 
 def _twice_faults(chip: Chip, package: Package) -> Iterator[Fault]:
@@ -168,34 +156,17 @@ def _was_set(fault: Fault, changed: Sequence[str]) -> bool:
     return any(path == fault.path or path.startswith("chip.package") for path in changed)
 
 
-def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -> Iterator[Fault]:
-    """A protocol of a level that no calibration has constants of."""
-    known = list(kernels.collective)
-    for place, level in enumerate(levels):
-        if level.protocol is not None and level.protocol not in known:
-            message = f"unknown '{level.protocol}'{did_you_mean(level.protocol, known)} allowed: {', '.join(known)}"
-            yield Fault(("network", place, "protocol"), f"network.{level.name}.protocol", message)
-
-
-def _library_faults(library: str, layers: Sequence[Mapping[str, Tree]]) -> Iterator[Fault]:
-    """A library of the stack that no calibration knows, whose constants would silently be the usual ones."""
-    known = library_names(layers)
-    if library not in known:
-        message = f"unknown '{library}'{did_you_mean(library, known)} allowed: {', '.join(known)}"
-        yield Fault(("stack", "library"), "stack.library", message)
-
-
 def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:
     """Check the constants of a software stack; SystemFileError when they break the schema."""
-    return as_stack(section_of(StackSection, tree, f"stack '{where}'", locate))
+    return section_of(STACK, tree, f"stack '{where}'", locate).stack
 
 
 def build_stack_numbers(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[NumberRecord, ...]:
     """Check the same; return every number of it, those that hold on one chip only behind the others."""
-    found = list(records_of(section_of(StackSection, on_chip(tree, None), f"stack '{where}'", locate)))
+    found = list(numbered(STACK, on_chip(tree, None), f"stack '{where}'", locate)[1])
     chips = tree.get("chips")
     for chip in chips if isinstance(chips, dict) else ():
-        there = records_of(section_of(StackSection, on_chip(tree, chip), f"stack '{where}'", locate))
+        there = numbered(STACK, on_chip(tree, chip), f"stack '{where}'", locate)[1]
         known = {number.path: number for number in found}
         found += [replace(n, path=f"chips.{chip}.{n.path}") for n in there if n != known.get(n.path)]
     return tuple(found)
@@ -203,21 +174,21 @@ def build_stack_numbers(tree: dict[str, Tree], where: str, locate: Locate = nowh
 
 def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[Chip, tuple[NumberRecord, ...]]:
     """Check a chip; return it with every number of its file."""
-    section = section_of(ChipSection, tree, f"chip '{where}'", locate)
-    return as_chip(section), tuple(records_of(section))
+    file, numbers = numbered(ChipFile, tree, f"chip '{where}'", locate)
+    return file.chip, numbers
 
 
 def build_package(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> Package | None:
     """Check a chip; return what it is sold in."""
-    return _package(section_of(ChipSection, tree, f"chip '{where}'", locate).package, ())
+    return section_of(ChipFile, tree, f"chip '{where}'", locate).package
 
 
 def build_network(
     tree: dict[str, Tree], where: str, locate: Locate = nowhere
 ) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
     """Check a network; return its levels with every number of its file."""
-    section = section_of(NetworkSection, tree, f"network '{where}'", locate)
-    return tuple(network_level(level) for level in section.levels), tuple(records_of(section))
+    section, numbers = numbered(NetworkSection, tree, f"network '{where}'", locate)
+    return section.levels, numbers
 
 
 def _library(tree: dict[str, Tree]) -> str:

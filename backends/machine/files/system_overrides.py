@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, get_args, get_origin
 
 from ....ir.errors import UnknownNameError, UsageError
 from ....ir.units import parse_quantity, split_quantity, units_of
 from ..system_schema import SystemSection
-from .system_numbers import Number, Section
+from .kinds import NumberKind
+from .section import form_of
+from .shapes import AmountForm, ByName, Form, Inside, OneOf, Several
 from .system_tree import Tree, assign, names_of, split_override
 
-Kind: TypeAlias = type[Section] | type[Number]
 # Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
 _WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
 
@@ -31,9 +31,7 @@ def as_layer(text: str) -> dict[str, Tree]:
     return {"kernels": {cls: {kind: block}}}
 
 
-def override(
-    tree: dict[str, Tree], text: str, top: type[Section] = SystemSection, called: str = "a system"
-) -> dict[str, Tree]:
+def override(tree: dict[str, Tree], text: str, top: type = SystemSection, called: str = "a system") -> dict[str, Tree]:
     """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
 
     A number alone is in base units; of a time, and in prices, packages, servers, racks and equipment, it is an error.
@@ -42,15 +40,15 @@ def override(
     3.0
     """
     keys, value = split_override(text)
-    kind = kind_at(keys, tree, top, called)
+    form = form_at(keys, tree, form_of(top), called)
     path = ".".join(keys)
-    if kind is not None and not issubclass(kind, Number):
-        raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
+    if isinstance(form, Inside):
+        raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(form.fields())}")
     needs_unit = not _WITH_UNITS.isdisjoint((called, *keys[:-1]))
-    return assign(tree, keys, value if kind is None else _leaf(kind, value, path, needs_unit))
+    return assign(tree, keys, _leaf(form.kind, value, path, needs_unit) if isinstance(form, AmountForm) else value)
 
 
-def _leaf(kind: type[Number], text: str, path: str, needs_unit: bool) -> Tree:
+def _leaf(kind: NumberKind, text: str, path: str, needs_unit: bool) -> Tree:
     try:
         number, unit = split_quantity(text)
     except UsageError as error:
@@ -92,58 +90,47 @@ def _number_at(tree: Tree, keys: Sequence[str]) -> object:
         return value
 
 
-def kind_at(
-    keys: Sequence[str], tree: Tree, top: type[Section] = SystemSection, called: str = "a system"
-) -> Kind | None:
-    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key.
+def form_at(keys: Sequence[str], tree: Tree, form: Form, called: str) -> Form:
+    """Return the form of what stands at a path; UnknownNameError names the nearest legal key.
 
     Lists are entered by the names of their records, which are those of the tree.
     """
-    kind: Kind | None = top
     path = called
     rest = list(keys)
     while rest:
         key = rest.pop(0)
-        if kind is None or issubclass(kind, Number):
+        if not isinstance(form, Inside):
             raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
-        kind.model_rebuild()
-        if key not in kind.model_fields:
-            raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
+        known = form.fields()
+        if key not in known:
+            raise UnknownNameError.of(f"key of {path}", key, known)
         path = key if path == called else f"{path}.{key}"
         tree = tree.get(key) if isinstance(tree, dict) else None
-        container, kinds = _held(kind.model_fields[key].annotation)
-        if container is list:
-            tree = _entry(tree, rest[:1], path, kinds)
-        elif container is dict:
-            # What a mapping has under a name; one number alone makes no new record of several.
-            wanted = rest[:1]
-            found = tree if isinstance(tree, dict) else {}
-            if wanted and wanted[0] not in found and any(not issubclass(kind, Number) for kind in kinds):
-                raise UnknownNameError.of(f"name in {path}", wanted[0], found)
-            tree = found.get(wanted[0]) if wanted else None
-        if container is not None and rest:
+        form = known[key].form
+        if isinstance(form, Several):
+            tree, form = _entry(tree, rest[:1], path, form.form), form.form
             path += f".{rest.pop(0)}"
-        kind = next((k for k in kinds if k.describes(tree)), kinds[-1] if kinds else None)
-    return kind
+        elif isinstance(form, ByName):
+            form = form.form
+            # What a mapping has under a name; one number alone makes no new record of several.
+            found = tree if isinstance(tree, dict) else {}
+            if rest and rest[0] not in found and isinstance(form, Inside | OneOf):
+                raise UnknownNameError.of(f"name in {path}", rest[0], found)
+            tree = found.get(rest[0]) if rest else None
+            path += f".{rest.pop(0)}" if rest else ""
+        if isinstance(form, OneOf):
+            form = form.of(tree)
+    return form
 
 
-def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
+def _entry(entries: Tree, wanted: Sequence[str], path: str, form: Form) -> Tree:
     """Return the entry of a list that has a name."""
     names = names_of(entries)
     if not wanted:
         raise UnknownNameError(f"'{path}' is a list; continue with one of: {', '.join(names)}")
     if wanted[0] not in names:
-        called = next((kind.called for kind in kinds if issubclass(kind, Section)), "entry")
+        first = form.forms[0] if isinstance(form, OneOf) else form
+        called = first.called if isinstance(first, Inside) else "entry"
         raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)
     assert isinstance(entries, list)
     return entries[names.index(wanted[0])]
-
-
-def _held(annotation: object) -> tuple[type | None, list[Kind]]:
-    """Return whether a field holds a list or a mapping of names, and the sections that it may hold."""
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return None, [annotation] if issubclass(annotation, Section | Number) else []
-    container = get_origin(annotation)
-    found = [_held(inner) for inner in get_args(annotation)]
-    inside = next((inner for inner, _ in found if inner is not None), None)
-    return container if container in (list, dict) else inside, [kind for _, kinds in found for kind in kinds]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, OneWord, Unwritten
 from ..files.records import NumberRecord
 from ..system import System
 from .stack import Ends, StackConstants, fitted, up_to_ms
@@ -30,14 +32,14 @@ class Scheduler:
         reserve_output: room for all tokens of a request is set aside before it starts, so that none is ever evicted.
     """
 
-    batching: str = "continuous"
+    batching: Annotated[str, OneWord(("continuous", "static"))] = "continuous"
     chunked_prefill: bool = True
     mixed: bool = True
-    max_num_seqs: int = 256
-    max_batched_tokens: int = 8192
-    block_tokens: int = 16
-    memory_utilization: float = 0.9
-    cache_utilization: float = 1.0
+    max_num_seqs: Annotated[int, COUNT] = 256
+    max_batched_tokens: Annotated[int, COUNT] = 8192
+    block_tokens: Annotated[int, COUNT] = 16
+    memory_utilization: Annotated[float, RATIO] = 0.9
+    cache_utilization: Annotated[float, RATIO] = 1.0
     reserve_output: bool = False
 
 
@@ -53,11 +55,11 @@ class Overheads:
         interference: seconds that other prefills add to decodes, over what they take: 1 where all wait for them.
     """
 
-    step_s: float = up_to_ms(50)
-    sequence_s: float = up_to_ms(1)
-    prompt_s: float = up_to_ms(500)
-    prompt_token_s: float = up_to_ms(1)
-    interference: float = fitted(1.0, Ends(0.5, 2.0, rolled=True))
+    step_s: Annotated[float, Key("step"), LATENCY] = up_to_ms(50)
+    sequence_s: Annotated[float, Key("sequence"), LATENCY] = up_to_ms(1)
+    prompt_s: Annotated[float, Key("prompt"), LATENCY] = up_to_ms(500)
+    prompt_token_s: Annotated[float, Key("prompt_token"), LATENCY] = up_to_ms(1)
+    interference: Annotated[float, INTERFERENCE] = fitted(1.0, Ends(0.5, 2.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Engine:
         sources: every number of its file as written, with where it comes from.
     """
 
-    name: str = "ideal"
+    name: Annotated[str, Key(needed=True)] = "ideal"
     stack: str = "default"
     scheduler: Scheduler = field(default_factory=Scheduler)
     overheads: Overheads = field(default_factory=Overheads)
@@ -117,9 +119,9 @@ class Engine:
     versions: str = ""
     since: str = ""
     until: str = ""
-    tuned: tuple[tuple[str, float], ...] = ()
-    accuracy: EngineAccuracy | None = field(default=None, compare=False)
-    sources: tuple[NumberRecord, ...] = field(default=(), compare=False, repr=False)
+    tuned: Annotated[tuple[tuple[str, float], ...], Unwritten()] = ()
+    accuracy: Annotated[EngineAccuracy | None, Unwritten()] = field(default=None, compare=False)
+    sources: Annotated[tuple[NumberRecord, ...], Unwritten()] = field(default=(), compare=False, repr=False)
 
     @property
     def is_free(self) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path
 from ..files.catalogue import OWN, File, laid_over, lineage, names, read_file, read_stack
 from ..files.faults import in_files
 from ..files.records import NumberRecord
-from ..files.sections import records_of, section_of
+from ..files.section import numbered, section_of
 from ..files.system_overrides import override
 from ..files.system_tree import Tree
-from .engine import Engine, EngineAccuracy
-from .engine_schema import EngineFitSection, EngineSection, as_engine
+from .engine import OF_STACK, Engine, EngineAccuracy
+from .engine_schema import EngineFile, EngineFitSection
 
 _KIND = "engines"
 _CALLED = "an engine"
@@ -39,9 +39,10 @@ def load_engine(
     chain = lineage(name_or_path, unfitted=() if fitted else (str(name_or_path),), kind=_KIND)
     file, tree = chain[0], _laid(chain, chip)
     for text in overrides:
-        tree = override(tree, text, EngineSection, _CALLED)
-    section = section_of(EngineSection, tree, f"engine '{file.name}'", in_files([file.origin()]))
-    return replace(as_engine(section, tuple(records_of(section))), accuracy=_accuracy(chain, chip))
+        tree = override(tree, text, EngineFile, _CALLED)
+    read, numbers = numbered(EngineFile, tree, f"engine '{file.name}'", in_files([file.origin()]))
+    tuned = tuple((n.path.removeprefix(OF_STACK), n.value_si) for n in numbers if n.path.startswith(OF_STACK))
+    return replace(read.engine, tuned=tuned, sources=numbers, accuracy=_accuracy(chain, chip))
 
 
 def engine_numbers(name_or_path: str | Path) -> tuple[NumberRecord, ...]:

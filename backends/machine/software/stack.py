@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from ....ir.ops import OpClass
+from ..files.kinds import (
+    CAPACITY,
+    COUNT,
+    FACTOR,
+    LATENCY,
+    RATIO,
+    RESERVE,
+    SHARE,
+    Key,
+    OneWord,
+)
 
 # Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
 _GRADIENT_SHARE = 4.0 / 30.0
@@ -60,13 +71,13 @@ class HostFloor:
         sharpness: q of `(device^q + host^q)^(1/q)`, what a layer takes.
     """
 
-    layer_s: float = up_to_ms(20)
-    layer_tp_s: float = up_to_ms(10)
-    layer_rank_s: float = up_to_ms(10)
-    layer_far_rank_s: float = up_to_ms(10)
-    micro_batch_s: float = up_to_ms(10)
-    step_s: float = up_to_ms(100)
-    sharpness: float = fitted(SHARPNESS, Ends(1.0, 20.0, rolled=True))
+    layer_s: Annotated[float, Key("layer"), LATENCY] = up_to_ms(20)
+    layer_tp_s: Annotated[float, Key("layer_tp"), LATENCY] = up_to_ms(10)
+    layer_rank_s: Annotated[float, Key("layer_rank"), LATENCY] = up_to_ms(10)
+    layer_far_rank_s: Annotated[float, Key("layer_far_rank"), LATENCY] = up_to_ms(10)
+    micro_batch_s: Annotated[float, Key("micro_batch"), LATENCY] = up_to_ms(10)
+    step_s: Annotated[float, Key("step"), LATENCY] = up_to_ms(100)
+    sharpness: Annotated[float, FACTOR] = fitted(SHARPNESS, Ends(1.0, 20.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +93,12 @@ class Overlap:
         batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
     """
 
-    tp: float = fitted(0.0, _SHARE)
-    ep: float = fitted(0.0, _SHARE)
-    fsdp: float = fitted(1.0, _SHARE)
-    dp: float = fitted(1.0, _SHARE)
-    pp: float = fitted(1.0, _SHARE)
-    batches: float = fitted(0.0, _SHARE)
+    tp: Annotated[float, SHARE] = fitted(0.0, _SHARE)
+    ep: Annotated[float, SHARE] = fitted(0.0, _SHARE)
+    fsdp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
+    dp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
+    pp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
+    batches: Annotated[float, SHARE] = fitted(0.0, _SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +113,11 @@ class Slowdown:
         dp: of data parallelism, sharded or not.
     """
 
-    tp: float = fitted(1.0, _MESSAGE)
-    cp: float = fitted(1.0, _MESSAGE)
-    ep: float = fitted(1.0, _MESSAGE)
-    pp: float = fitted(1.0, _MESSAGE)
-    dp: float = fitted(1.0, _MESSAGE)
+    tp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
+    cp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
+    ep: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
+    pp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
+    dp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
 
     def of(self, axis: str) -> float:
         """Return the factor of a mesh axis, or of several joined by `+`: that of the last."""
@@ -128,10 +139,10 @@ class KernelSlowdown:
         experts: of banks of experts; None where it is that of matrix products.
     """
 
-    matmul: float = fitted(1.0, _KERNEL)
-    attention: float = fitted(1.0, _KERNEL)
-    rowwise: float = fitted(1.0, _KERNEL)
-    experts: float | None = fitted(None, Ends(0.25, 4.0))
+    matmul: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
+    attention: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
+    rowwise: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
+    experts: Annotated[float | None, FACTOR] = fitted(None, Ends(0.25, 4.0))
 
     def of(self, kind: OpClass) -> float:
         """Return the factor of a class of ops."""
@@ -148,9 +159,9 @@ class KernelSlowdown:
 class MeasuredAllReduce:
     """A measured all-reduce: bytes on each rank, ranks, and the time it took."""
 
-    num_bytes: float
-    ranks: int
-    time_s: float
+    num_bytes: Annotated[float, Key("size"), CAPACITY]
+    ranks: Annotated[int, COUNT]
+    time_s: Annotated[float, Key("time", needed=False), LATENCY]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +173,8 @@ class NetworkState:
         all_reduces: times that replace the model for groups of as many ranks; all-gather and reduce-scatter are half.
     """
 
-    step_latency_s: float = 0.0
-    all_reduces: tuple[MeasuredAllReduce, ...] = ()
+    step_latency_s: Annotated[float, Key("step_latency"), LATENCY] = 0.0
+    all_reduces: Annotated[tuple[MeasuredAllReduce, ...], Key("all_reduce")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +216,17 @@ class StackConstants:
     """
 
     name: str
-    launch_s: float
-    collective_launch_s: float
-    memory_reserve_bytes: float
-    workspace_bytes: float = 0.0
-    memory_packing: float = 1.0
+    launch_s: Annotated[float, Key("launch_overhead"), LATENCY]
+    collective_launch_s: Annotated[float, Key("collective_overhead"), LATENCY]
+    memory_reserve_bytes: Annotated[float, Key("memory_reserve"), RESERVE]
+    workspace_bytes: Annotated[float, Key("workspace"), RESERVE] = 0.0
+    memory_packing: Annotated[float, RATIO] = 1.0
     gradient_copy: bool = False
-    kernels: str = "plain"
+    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "fused"))] = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
-    issue_s: float = 0.0
-    graph_issue_s: float = 0.0
+    issue_s: Annotated[float, Key("issue_overhead"), LATENCY] = 0.0
+    graph_issue_s: Annotated[float, Key("graph_issue_overhead"), LATENCY] = 0.0
     cuda_graph: bool = False
     custom_all_reduce: bool = False
     fused_all_reduce: bool = False
@@ -224,8 +235,8 @@ class StackConstants:
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
     scatter_p2p: bool = False
-    optimizer_passes: float = fitted(1.0, Ends(1.0, 8.0))
-    clip_passes: float = 0.0
+    optimizer_passes: Annotated[float, FACTOR] = fitted(1.0, Ends(1.0, 8.0))
+    clip_passes: Annotated[float, COUNT] = 0.0
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
     limits_apart: bool = False

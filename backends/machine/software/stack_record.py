@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..files.catalogue import lineage
-from ..files.sections import section_of
+from ..files.section import section_of
 from .stack_schema import FitSection
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from ....ir.sizes.expr import Num
-
+from ....ir.sizes.expr import Num
+from ...machine.files.kinds import BANDWIDTH, COUNT, LATENCY, OVERSUBSCRIPTION, RATIO, Key, OneWord, TextPattern
 from ...machine.machine import LevelEquipment
 
 Topology: TypeAlias = Literal[
@@ -50,11 +49,11 @@ class Dragonfly:
         global_bytes_per_s: bandwidth of one global link, one direction.
     """
 
-    hosts: int
-    routers: int
-    groups: int
-    global_links: int
-    global_bytes_per_s: float
+    hosts: Annotated[int, COUNT]
+    routers: Annotated[int, COUNT]
+    groups: Annotated[int, COUNT]
+    global_links: Annotated[int, COUNT]
+    global_bytes_per_s: Annotated[float, Key("global_bandwidth"), BANDWIDTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +79,33 @@ class NetworkLevel:
         equipment: what it is built of, for money, power and carbon; None where nobody said.
     """
 
-    name: str
-    size: int | None
-    bytes_per_s: Num
-    latency_s: Num
-    topology: Topology = "switch"
-    efficiency: Num = 1.0
-    hop_latency_s: Num | None = None
-    oversubscription: Num = 1.0
-    dims: tuple[int, ...] = ()
-    bidirectional: bool = True
-    reduction_latency_s: Num | None = None
+    ORDER: ClassVar = (
+        "name",
+        "topology",
+        "size",
+        "bandwidth",
+        "links",
+        "link_bandwidth",
+        "latency",
+        "hop_latency",
+        "efficiency",
+    )
+    called: ClassVar = "level"
+
+    name: Annotated[str, TextPattern(r"^[A-Za-z0-9_-]+$")]
+    size: Annotated[int | None, Key(column=False), COUNT]
+    bytes_per_s: Annotated[Num, Key("bandwidth", moves=True, needed=False), BANDWIDTH]
+    latency_s: Annotated[Num, Key("latency", moves=True), LATENCY]
+    topology: Annotated[Topology, Key("topology", needed=True)] = "switch"
+    efficiency: Annotated[Num, RATIO] = 1.0
+    hop_latency_s: Annotated[Num | None, Key("hop_latency"), LATENCY] = None
+    oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
+    dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
+    bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
+    reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None
     algorithm: str = ""
     protocol: str = ""
-    edges: tuple[Edge, ...] = ()
+    edges: Annotated[tuple[Edge, ...], TextPattern()] = ()
     dragonfly: Dragonfly | None = None
     equipment: LevelEquipment | None = None
 

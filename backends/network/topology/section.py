@@ -1,125 +1,117 @@
-"""The network part of a system file: levels as people write them, checked and turned into plain numbers."""
+"""Levels of a network as people write them: what a file says beside the fields of a level, and what contradicts it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import prod
-from typing import ClassVar, Literal
+from math import nan, prod
+from typing import Annotated, TypeAlias
 
-from pydantic import Field, model_validator
-
-from ....ir.errors import UsageError, did_you_mean
-from ...machine.files.system_numbers import Bandwidth, Count, Latency, Number, Ratio, Section
-from ...machine.machine_schema import EquipmentSection, equipment_of
+from ....ir.errors import did_you_mean
+from ...machine.files.kinds import BANDWIDTH, COUNT, Checked, Least
+from ...machine.files.section import fields_of
+from ...machine.files.shapes import AmountForm, Fields, Inside, Place
 from ..algorithms.algorithm import BEST
 from ..algorithms.menu import algorithm_names
 from .edges import edge_faults, least_bytes_per_s, read_edges
 from .level import Dragonfly, NetworkLevel, Topology
 from .routes import members_of
 
+# What a topology needs beside a size.
+_NEEDS: Mapping[Topology, str] = {"torus": "dims", "mesh": "dims", "graph": "edges", "dragonfly": "dragonfly"}
+_TOLD = """One network level; without a size it joins any number of ranks.
 
-class Oversubscription(Number):
-    """Ranks below an uplink over those that it carries at full speed: one or more."""
-
-    maximum = 1000.0
-
-
-class DragonflySection(Section):
-    """The numbers of a dragonfly: hosts at a router, routers in a group, groups, global links a router."""
-
-    hosts: Count
-    routers: Count
-    groups: Count
-    global_links: Count
-    global_bandwidth: Bandwidth
+Bandwidth is that of one rank into the level, or `links` times `link_bandwidth`. Text such as `4x4x4` gives the
+dimensions of a torus or mesh; `edges` holds the links of a graph, one a line: `0 1 25 GB/s`."""
+# The bandwidth of a rank may be given as that of its links.
+_LINKS = {
+    "links": Place(AmountForm(COUNT, bare=int), "links"),
+    "link_bandwidth": Place(AmountForm(BANDWIDTH, bare=float), "link_bandwidth"),
+}
 
 
-class LevelSection(Section):
-    """One network level; without a size it joins any number of ranks.
-
-    Bandwidth is that of one rank into the level, or `links` times `link_bandwidth`. Text such as `4x4x4` gives the
-    dimensions of a torus or mesh; `edges` holds the links of a graph, one a line: `0 1 25 GB/s`.
-    """
-
-    called: ClassVar[str] = "level"
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
-    topology: Topology
-    size: Count | None = None
-    bandwidth: Bandwidth | None = None
-    links: Count | None = None
-    link_bandwidth: Bandwidth | None = None
-    latency: Latency
-    hop_latency: Latency | None = None
-    efficiency: Ratio | None = None
-    oversubscription: Oversubscription | None = None
-    dims: str | None = Field(default=None, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$")
-    direction: Literal["both", "one"] = "both"
-    reduction_latency: Latency | None = None
-    algorithm: str | None = None
-    protocol: str | None = None
-    edges: str | None = None
-    dragonfly: DragonflySection | None = None
-    equipment: EquipmentSection | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> LevelSection:
-        faults = [*_rate_faults(self), *_name_faults(self), *_shape_faults(self)]
-        if faults:
-            raise UsageError("; ".join(faults))
-        return self
+def _fields() -> Fields:
+    known = {**fields_of(NetworkLevel), **_LINKS}
+    return {key: known[key] for key in sorted(known, key=_order)}
 
 
-def _rate_faults(level: LevelSection) -> Iterator[str]:
-    if (level.links is None) != (level.link_bandwidth is None):
+def _order(key: str) -> int:
+    return NetworkLevel.ORDER.index(key) if key in NetworkLevel.ORDER else len(NetworkLevel.ORDER)
+
+
+def _level(found: Mapping[str, object]) -> NetworkLevel:
+    """Make a level of what a file says; a rate that it leaves open is that of its links, nan where nothing says it."""
+    told = {key: value for key, value in found.items() if key not in _LINKS}
+    dims, edges = str(found.get("dims", "")), str(found.get("edges", ""))
+    joined = read_edges(edges) if edges and not list(edge_faults(edges)) else ()
+    links, each = _number(found, "links"), _number(found, "link_bandwidth")
+    if "bytes_per_s" not in found:
+        rate = nan if joined == () else least_bytes_per_s(joined)
+        told["bytes_per_s"] = rate if links is None or each is None else links * each
+    told |= {"dims": tuple(int(n) for n in dims.split("x")) if dims else ()}
+    told |= {"edges": joined, "bidirectional": found.get("bidirectional") != "one"}
+    return NetworkLevel(**told)  # type: ignore[arg-type]
+
+
+def _number(found: Mapping[str, object], key: str) -> float | None:
+    value = found.get(key)
+    return value if isinstance(value, int | float) else None
+
+
+def _faults(level: NetworkLevel, found: Mapping[str, object]) -> Iterator[str]:
+    yield from _rate_faults(found)
+    yield from _name_faults(level)
+    yield from _shape_faults(level, found)
+
+
+LEVEL = Inside(_fields, _level, _faults, title="NetworkLevel", told=_TOLD, called="level")
+
+
+def _rate_faults(found: Mapping[str, object]) -> Iterator[str]:
+    rate, links, each = (_number(found, key) for key in ("bytes_per_s", "links", "link_bandwidth"))
+    if (links is None) != (each is None):
         yield "links and link_bandwidth belong together"
         return
-    if level.bandwidth is None and level.links is None and level.edges is None:
+    if rate is None and links is None and "edges" not in found:
         yield "missing bandwidth, or links and link_bandwidth"
-    if level.efficiency is None and level.protocol is None:
+    if "efficiency" not in found and "protocol" not in found:
         yield "missing efficiency (or a protocol, whose constants say it)"
-    if level.oversubscription is not None and level.oversubscription.si < 1:
-        yield f"oversubscription {level.oversubscription.si:g} is below 1: no uplink carries more than what comes to it"
-    if level.bandwidth is not None and level.links is not None and level.link_bandwidth is not None:
-        most = level.links.si * level.link_bandwidth.si
-        if level.bandwidth.si > most * (1 + 1e-9):
-            yield f"bandwidth {_rate(level.bandwidth.si)} is above the sum of its links, {_rate(most)}"
+    over = _number(found, "oversubscription")
+    if over is not None and over < 1:
+        yield f"oversubscription {over:g} is below 1: no uplink carries more than what comes to it"
+    if rate is not None and links is not None and each is not None and rate > links * each * (1 + 1e-9):
+        yield f"bandwidth {_rate(rate)} is above the sum of its links, {_rate(links * each)}"
 
 
 def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:g} GB/s"
 
 
-def _name_faults(level: LevelSection) -> Iterator[str]:
+def _name_faults(level: NetworkLevel) -> Iterator[str]:
     names = (BEST, *algorithm_names())
-    if level.algorithm is not None and level.algorithm not in names:
+    if level.algorithm and level.algorithm not in names:
         yield f"unknown algorithm '{level.algorithm}'{did_you_mean(level.algorithm, names)} allowed: {', '.join(names)}"
-    if level.direction == "one" and level.topology != "ring":
+    if not level.bidirectional and level.topology != "ring":
         yield f"direction: one is for a ring, not for {level.topology}"
 
 
-def _shape_faults(level: LevelSection) -> Iterator[str]:
+def _shape_faults(level: NetworkLevel, found: Mapping[str, object]) -> Iterator[str]:
     """What a topology needs beside a size, and what only others have."""
-    has = {"dims": level.dims, "edges": level.edges, "dragonfly": level.dragonfly}
-    needs = {"torus": "dims", "mesh": "dims", "graph": "edges", "dragonfly": "dragonfly"}.get(level.topology)
-    if needs and has[needs] is None:
+    needs = _NEEDS.get(level.topology)
+    if needs and needs not in found:
         yield f"a {level.topology} needs {needs}"
-    yield from (f"{name} are not for {level.topology}" for name, given in has.items() if given and name != needs)
+    others = (name for name in ("dims", "edges", "dragonfly") if found.get(name) and name != needs)
+    yield from (f"{name} are not for {level.topology}" for name in others)
     if level.size is None and level.topology in _SIZED:
         yield f"a {level.topology} needs a size"
-    if level.topology == "graph" and level.edges:
-        yield from _graph_faults(level, level.edges)
-
-
-def _graph_faults(level: LevelSection, text: str) -> Iterator[str]:
-    faults = list(edge_faults(text))
-    yield from faults
-    if not faults and level.bandwidth is not None:
-        least = least_bytes_per_s(read_edges(text))
-        if level.bandwidth.si > least * (1 + 1e-9):
-            yield f"bandwidth {_rate(level.bandwidth.si)} is above the sum of its links, {_rate(least)}"
+    if level.topology == "graph" and found.get("edges"):
+        faults = list(edge_faults(str(found["edges"])))
+        yield from faults
+        rate = _number(found, "bytes_per_s")
+        least = least_bytes_per_s(level.edges) if level.edges else nan
+        if rate is not None and rate > least * (1 + 1e-9):
+            yield f"bandwidth {_rate(rate)} is above the sum of its links, {_rate(least)}"
 
 
 _SIZED: frozenset[Topology] = frozenset(
@@ -127,7 +119,7 @@ _SIZED: frozenset[Topology] = frozenset(
 )
 
 
-def level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
+def nesting_faults(levels: Sequence[NetworkLevel]) -> Iterator[str]:
     """Yield what is wrong between levels: names, sizes, members that a topology does not have."""
     repeated = [name for name, times in Counter(level.name for level in levels).items() if times > 1]
     if repeated:
@@ -135,80 +127,35 @@ def level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
     for inner, outer in pairwise(levels):
         if inner.size is None:
             yield f"only the last level may leave out its size, not '{inner.name}'"
-        elif outer.size is not None and (outer.size.si <= inner.size.si or outer.size.si % inner.size.si):
+        elif outer.size is not None and (outer.size <= inner.size or outer.size % inner.size):
             yield f"the size of '{outer.name}' must be a larger multiple of the size of '{inner.name}'"
     inner_size = 1
     for level in levels:
-        if level.size is not None and level.size.si % inner_size == 0:
-            yield from _member_faults(level, int(level.size.si) // inner_size)
-        inner_size = int(level.size.si) if level.size is not None else inner_size
+        if level.size is not None and level.size % inner_size == 0:
+            yield from _member_faults(level, level.size // inner_size)
+        inner_size = level.size or inner_size
 
 
-def _member_faults(level: LevelSection, members: int) -> Iterator[str]:
-    if level.dims is not None and prod(_dims(level)) != members:
-        yield f"dims {level.dims} of '{level.name}' make {prod(_dims(level))}, not the {members} that it joins"
+def _member_faults(level: NetworkLevel, members: int) -> Iterator[str]:
+    if level.dims and prod(level.dims) != members:
+        dims = "x".join(map(str, level.dims))
+        yield f"dims {dims} of '{level.name}' make {prod(level.dims)}, not the {members} that it joins"
     if level.topology == "hypercube" and members & (members - 1):
         yield f"a hypercube joins a power of 2, not the {members} of '{level.name}'"
-    if level.edges is not None and not list(edge_faults(level.edges)):
-        found = len(members_of(read_edges(level.edges)))
-        if found != members:
-            yield f"edges of '{level.name}' name {found} members, not the {members} that it joins"
+    if level.edges and len(members_of(level.edges)) != members:
+        found = len(members_of(level.edges))
+        yield f"edges of '{level.name}' name {found} members, not the {members} that it joins"
     if level.dragonfly is not None:
-        yield from _dragonfly_faults(level, level.dragonfly, members)
+        yield from _dragonfly_faults(level.name, level.dragonfly, members)
 
 
-def _dragonfly_faults(level: LevelSection, d: DragonflySection, members: int) -> Iterator[str]:
-    made = int(d.hosts.si * d.routers.si * d.groups.si)
+def _dragonfly_faults(name: str, d: Dragonfly, members: int) -> Iterator[str]:
+    made = d.hosts * d.routers * d.groups
     if made != members:
-        yield f"hosts x routers x groups of '{level.name}' make {made}, not the {members} that it joins"
-    most = int(d.routers.si * d.global_links.si) + 1
-    if d.groups.si > most:
-        yield f"{d.groups.si:g} groups of '{level.name}' are more than the {most} that their global links can join"
+        yield f"hosts x routers x groups of '{name}' make {made}, not the {members} that it joins"
+    most = d.routers * d.global_links + 1
+    if d.groups > most:
+        yield f"{d.groups:g} groups of '{name}' are more than the {most} that their global links can join"
 
 
-def _dims(level: LevelSection) -> tuple[int, ...]:
-    return tuple(int(n) for n in level.dims.split("x")) if level.dims else ()
-
-
-def network_level(level: LevelSection) -> NetworkLevel:
-    """Turn a checked level into plain numbers."""
-    edges = read_edges(level.edges) if level.edges else ()
-    return NetworkLevel(
-        name=level.name,
-        size=None if level.size is None else int(level.size.si),
-        bytes_per_s=_bytes_per_s(level),
-        latency_s=level.latency.si,
-        topology=level.topology,
-        efficiency=1.0 if level.efficiency is None else level.efficiency.si,
-        hop_latency_s=None if level.hop_latency is None else level.hop_latency.si,
-        oversubscription=1.0 if level.oversubscription is None else level.oversubscription.si,
-        dims=_dims(level),
-        bidirectional=level.direction == "both",
-        reduction_latency_s=None if level.reduction_latency is None else level.reduction_latency.si,
-        algorithm=level.algorithm or "",
-        protocol=level.protocol or "",
-        edges=edges,
-        dragonfly=_dragonfly(level.dragonfly),
-        equipment=equipment_of(level.equipment),
-    )
-
-
-def _bytes_per_s(level: LevelSection) -> float:
-    """The bandwidth as given, else of all links of a rank; in a graph of the member with the least."""
-    if level.bandwidth is not None:
-        return level.bandwidth.si
-    if level.links is not None and level.link_bandwidth is not None:
-        return level.links.si * level.link_bandwidth.si
-    return least_bytes_per_s(read_edges(level.edges or ""))
-
-
-def _dragonfly(section: DragonflySection | None) -> Dragonfly | None:
-    if section is None:
-        return None
-    return Dragonfly(
-        hosts=int(section.hosts.si),
-        routers=int(section.routers.si),
-        groups=int(section.groups.si),
-        global_links=int(section.global_links.si),
-        global_bytes_per_s=section.global_bandwidth.si,
-    )
+Levels: TypeAlias = Annotated[tuple[Annotated[NetworkLevel, LEVEL], ...], Least(), Checked(nesting_faults)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from pydantic import Field
-
-from ...machine.files.system_numbers import Capacity, Count, Number, Ratio, Section, Share
-from .schema_numbers import Area
+from ...machine.files.section import Section
+from .schema_numbers import Area, Capacity, CellArea, Count, Ratio, Several, Share, TransistorDensity, Transistors
 
 # Parts of a die in the words of photos.
 Part: TypeAlias = Literal[
@@ -20,34 +20,6 @@ Part: TypeAlias = Literal[
     "network_controller",
     "other",
 ]
-
-
-class Transistors(Number):
-    """How many transistors a circuit has."""
-
-    sane = (1, 1e12)
-
-
-class TransistorDensity(Number):
-    """Transistors of logic in an area."""
-
-    dimension = "1/mm2"
-    sane = (1e4, 1e10)
-
-
-class CellArea(Number):
-    """Area of memory cells."""
-
-    dimension = "mm2/B"
-    sane = (1e-9, 1e-3)
-
-
-class Several(Number):
-    """A whole number of things, or none."""
-
-    whole = True
-    zero_allowed = True
-    sane = (1, 1e9)
 
 
 class DensitySection(Section):
@@ -108,6 +80,6 @@ class DieSection(Section):
     multiprocessor: str
     num_sms: Count
     l2: Capacity
-    phys: dict[str, Count] = Field(default_factory=dict)
+    phys: Mapping[str, Count] = MappingProxyType({})
     area: Area | None = None
-    photo: dict[Part, Area] = Field(default_factory=dict)
+    photo: Mapping[Part, Area] = MappingProxyType({})

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
-
-from ....ir.errors import UsageError
-from ...machine.files.system_numbers import (
-    Bandwidth,
-    Capacity,
-    Count,
-    Frequency,
-    Latency,
-    Number,
-    Power,
-    Ratio,
-    Section,
-)
+from ...machine.files.kinds import Least
+from ...machine.files.number import Number
+from ...machine.files.section import Section
 from ..d2d import D2dKind
 from ..voltage import VoltageLaw
 from .area_schema import CircuitsSection, DensitySection, DieSection, MultiprocessorSection, PhySection
-from .schema_numbers import Area, Density, Energy, Gain, Leakage, Length, LinkRate, PackageRatio, Rate, Voltage
+from .schema_numbers import (
+    Area,
+    Bandwidth,
+    Capacity,
+    Count,
+    Density,
+    Energy,
+    Frequency,
+    Gain,
+    Latency,
+    Leakage,
+    Length,
+    LinkRate,
+    PackageRatio,
+    Power,
+    Rate,
+    Ratio,
+    Voltage,
+)
 
 # Dtypes whose rate a unit may give beside that of fp16.
 Dtype: TypeAlias = Literal["bf16", "tf32", "fp64", "fp8", "fp6", "fp4", "int8", "int4"]
-S = TypeVar("S", bound=Section)
 
 
 class VoltageSection(Section):
@@ -37,11 +44,10 @@ class VoltageSection(Section):
     margin: Voltage
     maximum: Voltage
 
-    @model_validator(mode="after")
-    def _check_order(self) -> VoltageSection:
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield that voltages do not rise."""
         if not self.threshold.si + self.margin.si <= self.nominal.si <= self.maximum.si:
-            raise UsageError("voltages must rise: threshold with margin, nominal, maximum")
-        return self
+            yield "voltages must rise: threshold with margin, nominal, maximum"
 
     @property
     def law(self) -> VoltageLaw:
@@ -49,7 +55,7 @@ class VoltageSection(Section):
         return VoltageLaw(self.nominal.si, self.threshold.si, self.margin.si, self.maximum.si)
 
 
-class NodeSection(Section):
+class NodeGains(Section):
     """A technology node: gains over the node before it in the file."""
 
     logic: Gain
@@ -75,9 +81,9 @@ class SharesSection(Section):
     memory: Ratio
     network: Ratio
 
-    @model_validator(mode="after")
-    def _check_sum(self) -> SharesSection:
-        return _at_most_one(self, self.core.si + self.cache.si + self.memory.si + self.network.si)
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield that the parts are more than the whole."""
+        return _at_most_one(self.core, self.cache, self.memory, self.network)
 
 
 class EdgeSection(Section):
@@ -86,15 +92,15 @@ class EdgeSection(Section):
     memory: Ratio
     network: Ratio
 
-    @model_validator(mode="after")
-    def _check_sum(self) -> EdgeSection:
-        return _at_most_one(self, self.memory.si + self.network.si)
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield that the parts are more than the whole."""
+        return _at_most_one(self.memory, self.network)
 
 
-def _at_most_one(section: S, total: float) -> S:
+def _at_most_one(*shares: Number) -> Iterator[str]:
+    total = sum(share.si for share in shares)
     if total > 1.0:
-        raise UsageError(f"the shares add up to {total:g}, more than there is")
-    return section
+        yield f"the shares add up to {total:g}, more than there is"
 
 
 class UnitSection(Section):
@@ -141,14 +147,13 @@ class D2dSection(Section):
     latency: Latency
     reach: Length | None = None
 
-    @model_validator(mode="after")
-    def _check_module(self) -> D2dSection:
+    def faults(self, found: Mapping[str, object]) -> Iterator[str]:
+        """Yield what is missing of a module, or too much of a share."""
         module = (self.bandwidth, self.area, self.shoreline)
         if self.share is None and None in module:
-            raise UsageError("an interface needs bandwidth, area and shoreline of a module, or a share of the die")
+            yield "an interface needs bandwidth, area and shoreline of a module, or a share of the die"
         if self.share is not None and any(module):
-            raise UsageError("an interface with a share of the die has no modules")
-        return self
+            yield "an interface with a share of the die has no modules"
 
     def kind(self, name: str) -> D2dKind:
         """The interface as plain numbers."""
@@ -181,12 +186,12 @@ class LinkSection(Section):
 class TechnologySection(Section):
     """All data of the engine by name; nodes from the oldest to the newest."""
 
-    nodes: dict[str, NodeSection] = Field(min_length=1)
-    units: dict[str, UnitSection] = Field(min_length=1)
-    memories: dict[str, MemorySection] = Field(min_length=1)
-    links: dict[str, LinkSection] = Field(min_length=1)
-    d2d: dict[str, D2dSection] = Field(min_length=1)
-    densities: dict[str, DensitySection] = Field(min_length=1)
+    nodes: Annotated[dict[str, NodeGains], Least()]
+    units: Annotated[dict[str, UnitSection], Least()]
+    memories: Annotated[dict[str, MemorySection], Least()]
+    links: Annotated[dict[str, LinkSection], Least()]
+    d2d: Annotated[dict[str, D2dSection], Least()]
+    densities: Annotated[dict[str, DensitySection], Least()]
     circuits: CircuitsSection
     phys: dict[str, PhySection]
     multiprocessors: dict[str, MultiprocessorSection]

@@ -1,73 +1,45 @@
-"""The leaves of the data of the technology engine: numbers of circuits, pads and packages."""
+"""The kinds of numbers in the data of the technology engine: circuits, pads and packages."""
 
 from __future__ import annotations
 
-from ...machine.files.system_numbers import Number
+from typing import Annotated, TypeAlias
 
+from ...machine.files.kinds import BANDWIDTH, CAPACITY, COUNT, FREQUENCY, LATENCY, POWER, RATIO, SHARE, NumberKind
+from ...machine.files.number import Number
 
-class Gain(Number):
-    """How much better than on the node before; one is as good."""
-
-    sane = (0.1, 10.0)
-
-
-class Area(Number):
-    """An area of silicon or package."""
-
-    dimension = "mm2"
-    sane = (1e-6, 1e6)
-
-
-class Voltage(Number):
-    """A voltage."""
-
-    dimension = "V"
-    sane = (0.01, 10.0)
-
-
-class Energy(Number):
-    """Energy to move data."""
-
-    dimension = "J/B"
-    sane = (1e-16, 1e-6)
-
-
-class Leakage(Number):
-    """Power that memory takes at rest."""
-
-    dimension = "W/B"
-    zero_allowed = True
-    sane = (1e-18, 1e-3)
-
-
-class Density(Number):
-    """Wires along the edge of a die."""
-
-    dimension = "1/mm"
-    sane = (1e-2, 1e5)
-
-
-class LinkRate(Number):
-    """What one wire or lane carries, one direction."""
-
-    dimension = "B/s"
-    sane = (1e6, 1e12)
-
-
-class Rate(Number):
-    """The rate of a dtype over that of fp16."""
-
-    sane = (1e-3, 1e3)
-
-
-class PackageRatio(Number):
-    """The area of a package over that of its dies."""
-
-    sane = (1.0, 100.0)
-
-
-class Length(Number):
-    """A length on a die or in a package."""
-
-    dimension = "mm"
-    sane = (1e-4, 1e4)
+Bandwidth: TypeAlias = Annotated[Number, BANDWIDTH]
+Capacity: TypeAlias = Annotated[Number, CAPACITY]
+Count: TypeAlias = Annotated[Number, COUNT]
+Frequency: TypeAlias = Annotated[Number, FREQUENCY]
+Latency: TypeAlias = Annotated[Number, LATENCY]
+Power: TypeAlias = Annotated[Number, POWER]
+Ratio: TypeAlias = Annotated[Number, RATIO]
+Share: TypeAlias = Annotated[Number, SHARE]
+Gain: TypeAlias = Annotated[
+    Number, NumberKind("Gain", "How much better than on the node before; one is as good.", sane=(0.1, 10.0))
+]
+Area: TypeAlias = Annotated[Number, NumberKind("Area", "An area of silicon or package.", "mm2", (1e-6, 1e6))]
+Voltage: TypeAlias = Annotated[Number, NumberKind("Voltage", "A voltage.", "V", (0.01, 10.0))]
+Energy: TypeAlias = Annotated[Number, NumberKind("Energy", "Energy to move data.", "J/B", (1e-16, 1e-6))]
+Leakage: TypeAlias = Annotated[
+    Number, NumberKind("Leakage", "Power that memory takes at rest.", "W/B", (1e-18, 1e-3), zero=True)
+]
+Density: TypeAlias = Annotated[Number, NumberKind("Density", "Wires along the edge of a die.", "1/mm", (1e-2, 1e5))]
+LinkRate: TypeAlias = Annotated[
+    Number, NumberKind("LinkRate", "What one wire or lane carries, one direction.", "B/s", (1e6, 1e12))
+]
+Rate: TypeAlias = Annotated[Number, NumberKind("Rate", "The rate of a dtype over that of fp16.", sane=(1e-3, 1e3))]
+PackageRatio: TypeAlias = Annotated[
+    Number, NumberKind("PackageRatio", "The area of a package over that of its dies.", sane=(1.0, 100.0))
+]
+Length: TypeAlias = Annotated[Number, NumberKind("Length", "A length on a die or in a package.", "mm", (1e-4, 1e4))]
+Transistors: TypeAlias = Annotated[
+    Number, NumberKind("Transistors", "How many transistors a circuit has.", sane=(1, 1e12))
+]
+TransistorDensity: TypeAlias = Annotated[
+    Number, NumberKind("TransistorDensity", "Transistors of logic in an area.", "1/mm2", (1e4, 1e10))
+]
+CellArea: TypeAlias = Annotated[Number, NumberKind("CellArea", "Area of memory cells.", "mm2/B", (1e-9, 1e-3))]
+Several: TypeAlias = Annotated[
+    Number, NumberKind("Several", "A whole number of things, or none.", sane=(1, 1e9), zero=True, whole=True)
+]

@@ -27,7 +27,7 @@ _BOUGHT = ("price", "rest_power")
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class SystemScale:
     """A node of the system that stands around, to which one of another size is in proportion.
 
     Attributes:
@@ -53,14 +53,14 @@ class Scale:
 
 
 @cache
-def scale_of(like: str | Path) -> Scale:
+def scale_of(like: str | Path) -> SystemScale:
     """Return what a node of a system has; UnknownNameError for a system that there is not."""
     from ...machine.load import load_system
 
     system = load_system(like)
     level, package = system.levels[0], system.package
     equipment = level.equipment
-    return Scale(
+    return SystemScale(
         packages=system.node_size / (1 if package is None else package.num_ranks),
         bytes_per_s=float(level.bytes_per_s) * (level.size or system.node_size),
         switches=None if equipment is None or equipment.switches is None else float(equipment.switches),

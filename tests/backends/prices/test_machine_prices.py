@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.backends.machine.files.number import Number, Other
 from slipstick.backends.prices.book import load_prices
-from slipstick.backends.prices.numbers import Other, Quoted
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.units import parse_quantity
 
@@ -93,22 +93,22 @@ with (Path(__file__).parents[2] / "data" / "cost_defaults.csv").open(encoding="u
     ROWS = [row for row in csv.DictReader(file) if row["parameter"] in MACHINES]
 
 
-def at(path: str) -> Quoted:
+def at(path: str) -> Number:
     found: object = load_prices().section
     for key in path.split("."):
         found = found[key] if isinstance(found, dict) else getattr(found, key)
-    assert isinstance(found, Quoted)
+    assert isinstance(found, Number)
     return found
 
 
-def said(number: Quoted) -> Iterator[tuple[float, str, str]]:
+def said(number: Number) -> Iterator[tuple[float, str, str]]:
     yield number.si, number.source, number.confidence
     for other in number.others:
         yield _si(other, number), other.source, other.confidence
 
 
-def _si(other: Other, number: Quoted) -> float:
-    return parse_quantity(f"{other.value} {other.unit or ''}".strip(), number.dimension).value_si
+def _si(other: Other, number: Number) -> float:
+    return parse_quantity(f"{other.value} {other.unit or ''}".strip(), number.kind.dimension).value_si
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['parameter']}-{row['value']}")
@@ -118,7 +118,7 @@ def test_the_book_has_what_was_published(row: dict[str, str]) -> None:
     number = at(path)
     unit = "pJ/FLOP" if row["parameter"] in PER_FLOP else UNITS.get(row["unit"], row["unit"])
     for value in row["value"].split("-"):
-        wanted = parse_quantity(f"{value} {unit}".strip(), number.dimension).value_si
+        wanted = parse_quantity(f"{value} {unit}".strip(), number.kind.dimension).value_si
         found = [(source, sure) for si, source, sure in said(number) if si == pytest.approx(wanted)]
         assert found, f"{path}: {list(said(number))}"
         named = next((word for word in SOURCES if word in row["source"]), "")

@@ -14,14 +14,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
 
-from slipstick.backends.machine.files.sections import records_of
-from slipstick.backends.machine.files.system_numbers import Number, Section
+from slipstick.backends.machine.files.kinds import SHARE
+from slipstick.backends.machine.files.number import Number, read_number
+from slipstick.backends.machine.files.section import Section, fields_of, section_of
 from slipstick.backends.machine.files.system_overrides import override
 from slipstick.backends.prices.book import USUAL, laid_down, load_prices, profile_file, profile_names, shipped
-from slipstick.backends.prices.numbers import Quoted, Share
-from slipstick.backends.prices.section import PricesSection
+from slipstick.backends.prices.section import Prices, PricesSection
 from slipstick.backends.technology.data import load_technology
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.units import parse_quantity
@@ -194,10 +193,10 @@ def said(section: Section | Number, path: str) -> Iterator[Said]:
     """Every number of a section, and what other sources say beside it."""
     if isinstance(section, Number):
         yield Said(path, section.si, section.source)
-        for other in section.others if isinstance(section, Quoted) else ():
-            yield Said(path, section._si(other.value, other.unit), other.source)
+        for other in section.others:
+            yield Said(path, section.si_of(other), other.source)
         return
-    for key in type(section).model_fields:
+    for key in fields_of(type(section)):
         below: object = getattr(section, key)
         named = below.items() if isinstance(below, dict) else [("", below)]
         for name, entry in named:
@@ -266,8 +265,9 @@ def test_a_key_that_there_is_not_names_the_nearest() -> None:
 
 
 def test_a_price_alone_is_an_estimate_of_its_file() -> None:
-    read = TypeAdapter(Share).validate_python
-    assert read(0.2) == read({"value": 0.2, "confidence": "estimated", "source": "this file"})
+    alone = read_number(SHARE, 0.2, (), "", [])
+    assert alone == read_number(SHARE, {"value": 0.2, "confidence": "estimated", "source": "this file"}, (), "", [])
+    assert alone is not None
 
 
 def test_every_number_of_the_book_can_be_set() -> None:
@@ -276,7 +276,7 @@ def test_every_number_of_the_book_can_be_set() -> None:
     units = {r.path.removeprefix("prices."): r.dimension for r in load_prices().records}
     for path, value in given.items():
         tree = override(tree, f"{path}={value!r} {units[path]}", PricesSection, "prices")
-    found = {r.path.removeprefix("prices."): r for r in records_of(PricesSection.model_validate(tree), "prices")}
+    found = {r.path.removeprefix("prices."): r for r in Prices(section_of(PricesSection, tree, "prices")).records}
     assert len(given) > 400
     assert {path for path in given if found[path].source != "--set"} == set()
     assert {path: found[path].value_si for path in given} == pytest.approx(given, rel=1e-12)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ....backends.machine.files.catalogue import laid_over
-from ....backends.machine.files.sections import section_of
+from ....backends.machine.files.section import section_of
 from ....backends.machine.software.engine_limits import ENGINE_MOVABLE
-from ....backends.machine.software.engine_schema import EngineSection
+from ....backends.machine.software.engine_schema import EngineFile
 from ....backends.machine.software.stack_limits import movable
 from ...inference.fitted import TABLE
 from ...rows.split import RULE
@@ -34,7 +34,7 @@ def check(fits: Sequence[EngineFit], tree: Record) -> None:
     plain = {key: value for key, value in fits[0].profile.file.tree.items() if key != "chips"}
     for fit in fits:
         here = cast(Record, cast(Record, tree["chips"])[fit.chip])
-        section_of(EngineSection, laid_over(plain, here), f"engine '{fits[0].profile.name}' on {fit.chip}")
+        section_of(EngineFile, laid_over(plain, here), f"engine '{fits[0].profile.name}' on {fit.chip}")
 
 
 def refuse_other(path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....backends.machine.files.catalogue import File, names, read_stack
-from ....backends.machine.files.sections import section_of
+from ....backends.machine.files.section import section_of
 from ....backends.machine.files.system_tree import Tree
 from ....backends.machine.software.engine import Engine
 from ....backends.machine.software.engine_file import load_engine

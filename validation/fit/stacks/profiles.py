@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....backends.machine.files.catalogue import File, lineage, on_chip, read_file, read_stack
-from ....backends.machine.files.sections import section_of
+from ....backends.machine.files.section import section_of
 from ....backends.machine.files.system_build import build_stack
 from ....backends.machine.load import stack_names
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import MOVABLE, keys_of, split_chip
-from ....backends.machine.software.stack_schema import StackSection
+from ....backends.machine.software.stack_schema import STACK
 from ....ir.errors import UsageError
 from ...training.cases import TrainingCase
 from ...training.fitted import JUDGES_ONLY
@@ -157,7 +157,7 @@ def all_profiles() -> list[tuple[str, ...]]:
 
 def _profile(name: str) -> Profile:
     file = read_stack(name, unfitted=(name,))
-    fit = section_of(StackSection, on_chip(file.tree, None), f"stack '{name}'").fit
+    fit = section_of(STACK, on_chip(file.tree, None), f"stack '{name}'").fit
     if fit is None:
         raise UsageError(
             f"stack '{name}' does not say what is free: give it 'fit: {{data_sets: [...], free: [host.layer, ...]}}'"

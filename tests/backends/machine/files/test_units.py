@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.files.faults import Fault, in_files
-from slipstick.backends.machine.files.system_numbers import Latency, Number
-from slipstick.backends.technology.files.area_schema import CellArea
+from slipstick.backends.machine.files.kinds import LATENCY, RESERVE, NumberKind
+from slipstick.backends.machine.files.number import Number
 from slipstick.ir.errors import UsageError
 from slipstick.ir.units import (
     Quantity,
@@ -143,7 +143,7 @@ def test_a_fault_in_no_file_has_no_place() -> None:
     assert in_files([])(Fault(("chip",), "chip", "missing")) == ""
 
 
-@pytest.mark.parametrize(("kind", "text"), [(Latency, "0.1 ps"), (Latency, "11 s"), (CellArea, "0.01 mm2/B")])
-def test_numbers_beyond_any_machine_are_refused(kind: type[Number], text: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), [(LATENCY, "0.1 ps"), (LATENCY, "11 s"), (RESERVE, "12 B")])
+def test_numbers_beyond_any_machine_are_refused(kind: NumberKind, text: str) -> None:
     with pytest.raises(UsageError, match="beyond any machine"):
-        kind(value=text, source="nobody")
+        Number(kind=kind, value=text, source="nobody")
