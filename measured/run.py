@@ -11,10 +11,12 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 
+import numpy as np
+
 from ..ir.errors import NotUnderstoodError
 from .traces.kinds import KernelKind
 from .traces.timeline import spent
-from .traces.trace import read_trace
+from .traces.trace import KINDS, read_trace
 
 _MOST_BYTES = 256_000_000
 # How the beginning of a file tells a trace: its events may be behind a long header.
@@ -145,11 +147,9 @@ def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:
     notes = [] if steps else [f"{path.name}: no step is marked: all of the trace counts as one; give --steps N"]
     steps = steps or 1
     time = spent(trace)
-    comm, copy = KernelKind.COLLECTIVE, KernelKind.COPY
-    classes: dict[str, float] = {}
-    for kernel in trace.kernels:
-        if kernel.kind not in (comm, copy):
-            classes[str(kernel.kind)] = classes.get(str(kernel.kind), 0.0) + kernel.time_us * 1e-6 / steps
+    sums = np.bincount(trace.kind, trace.ran.time_us, len(KINDS)) * 1e-6 / steps
+    apart = (KernelKind.COLLECTIVE, KernelKind.COPY)
+    classes = {str(kind): float(s) for kind, s in zip(KINDS, sums, strict=True) if s and kind not in apart}
     parts = {
         "exposed communication": time.exposed_comm_us,
         "exposed copies": time.exposed_copy_us,
