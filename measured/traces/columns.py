@@ -18,7 +18,7 @@ _MOST_INPUTS = 24
 _MESSAGE = ("Collective name", "Group size", "dtype", "In msg nelems", "Out msg nelems", "Process Group Description")
 
 
-class Words:
+class TextTable:
     """Texts by number: millions of events have a few hundred names and shapes."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Events:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptEvents:
     """The events of a file: kernels, operators with the marks of optimizers, launches, and the steps that are marked.
 
     A kernel that copies has a name that begins with a line break, which no kernel's own does.
@@ -71,9 +71,9 @@ class Kept:
     ops: Events = field(default_factory=Events)
     launches: Events = field(default_factory=Events)
     steps: list[tuple[str, float, float]] = field(default_factory=list)
-    names: Words = field(default_factory=Words)
-    words: Words = field(default_factory=Words)
-    places: Words = field(default_factory=Words)
+    names: TextTable = field(default_factory=TextTable)
+    words: TextTable = field(default_factory=TextTable)
+    places: TextTable = field(default_factory=TextTable)
 
     def keep(self, event: Mapping[str, object]) -> None:
         """Take what is used of an event; most of a file goes by."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .columns import OPTIMIZER, Events, Kept
+from .columns import OPTIMIZER, Events, KeptEvents
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -31,16 +31,19 @@ class Stretch(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanKernels:
     """What ran, in the order of its launches: numbers of names, and times in microseconds.
 
-    `launched_us` is when the host asked for it, its own start on a CPU. `op` is the operator that launched it and
-    `inputs` what the innermost operator with shapes around it reads; both are 0, an empty text, where the trace does
-    not say. `known` says that its launch is in the trace: others were still to run when the profiler started.
+    `call` tells calls of operators apart, `around` is that around the call; -1 where there is none. `launched_us` is
+    when the host asked for it, its own start on a CPU. `op` is the operator that launched it and `inputs` what the
+    innermost operator with shapes around it reads; both are 0, an empty text, where the trace does not say. `known`
+    says that its launch is in the trace: others were still to run when the profiler started.
     """
 
     name: Ints
     op: Ints
+    call: Ints
+    around: Ints
     inputs: Ints
     message: Ints
     stream: Ints
@@ -54,11 +57,13 @@ class Ran:
         """How many."""
         return len(self.start_us)
 
-    def of(self, chosen: Flags | Ints) -> Ran:
+    def of(self, chosen: Flags | Ints) -> RanKernels:
         """Return some of it."""
-        return Ran(
+        return RanKernels(
             self.name[chosen],
             self.op[chosen],
+            self.call[chosen],
+            self.around[chosen],
             self.inputs[chosen],
             self.message[chosen],
             self.stream[chosen],
@@ -140,7 +145,7 @@ def _parents(place: Ints, start: Floats, lasting: Floats) -> Ints:
     return np.array(found)
 
 
-def ran(kept: Kept) -> Ran:
+def ran(kept: KeptEvents) -> RanKernels:
     """Return what ran: kernels of a device where there are any, else operators with their own time alone."""
     names = kept.names.texts
     tree = _Tree.of(kept.ops)
@@ -158,19 +163,20 @@ def _stretch(name: str) -> int:
     return Stretch.OPTIMIZER if name.startswith(OPTIMIZER) else -1
 
 
-def _on_host(names: Sequence[str], tree: _Tree, stretch: Ints) -> Ran:
+def _on_host(names: Sequence[str], tree: _Tree, stretch: Ints) -> RanKernels:
     inner = tree.parent >= 0
     own = tree.time_us - np.bincount(tree.parent[inner], tree.time_us[inner], len(tree.name))
     number = len(tree.name)
-    found = Ran(
-        tree.name, tree.name, tree.word, np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64), stretch,
+    found = RanKernels(
+        tree.name, tree.name, np.arange(number), tree.parent, tree.word, np.zeros(number, dtype=np.int64),
+        np.zeros(number, dtype=np.int64), stretch,
         tree.start_us, np.maximum(own, 0.0), tree.start_us, np.ones(number, dtype=np.bool_),
     )  # fmt: skip
     marks = np.array([name.startswith(OPTIMIZER) for name in names])
     return found.of(~marks[tree.name])
 
 
-def _on_device(kept: Kept, tree: _Tree, inputs: Ints, stretch: Ints) -> Ran:
+def _on_device(kept: KeptEvents, tree: _Tree, inputs: Ints, stretch: Ints) -> RanKernels:
     kernels = kept.kernels
     start = np.array(kernels.start_us)
     launch = _found(np.array(kernels.link), np.array(kept.launches.link))
@@ -185,8 +191,9 @@ def _on_device(kept: Kept, tree: _Tree, inputs: Ints, stretch: Ints) -> Ran:
     def at(column: Ints) -> Ints:
         return np.append(column, 0)[op]
 
-    return Ran(
-        np.array(kernels.name), at(tree.name), at(inputs), np.array(kernels.word), np.array(kernels.place), at(stretch),
+    return RanKernels(
+        np.array(kernels.name), at(tree.name), op, at(tree.parent), at(inputs), np.array(kernels.word),
+        np.array(kernels.place), at(stretch),
         start, np.array(kernels.time_us), launched, known,
     )  # fmt: skip
 

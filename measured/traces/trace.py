@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ...ir.errors import NotUnderstoodError
-from .columns import Kept, number_of
+from .columns import KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
-from .ran import Ints, Ran, ran
+from .ran import Ints, RanKernels, ran
 from .stream import trace_events
 
 KINDS = tuple(KernelKind)
@@ -55,7 +55,7 @@ class RankTrace:
     """
 
     path: str
-    ran: Ran
+    ran: RanKernels
     names: tuple[str, ...]
     inputs: tuple[str, ...]
     streams: tuple[str, ...]
@@ -76,6 +76,10 @@ class RankTrace:
     def _kind(self, name: int, op: int) -> int:
         kernel = self.names[name] if self.on_device else ""
         return KINDS.index(kind_of(kernel, self.names[op], kernel.startswith("\n")))
+
+    def kind_name(self, row: int) -> KernelKind:
+        """Return the class of one kernel."""
+        return KINDS[int(self.kind[row])]
 
     def is_kind(self, *kinds: KernelKind) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Return which kernels are of these classes."""
@@ -105,7 +109,7 @@ class RankTrace:
 
 def read_trace(path: Path) -> RankTrace:
     """Read a trace of torch.profiler; NotUnderstoodError for what is none, or holds nothing that ran."""
-    kept = Kept()
+    kept = KeptEvents()
     for event in trace_events(path):
         if event.get("ph") == "X":
             kept.keep(event)
