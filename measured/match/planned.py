@@ -47,7 +47,8 @@ class Sent:
 class PlannedNode:
     """One node of the compiled graph, for one run of its region on one device.
 
-    `kind` is the class of its op, `products` and `heads` are the sizes of what it multiplies.
+    `kind` is the class of its op, `products` and `heads` are the sizes of what it multiplies. `kernel_s` is what its
+    kernel takes where the host takes longer to issue it, which is then `time_s`.
     """
 
     node: str
@@ -59,6 +60,12 @@ class PlannedNode:
     products: tuple[Product, ...] = ()
     heads: HeadSizes | None = None
     sent: Sent | None = None
+    kernel_s: float | None = None
+
+    @property
+    def alone_s(self) -> float:
+        """What its kernel takes by itself, however long the host is about it."""
+        return self.time_s if self.kernel_s is None else self.kernel_s
 
     @property
     def region(self) -> str:
@@ -137,6 +144,8 @@ def _record(node: PlannedNode) -> dict[str, object]:
     if node.heads is not None:
         h = node.heads
         found["attention"] = [h.batch, h.heads, h.queries, h.keys, h.width]
+    if node.kernel_s is not None:
+        found["kernel_s"] = node.kernel_s
     if node.sent is not None:
         found["message"] = [node.sent.axis, node.sent.ranks, node.sent.num_bytes]
     return found
@@ -179,6 +188,7 @@ def _node(row: Mapping[str, object]) -> PlannedNode:
         tuple(Product(*map(_whole, p)) for p in _rows(row.get("products", []))),
         None if heads is None else HeadSizes(*map(_whole, _list(heads))),
         None if sent is None else Sent(str(axis), _whole(ranks), _number(num_bytes)),
+        None if row.get("kernel_s") is None else _number(row["kernel_s"]),
     )
 
 
