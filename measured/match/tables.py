@@ -216,7 +216,9 @@ class _Groups:
         number = int(where.layer.max(initial=-1)) + 2
         predicted = np.bincount(home[inside] + 1, where.time_s[inside], number)
         measured = np.bincount(at + 1, self.per_step[here], number)
-        return [MatchedLayer(k - 1, float(predicted[k]), float(measured[k])) for k in range(number)]
+        rows = [MatchedLayer(k - 1, float(predicted[k]), float(measured[k])) for k in range(number)]
+        # A trace of part of a step holds some layers alone.
+        return [row for row in rows if row.predicted_s or row.measured_s]
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know."""
