@@ -181,6 +181,21 @@ def test_without_shapes_products_are_matched_in_order_if_they_are_as_many(tmp_pa
     assert tables_of(found).product_share == 1.0
 
 
+def test_banks_of_experts_are_matched_in_order_and_caches_are_no_attention(tmp_path: Path) -> None:
+    experts = PlannedNode("block/%2", "experts", "experts", "mlp", "forward", 1e-5, (Product(1, 64, 32, 32),))
+    attention = PlannedNode(
+        "block/%1", "attention", "attention", "attn", "forward", 1e-5, (), HeadSizes(1, 4, 8, 8, 16)
+    )
+    trace = Written()
+    for _ in range(2):
+        trace.call("_C_cache_ops::reshape_and_cache_flash", "cache_kernel", 2, [[8, 4, 16], [8, 4, 16]])
+        trace.call("vllm::unified_attention_with_output", "fmha", 10, [[8, 4, 16], [8, 2, 16]])
+        trace.call("vllm::moe_forward", "bmm_swiglu", 20, [[8, 32], [8, 4]])
+    found = match(read_trace(trace.save(tmp_path / "t.json")), step_of(attention, experts))
+    assert placed(found)[1:4] == [("block/%1", 0, "SHAPE"), ("block/%2", 0, "CLASS"), ("block/%2", 0, "BETWEEN")]
+    assert tables_of(found).seen == pytest.approx(1.0)
+
+
 def test_unmarked_steps_are_counted_by_their_products_and_marked_ones_by_their_marks(tmp_path: Path) -> None:
     trace = Written()
     for k in range(3):
