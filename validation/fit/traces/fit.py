@@ -123,11 +123,11 @@ def fit_trace(matched: Matched, predicted: PredictedParts) -> TraceFit:
     """
     whole = range(matched.steps if matched.trace.steps else 1)
     fitted, judges = (list(whole[::2]), list(whole[1::2])) if len(whole) > 1 else ([0], [0])
-    classes, step_s = _classes(matched, fitted), _step_s(matched, fitted)
+    classes = _classes(matched, fitted)
     if not classes:
         raise UsageError(f"'{matched.trace.path}': no kernel is of a node of the prediction: is it of the same model?")
     # What lies between kernels, less what the prediction has the host take.
-    waits_s = max(step_s - _busy_s(matched, fitted) - predicted.host_s, 0.0)
+    waits_s = max(_waiting_s(matched, fitted) - predicted.host_s, 0.0)
     numbers = list(_numbers(classes, waits_s, matched, predicted.stack))
     ratios = {name: time.factor for name, time in classes.items()}
     judged = list(_judged(matched, judges, ratios, waits_s, predicted))
@@ -197,11 +197,17 @@ def _step_s(matched: Matched, steps: Sequence[int]) -> float:
     return spent(trace).total_us * 1e-6 / matched.steps
 
 
-def _busy_s(matched: Matched, steps: Sequence[int]) -> float:
-    """Seconds of a step in which anything runs."""
+def _waiting_s(matched: Matched, steps: Sequence[int]) -> float:
+    """Seconds of the median step in which nothing runs."""
     trace = matched.trace
-    time = spent(trace, np.isin(trace.step_of, steps) if trace.steps else None)
-    return (time.total_us - time.idle_us) * 1e-6 / (len(steps) if trace.steps else matched.steps)
+    if not trace.steps:
+        return spent(trace).idle_us * 1e-6 / matched.steps
+
+    def of(step: int) -> float:
+        time = spent(trace, trace.step_of == step)
+        return max(trace.steps[step].time_us - time.total_us + time.idle_us, 0.0)
+
+    return median(of(step) for step in steps) * 1e-6
 
 
 def _judged(
@@ -214,8 +220,7 @@ def _judged(
     yield Judged(STEP, predicted.step_s, predicted.step_s + longer_s + waits_s, _step_s(matched, steps))
     for name, time in classes.items():
         yield Judged(name, time.predicted_s(), after[name], time.measured_s)
-    idle_s = _step_s(matched, steps) - _busy_s(matched, steps)
-    if idle_s > 0.0:
+    if (idle_s := _waiting_s(matched, steps)) > 0.0:
         yield Judged(WAITING, predicted.host_s, predicted.host_s + waits_s, idle_s)
 
 
