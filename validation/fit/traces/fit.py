@@ -69,7 +69,7 @@ class TraceNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTime:
     """A class, or the whole step, in steps that were not fitted: predicted before and after, and measured."""
 
     name: str
@@ -104,7 +104,7 @@ class TraceFit:
     untold: Mapping[str, str]
     fitted: Sequence[int]
     judges: Sequence[int]
-    judged: Sequence[Judged]
+    judged: Sequence[JudgedTime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +212,16 @@ def _waiting_s(matched: Matched, steps: Sequence[int]) -> float:
 
 def _judged(
     matched: Matched, steps: Sequence[int], ratios: Mapping[str, float], waits_s: float, predicted: PredictedParts
-) -> Iterator[Judged]:
+) -> Iterator[JudgedTime]:
     """Set a step and its classes with the numbers of the trace beside steps that were measured."""
     classes = _classes(matched, steps)
     after = {name: time.predicted_s(ratios.get(name, 1.0)) for name, time in classes.items()}
     longer_s = sum(after[name] - time.predicted_s() for name, time in classes.items())
-    yield Judged(STEP, predicted.step_s, predicted.step_s + longer_s + waits_s, _step_s(matched, steps))
+    yield JudgedTime(STEP, predicted.step_s, predicted.step_s + longer_s + waits_s, _step_s(matched, steps))
     for name, time in classes.items():
-        yield Judged(name, time.predicted_s(), after[name], time.measured_s)
+        yield JudgedTime(name, time.predicted_s(), after[name], time.measured_s)
     if (idle_s := _waiting_s(matched, steps)) > 0.0:
-        yield Judged(WAITING, predicted.host_s, predicted.host_s + waits_s, idle_s)
+        yield JudgedTime(WAITING, predicted.host_s, predicted.host_s + waits_s, idle_s)
 
 
 def _untold(numbers: Sequence[TraceNumber]) -> dict[str, str]:

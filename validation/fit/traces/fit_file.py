@@ -10,7 +10,7 @@ from ....backends.machine.files.catalogue import laid_over, on_chip, read_stack
 from ....backends.machine.files.system_build import build_stack
 from ....backends.machine.software.stack_limits import movable
 from ..written_fits import has_record, name_in, numbers_tree, refuse_unless
-from .fit import Judged, TraceFit
+from .fit import JudgedTime, TraceFit
 
 if TYPE_CHECKING:
     from ....backends.machine.files.system_tree import Tree
@@ -73,6 +73,6 @@ def _shared(theirs: Tree, ours: Record) -> Record:
     return found
 
 
-def _judged(rows: Sequence[Judged], steps: int) -> Record:
+def _judged(rows: Sequence[JudgedTime], steps: int) -> Record:
     step = rows[0]
     return {"rows": float(steps), "median": round(abs(step.error_after), 4), "bias": round(step.error_after, 4)}
