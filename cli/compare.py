@@ -40,11 +40,22 @@ class CompareCommand(Answering):
 @click.argument("b", metavar="[B.json]", required=False)
 @click.option(
     "--measured",
+    multiple=True,
     metavar="FILE",
     help="Measured run in the place of B: a trace of torch.profiler, a log of Megatron-LM, torchtitan or nanotron, "
-    "trainer_state.json of transformers, or the JSON of vllm bench serve, SGLang, genai-perf or aiperf.",
+    "trainer_state.json of transformers, or the JSON of vllm bench serve, SGLang, genai-perf or aiperf. "
+    "Traces may be of several ranks, one of "
+    "the stage first. Repeatable.",
 )
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
+@click.option(
+    "--stage", type=click.IntRange(min=0), metavar="N", help="Pipeline stage that the first trace is of.  [default: 0]"
+)
+@click.option(
+    "--timeline",
+    metavar="FILE.json[.gz]",
+    help="Write both timelines of a trace, predicted and measured, for Perfetto.",
+)
 @click.option(
     "--fail-on",
     "gates",
@@ -63,29 +74,36 @@ class CompareCommand(Answering):
     help="Do not list what changes by this many percent or less; of parts, percent of the whole.",
 )
 def compare_command(
-    a: str, b: str | None, measured: str | None, steps: int | None, gates: tuple[str, ...], threshold: float
-) -> ComparisonResult:
+    a: str, b: str | None, measured: tuple[str, ...], steps: int | None, stage: int | None, timeline: str | None,
+    gates: tuple[str, ...], threshold: float,
+) -> ComparisonResult:  # fmt: skip
     """Show what changed from report A to report B, and why; or report A beside what a run measured.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.
-    Two summaries of `slipstick validate --format json` can be compared as well.
+    Two summaries of `slipstick validate --format json` can be compared as well. The kernels of a trace are matched to
+    the nodes of the prediction.
     """
-    if (b is None) == (measured is None):
+    if (b is None) != bool(measured):
         raise UsageError("a report is compared with one other: give B.json, or a measured run with --measured FILE")
-    if steps is not None and measured is None:
-        raise UsageError("--steps is of a trace: give one with --measured FILE")
+    of_trace = {"--steps": steps, "--stage": stage, "--timeline": timeline}
+    if idle := [name for name, given in of_trace.items() if given is not None and not measured]:
+        raise UsageError(f"{', '.join(idle)} is of a trace: give one with --measured FILE")
     if a == b == "-":
         raise UsageError("stdin can be one of both reports: name a file for the other")
     from ..report.compare.comparison import compare
     from ..report.compare.gates import judged
+    from ..report.compare.measured import beside
     from ..report.compare.saved import read_saved
     from ..report.results.tables import ComparisonResult
 
-    if measured is not None:
-        from ..measured.run import read_measured
-        from ..report.compare.measured import against
-
-        found = against(read_saved(a), read_measured(Path(measured), steps))
+    if measured:
+        found, matched = beside(read_saved(a), tuple(map(Path, measured)), steps, stage)
     else:
-        found = compare(read_saved(a), read_saved(str(b)))
-    return ComparisonResult(found=found, gates=judged(gates, found), floor=threshold / 100)
+        found, matched = compare(read_saved(a), read_saved(str(b))), None
+    if timeline is not None:
+        if matched is None:
+            raise UsageError("--timeline needs a trace, and a prediction whose report has nodes: write it again")
+        from .output.timeline import emit_beside
+
+        emit_beside(matched.matched, timeline)
+    return ComparisonResult(found=found, gates=judged(gates, found), floor=threshold / 100, matched=matched)

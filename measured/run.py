@@ -11,10 +11,12 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 
+import numpy as np
+
 from ..ir.errors import NotUnderstoodError
 from .traces.kinds import KernelKind
 from .traces.timeline import spent
-from .traces.trace import read_trace
+from .traces.trace import KINDS, RankTrace, read_trace
 
 _MOST_BYTES = 256_000_000
 # How the beginning of a file tells a trace: its events may be behind a long header.
@@ -113,17 +115,18 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
             trainer_state.json, or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
         num_steps: steps that a trace holds, where the profiler did not mark them.
     """
-    if not path.is_file():
-        raise NotUnderstoodError(f"{path}: no file of a measured run")
-    if _is_trace(path):
-        return _of_trace(path, num_steps)
+    if is_trace(path):
+        return of_trace(read_trace(path), num_steps)
     text = _text(path)
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return _of_json(path, text)
     return _of_log(path, text)
 
 
-def _is_trace(path: Path) -> bool:
+def is_trace(path: Path) -> bool:
+    """Whether a file begins as traces do; NotUnderstoodError where there is none, or its gzip is broken."""
+    if not path.is_file():
+        raise NotUnderstoodError(f"{path}: no file of a measured run")
     with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
         try:
             head = file.read(1 << 20)
@@ -138,18 +141,21 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:
-    """Sum kernels by class, a step; what is exposed and idle is of the device alone."""
-    trace = read_trace(path)
-    steps = num_steps or len(trace.steps)
-    notes = [] if steps else [f"{path.name}: no step is marked: all of the trace counts as one; give --steps N"]
+def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
+    """Sum kernels by class, a step; what is exposed and idle is of the device alone.
+
+    Where steps are marked, what lies outside of them is not counted, unless `num_steps` says how many there are.
+    """
+    steps, name = num_steps or len(trace.steps), Path(trace.path).name
+    notes = [] if steps else [f"{name}: no step is marked: all of the trace counts as one; give --steps N"]
     steps = steps or 1
-    time = spent(trace)
-    comm, copy = KernelKind.COLLECTIVE, KernelKind.COPY
-    classes: dict[str, float] = {}
-    for kernel in trace.kernels:
-        if kernel.kind not in (comm, copy):
-            classes[str(kernel.kind)] = classes.get(str(kernel.kind), 0.0) + kernel.time_us * 1e-6 / steps
+    inside = trace.step_of >= 0 if num_steps is None and trace.steps else np.ones(len(trace.ran), dtype=np.bool_)
+    if not inside.any():
+        raise NotUnderstoodError(f"{trace.path}: nothing ran in the steps that it marks; give --steps N")
+    time = spent(trace, inside)
+    sums = np.bincount(trace.kind[inside], trace.ran.time_us[inside], len(KINDS)) * 1e-6 / steps
+    apart = (KernelKind.COLLECTIVE, KernelKind.COPY)
+    classes = {str(kind): float(s) for kind, s in zip(KINDS, sums, strict=True) if s and kind not in apart}
     parts = {
         "exposed communication": time.exposed_comm_us,
         "exposed copies": time.exposed_copy_us,
@@ -164,7 +170,7 @@ def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:
     }
     where = "a device" if trace.on_device else "a CPU"
     return MeasuredRun(
-        path=str(path), kind=f"trace of {where}, {steps} steps", metrics=metrics, classes=classes, notes=tuple(notes)
+        path=trace.path, kind=f"trace of {where}, {steps} steps", metrics=metrics, classes=classes, notes=tuple(notes)
     )
 
 

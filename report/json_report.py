@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..backends.machine.system import System
@@ -14,10 +14,12 @@ from ..ir import __version__
 from ..ir.plan.plan import numbers_first
 from ..ir.text.printer import print_graph
 from ..ir.types import DType
+from ..measured.match.planned import planned_record
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
 from .explain.sensitivity import sensitivity
 from .explain.trust import trust_of_metric, trust_of_parts
+from .nodes import planned_step
 from .training_run import run_inputs, run_records
 
 SCHEMA = "slipstick/report/1"
@@ -28,7 +30,8 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
 
     A training run and money are there where they were asked for, elasticities on request. Breakdown, hidden
     communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
-    of metrics how near whole runs did.
+    of metrics how near whole runs did. `nodes` are all priced nodes, by which `slipstick compare --measured` knows
+    kernels.
     """
     report: dict[str, object] = {
         "schema": SCHEMA,
@@ -50,7 +53,16 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         report["run"] = run_records(answer.run)
     if answer.money is not None:
         report["money"] = money_record(answer.money)
-    return json.dumps(report, indent=2)
+    return _with_nodes(json.dumps(report, indent=2), planned_record(planned_step(answer)))
+
+
+def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:
+    """Put the nodes behind the rest, a line each: they are many, and for programs."""
+    rows = nodes["rows"]
+    assert isinstance(rows, list)
+    head = ",\n    ".join(f'"{name}": {json.dumps(nodes[name])}' for name in nodes if name != "rows")
+    lines = ",\n".join(f"      {json.dumps(row)}" for row in rows)
+    return text[: -len("\n}")] + f',\n  "nodes": {{\n    {head},\n    "rows": [\n{lines}\n    ]\n  }}\n}}'
 
 
 def _replicated(found: Replicated) -> dict[str, object]:

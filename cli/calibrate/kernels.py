@@ -63,6 +63,19 @@ if TYPE_CHECKING:
     type=Named(("cpu", "cuda")),
     help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
 )
+@click.option(
+    "--measured",
+    metavar="TRACE",
+    type=click.Path(path_type=Path),
+    help="Fit the software stack of --predicted to this trace of torch.profiler instead: every other step, the others "
+    "judge.",
+)
+@click.option(
+    "--predicted", metavar="REPORT.json", help="With --measured: what `slipstick estimate -o` wrote of the run."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), metavar="N", help="With --measured: steps of a trace without marks."
+)
 @click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="With --device: threads to use.")
 @click.option("--quick", is_flag=True, help="With --device: few sizes, once; seconds instead of minutes.")
 @click.option("--check", is_flag=True, help="With --device: train a small Llama afterwards, predicted and measured.")
@@ -77,8 +90,8 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
     files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
-    stack: str | None, engine: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str,
-    quiet: bool,
+    stack: str | None, engine: str | None, device: str | None, measured: Path | None, predicted: str | None,
+    steps: int | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
 ) -> int:  # fmt: skip
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 
@@ -93,8 +106,26 @@ def calibrate_command(
     that a stack's file leaves free, to the data sets that it names. What is written is a stack like the one fitted.
 
     With --engine the host's time of serving engines is fitted to measured requests in the same way, chip by chip.
+
+    With --measured a stack for your own machine is fitted to a trace of a run beside its prediction; estimates take it
+    with --stack.
     """
     report = _reporter(quiet)
+    if measured is not None:
+        choices = {
+            "--from": files, "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half",
+            "--engine": engine, "--device": device, "--quick": quick, "--check": check,
+        }  # fmt: skip
+        if given := [name for name, said in choices.items() if said]:
+            raise UsageError(f"--measured fits a stack to one trace: leave out {', '.join(given)}")
+        if predicted is None:
+            raise UsageError("--measured needs the prediction of the run: --predicted REPORT.json, which `slipstick "
+                             "estimate ... -o REPORT.json` writes")  # fmt: skip
+        from .measured import calibrate_trace
+
+        return calibrate_trace(measured, predicted, stack, Path(output), steps, report)
+    if predicted is not None or steps is not None:
+        raise UsageError("--predicted and --steps are of a trace: give one with --measured TRACE")
     if device is not None:
         choices = {
             "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate
+    from ...measured.match.match import Matched
     from ...report.trace.chrome.writer import Traced
 
 
@@ -32,6 +33,13 @@ def emit_serving_trace(answer: ServeEstimate, output: str, quiet: bool) -> None:
 
     trace = ServingTrace(answer)
     _write(trace, output, quiet, trace.left_out)
+
+
+def emit_beside(matched: Matched, output: str) -> None:
+    """Write a measured step beside its prediction."""
+    from ...report.trace.chrome.beside import BesideTrace
+
+    _write(BesideTrace(matched), output, False, ())
 
 
 def _write(trace: Traced, output: str, quiet: bool, left_out: Sequence[str]) -> None:

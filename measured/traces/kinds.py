@@ -23,9 +23,15 @@ _KINDS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         (KernelKind.COLLECTIVE, r"nccl|rccl|c10d::|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|oneccl"),
+        # What is appended to a cache is written, whatever attention reads it.
+        (KernelKind.POINTWISE, r"reshape_and_cache|store_kv_?cache"),
         (KernelKind.ATTENTION, r"flash|fmha|attention|attn_fwd|attn_bwd|paged_att|sdpa"),
         (KernelKind.NORM, r"layer_?norm|rms_?norm|group_?norm|batch_?norm"),
-        (KernelKind.GEMM, r"aten::(add)?(b|baddb)?mm\b|aten::_(scaled|grouped)_mm|gemm|cublas|cutlass|cijk|nvjet|xmma"),
+        (
+            KernelKind.GEMM,
+            r"aten::(add)?(b|baddb)?mm\b|aten::_(scaled|grouped)_mm|gemm|cublas|cutlass|cijk|nvjet|xmma"
+            r"|moe_forward|fused_moe|fused_experts",
+        ),
     )
 )
 _MESSAGES = tuple(

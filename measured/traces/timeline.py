@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from .kinds import KernelKind
-from .trace import RanKernel, RankTrace, Span
+from .ran import Flags, Floats
+from .trace import RankTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +32,36 @@ class TimeSpent:
         return self.compute_us + self.exposed_comm_us + self.exposed_copy_us + self.idle_us
 
 
-def spent(trace: RankTrace) -> TimeSpent:
-    """Return how the time of a rank was spent, of kernels whose launch is in the trace where any is."""
-    kernels = [k for k in trace.kernels if k.launched] or trace.kernels
-    comm = [k for k in kernels if k.kind is KernelKind.COLLECTIVE]
-    copies = [k for k in kernels if k.kind is KernelKind.COPY and not k.name.startswith("Memset")]
-    apart = {id(k) for k in (*comm, *copies)}
-    compute = [k for k in kernels if id(k) not in apart]
-    computing, talking = covered(compute), covered([*compute, *comm])
-    busy = covered(kernels)
-    first = min(k.start_us for k in kernels)
-    last = max(k.end_us for k in kernels)
-    return TimeSpent(
-        computing, talking - computing, busy - talking, last - first - busy, covered(comm), covered(copies)
-    )
+def spent(trace: RankTrace, chosen: Flags | None = None) -> TimeSpent:
+    """Return how the time of a rank was spent, of kernels whose launch is in the trace where any is.
+
+    `chosen` are the kernels to look at, all by default.
+    """
+    ran = trace.ran
+    counted = ran.known if ran.known.any() else np.ones(len(ran), dtype=np.bool_)
+    counted = counted if chosen is None else counted & chosen
+    comm = trace.is_kind(KernelKind.COLLECTIVE) & counted
+    clears = np.array([name.startswith("\nMemset") for name in trace.names])[ran.name]
+    copies = trace.is_kind(KernelKind.COPY) & counted & ~clears
+    compute = counted & ~comm & ~copies
+
+    def lasting(rows: Flags) -> float:
+        return covered(ran.start_us[rows], ran.time_us[rows])
+
+    computing, talking, busy = lasting(compute), lasting(compute | comm), lasting(counted)
+    whole = float((ran.start_us + ran.time_us)[counted].max() - ran.start_us[counted].min())
+    return TimeSpent(computing, talking - computing, busy - talking, whole - busy, lasting(comm), lasting(copies))
 
 
-def covered(spans: Iterable[Span]) -> float:
+def covered(start_us: Floats, time_us: Floats) -> float:
     """Return the microseconds in which at least one of them runs.
 
-    >>> covered([Span("a", 0, 3), Span("b", 2, 2), Span("c", 6, 1)])
+    >>> covered(np.array([0.0, 2.0, 6.0]), np.array([3.0, 2.0, 1.0]))
     5.0
     """
-    found, until = 0.0, float("-inf")
-    for span in sorted(spans, key=lambda s: s.start_us):
-        found += max(span.end_us - max(span.start_us, until), 0.0)
-        until = max(until, span.end_us)
-    return found
-
-
-def in_steps(trace: RankTrace) -> list[list[RanKernel]]:
-    """Return the operators of each step of a CPU's trace; a device's kernels run behind the marks of the host."""
-    return [[k for k in trace.kernels if s.start_us <= k.start_us < s.end_us] for s in trace.steps]
+    if not len(start_us):
+        return 0.0
+    order = np.argsort(start_us, kind="stable")
+    start, end = start_us[order], (start_us + time_us)[order]
+    until = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1]))
+    return float(np.maximum(end - np.maximum(start, until), 0.0).sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...driver.metrics import METRICS
@@ -57,8 +57,11 @@ def comparison_markdown(found: Comparison, gates: Sequence[Gate], floor: float) 
     return "\n".join(lines).replace("\n\n\n", "\n\n")
 
 
-def comparison_json(found: Comparison, gates: Sequence[Gate]) -> str:
-    """Return all of it as JSON in SI units; a relative change is null for what was zero in A."""
+def comparison_json(found: Comparison, gates: Sequence[Gate], kernels: Mapping[str, object] | None = None) -> str:
+    """Return all of it as JSON in SI units; a relative change is null for what was zero in A.
+
+    `kernels` are those of a measured trace beside the nodes of a prediction.
+    """
     record = {
         "schema": SCHEMA,
         "a": {"path": found.a.path, "feasible": found.a.fits},
@@ -71,6 +74,7 @@ def comparison_json(found: Comparison, gates: Sequence[Gate]) -> str:
         "warnings": [{"report": which, "warning": text} for which, text in found.warnings],
         "gates": [{"gate": g.text, "failed": g.failed, "found": _finite(g.found), "limit": g.limit, "kind": g.kind}
                   for g in gates],
+        **({} if kernels is None else {"kernels": kernels}),
     }  # fmt: skip
     return json.dumps(record, indent=2)
 

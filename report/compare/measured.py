@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ...ir.errors import UsageError
-from ...measured.run import MeasuredRun
+from ...measured.match.planned import PlannedStep, planned_of
+from ...measured.match.run import MatchedRun, matched_run
+from ...measured.run import MeasuredRun, is_trace, of_trace, read_measured
+from ...measured.traces.trace import read_trace
 from .comparison import Comparison, compare
 from .saved import REPORT, Parts, Saved
 
@@ -20,6 +24,33 @@ _CLASSES = {
     "bubble": "idle",
     "host": "idle",
 }
+
+
+def beside(
+    predicted: Saved, paths: Sequence[Path], steps: int | None = None, stage: int | None = None
+) -> tuple[Comparison, MatchedRun | None]:
+    """Return a prediction (A) beside the first of measured runs (B), and for traces kernels matched to nodes.
+
+    UsageError where several files are not traces of ranks, or a flag of traces is given without one.
+    """
+    if not is_trace(paths[0]):
+        if len(paths) > 1:
+            raise UsageError(f"'{paths[0]}' is no trace: several files are ranks of a run, each with its trace")
+        if stage is not None:
+            raise UsageError(f"'{paths[0]}' is no trace: --stage says of which stage the kernels of one are")
+        return against(predicted, read_measured(paths[0], steps)), None
+    traces = [read_trace(path) for path in paths]
+    found = against(predicted, of_trace(traces[0], steps))
+    if predicted.nodes is None:
+        return found, None
+    planned = planned_of(predicted.nodes, predicted.path)
+    return found, matched_run(traces, planned, _stage(planned, stage), steps)
+
+
+def _stage(planned: PlannedStep, stage: int | None) -> int:
+    if stage is not None and stage >= planned.num_stages:
+        raise UsageError(f"there is no stage {stage}: the prediction has {planned.num_stages}, from 0 on")
+    return stage or 0
 
 
 def against(predicted: Saved, run: MeasuredRun) -> Comparison:

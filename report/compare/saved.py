@@ -44,7 +44,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One report as it was written: inputs are flat, by path such as `plan.tp`."""
+    """One report as it was written: inputs are flat, by path such as `plan.tp`; `nodes` as the file has them."""
 
     path: str
     schema: str
@@ -53,6 +53,7 @@ class Saved:
     parts: Sequence[Parts]
     fits: bool = True
     warnings: Sequence[str] = ()
+    nodes: object = None
 
     def unit(self, metric: str) -> str:
         """Return the unit of a metric: of one that is not known, as its name ends."""
@@ -127,6 +128,7 @@ def _estimate(tree: Mapping[str, object], path: str) -> Saved:
         ),
         tree.get("feasible") is not False,
         tuple(map(str, warnings)) if isinstance(warnings, list) else (),
+        tree.get("nodes"),
     )  # fmt: skip
 
 

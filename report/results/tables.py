@@ -15,6 +15,7 @@ from .table import Line, Panel, Row, flat, shown_rows
 if TYPE_CHECKING:
     from ...cost.money import Money
     from ...ir.graph import Graph
+    from ...measured.match.run import MatchedRun
     from ..catalogue.contents import Contents
     from ..compare.comparison import Comparison
     from ..compare.gates import Gate
@@ -265,29 +266,49 @@ class TraceResult(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ComparisonResult(Result):
-    """What changed from one report to another; `gates` are limits that were set, and whether they hold."""
+    """What changed from one report to another; `gates` are limits that were set, and whether they hold.
+
+    `matched` is of a measured trace: its kernels beside the nodes of the prediction.
+    """
 
     found: Comparison
     gates: Sequence[Gate] = ()
     floor: float = 0.001
+    matched: MatchedRun | None = None
 
     def json(self) -> str:
         """Return the document."""
         from ..compare.compare_text import comparison_json
+        from ..compare.matched import matched_record
 
-        return comparison_json(self.found, self.gates)
+        return comparison_json(self.found, self.gates, None if self.matched is None else matched_record(self.matched))
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
-        """Return the tables of what changed."""
+        """Return the tables of what changed, and of kernels matched to nodes."""
+        from ..columns import in_columns
         from ..compare.compare_text import comparison_text
+        from ..compare.matched import matched_notes
 
-        return comparison_text(self.found, self.gates, self.floor, columns)
+        lines = [comparison_text(self.found, self.gates, self.floor, columns)]
+        if self.matched is not None:
+            lines += ["", *matched_notes(self.matched)]
+        for panel in self._matched_panels():
+            lines += ["", panel.title, in_columns([panel.head, *panel.rows], columns)]
+        return "\n".join(lines)
 
     def markdown(self) -> str:
         """Return the comparison for a review."""
         from ..compare.compare_text import comparison_markdown
+        from .page import markdown
 
-        return comparison_markdown(self.found, self.gates, self.floor)
+        text = comparison_markdown(self.found, self.gates, self.floor)
+        panels = self._matched_panels()
+        return f"{text}\n\n{markdown([('kernels', '')], panels, '')}" if panels else text
+
+    def _matched_panels(self) -> Sequence[Panel]:
+        from ..compare.matched import matched_panels
+
+        return [] if self.matched is None else matched_panels(self.matched)
 
     def rows(self) -> Sequence[Row]:
         """Return a row for each metric."""
@@ -299,7 +320,8 @@ class ComparisonResult(Result):
         """Return the metrics, and the inputs that differ."""
         inputs = [(str(one["name"]), str(one["a"]), str(one["b"])) for one in _records(self, "inputs")]
         rows = shown_rows(self.rows())
-        return [Panel("Metrics", rows.head, rows.rows), Panel("Inputs that differ", ("", "A", "B"), inputs)]
+        differ = [Panel("Inputs that differ", ("", "A", "B"), inputs)] if inputs or self.matched is None else []
+        return [Panel("Metrics", rows.head, rows.rows), *differ, *self._matched_panels()]
 
     def summary(self) -> Sequence[Line]:
         """Return both reports, and what changed most."""

@@ -53,13 +53,24 @@ class Stages:
 
 def stages_of(answer: Estimate) -> Stages:
     """Lay a plan on its stages, task by task."""
-    table = answer.table
-    graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
-    schedule = _schedule(answer, layout.vpp)
-    borders = chunk_borders(graph, layout.blocks) or ("",) * len(layout.blocks)
-    rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed), borders)
+    layout = answer.table.staging.layouts[int(answer.table.staging.which[0])]
+    schedule, rows = _schedule(answer, layout.vpp), _chunks(answer)
     chunks = tuple(tuple(rows[number] for number in stage) for stage in schedule.place.tolist())
     return Stages(schedule, chunks, layout.stages)
+
+
+def chunks_of(answer: Estimate) -> Sequence[Sequence[ChunkRow]]:
+    """Return the chunks of every stage, whatever the order of tasks."""
+    rows = _chunks(answer)
+    held = answer.table.staging.layouts[int(answer.table.staging.which[0])].held
+    return [[rows[number] for number in stage] for stage in held]
+
+
+def _chunks(answer: Estimate) -> Sequence[ChunkRow]:
+    table = answer.table
+    graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
+    borders = chunk_borders(graph, layout.blocks) or ("",) * len(layout.blocks)
+    return _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed), borders)
 
 
 def _schedule(answer: Estimate, num_chunks: int) -> Schedule:

@@ -8,8 +8,9 @@ import torch
 from slipstick.ir.errors import NotUnderstoodError
 from slipstick.measured.traces import stream
 from slipstick.measured.traces.kinds import KernelKind
-from slipstick.measured.traces.timeline import in_steps, spent
-from slipstick.measured.traces.trace import read_trace
+from slipstick.measured.traces.ran import Stretch
+from slipstick.measured.traces.timeline import spent
+from slipstick.measured.traces.trace import KINDS, Message, read_trace
 
 
 def event(cat: str, name: str, start: float, lasting: float, tid: int, **args: object) -> dict[str, object]:
@@ -33,6 +34,10 @@ EVENTS = [
 ]  # fmt: skip
 
 
+# A machine that exports kernels alone: no host, no launches.
+DEVICE_ALONE = [event("kernel", "sm90_xmma_gemm", 20, 10, 9, correlation=1, stream=7)]
+
+
 def written(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
@@ -47,9 +52,10 @@ def test_kernels_have_the_innermost_operator_around_their_launch(
     text = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS, "traceName": "x"}).encode()
     trace = read_trace(written(tmp_path / "t", gzip.compress(text) if zipped else text))
     assert trace.by_op() == {"aten::mm": 10, "": 13, "aten::add": 2}
-    product, message, add = trace.kernels[1:]
-    assert (product.kind, add.kind) == (KernelKind.GEMM, KernelKind.POINTWISE)
-    assert (message.message, message.ranks, message.num_bytes) == ("all_reduce", 4, 200)
+    names = [trace.name(k) for k in trace.ran.name.tolist()]
+    assert names == ["left_over", "sm90_xmma_gemm", "add_kernel", "ncclDevKernel_AllReduce_Sum_bf16"]
+    assert [KINDS[k] for k in trace.kind[1:]] == [KernelKind.GEMM, KernelKind.POINTWISE, KernelKind.COLLECTIVE]
+    assert trace.message(3) == Message("all_reduce", 4, 200)
 
 
 def test_what_is_exposed_runs_beside_no_computation(tmp_path: Path) -> None:
@@ -85,6 +91,38 @@ def test_a_trace_recorded_on_this_cpu_adds_up(tmp_path: Path) -> None:
     profiler.export_chrome_trace(str(tmp_path / "t.json"))
     trace = read_trace(tmp_path / "t.json")
     assert not trace.on_device
-    assert [[k.name for k in step].count("aten::mm") for step in in_steps(trace)] == [1, 1]
+    products = [trace.name(k) == "aten::mm" for k in trace.ran.name.tolist()]
+    assert trace.step_of[products].tolist() == [0, 1]
     own = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key.startswith("aten::"))
     assert sum(us for name, us in trace.by_op().items() if name.startswith("aten::")) == pytest.approx(own, rel=0.01)
+
+
+def test_kernels_of_a_trace_without_a_host_are_read(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path / "t", json.dumps(DEVICE_ALONE).encode()))
+    assert trace.by_op() == {"": 10}
+    assert spent(trace).compute_us == 10
+
+
+def test_operators_know_their_inputs_and_the_phase_around_them(tmp_path: Path) -> None:
+    events = [
+        event("cpu_op", "aten::mm", 0, 5, 1, **{"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}),
+        event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 10, 20, 1),
+        event("cpu_op", "MmBackward0", 11, 18, 1),
+        event("cpu_op", "aten::mm", 12, 5, 1),
+        event("user_annotation", "Optimizer.step#AdamW.step", 40, 9, 1),
+        event("cpu_op", "aten::_foreach_add_", 41, 5, 1),
+    ]
+    trace = read_trace(written(tmp_path / "t", json.dumps(events).encode()))
+    found = [
+        (trace.name(name), Stretch(phase), trace.inputs[word])
+        for name, phase, word in zip(trace.ran.name, trace.ran.stretch, trace.ran.inputs, strict=True)
+    ]
+    back = Stretch.BACKWARD
+    assert found == [
+        ("aten::mm", Stretch.FORWARD, "float [[2, 3], [3, 4]]"),
+        ("autograd::engine::evaluate_function: MmBackward0", back, ""),
+        ("MmBackward0", back, ""), ("aten::mm", back, ""),
+        ("aten::_foreach_add_", Stretch.OPTIMIZER, ""),
+    ]  # fmt: skip
+    # Each has the time that it took by itself.
+    assert trace.ran.time_us.tolist() == [5, 2, 13, 5, 5]

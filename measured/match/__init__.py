@@ -1,0 +1,1 @@
+"""Kernels of a trace matched to the nodes of a prediction: by shape, class, name and order."""

@@ -1,0 +1,145 @@
+"""What is kept of the events of a trace, as columns: some fifty bytes an event, so that millions of them fit."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_OPS = frozenset({"cpu_op", "operator"})
+_STEP = "ProfilerStep#"
+# Optimizers of PyTorch set a mark around their steps, which runs nothing of its own.
+OPTIMIZER = "Optimizer."
+# Of an operator over lists of tensors, as optimizers call them, shapes would take kilobytes each.
+_MOST_INPUTS = 24
+# What is kept of a collective, in this order.
+_MESSAGE = ("Collective name", "Group size", "dtype", "In msg nelems", "Out msg nelems", "Process Group Description")
+
+
+class TextTable:
+    """Texts by number: millions of events have a few hundred names and shapes."""
+
+    def __init__(self) -> None:
+        """Know the empty text alone, as 0."""
+        self._numbers: dict[str, int] = {"": 0}
+
+    def number(self, text: str) -> int:
+        """Return the number of a text; what is new gets the next one."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts, by their numbers."""
+        return tuple(self._numbers)
+
+
+def _ints() -> array[int]:
+    return array("q")
+
+
+def _floats() -> array[float]:
+    return array("d")
+
+
+@dataclass(slots=True)
+class Events:
+    """Columns of events of one kind; a column that a kind does not have stays empty.
+
+    `place` is the thread, or the stream of a kernel; `word` what an operator reads or a collective sends; `link` the
+    number by which a kernel and its launch know one another, `external` that by which a kernel knows its operator.
+    """
+
+    name: array[int] = field(default_factory=_ints)
+    place: array[int] = field(default_factory=_ints)
+    start_us: array[float] = field(default_factory=_floats)
+    time_us: array[float] = field(default_factory=_floats)
+    word: array[int] = field(default_factory=_ints)
+    link: array[int] = field(default_factory=_ints)
+    external: array[int] = field(default_factory=_ints)
+
+
+@dataclass(slots=True)
+class KeptEvents:
+    """The events of a file: kernels, operators with the marks of optimizers, launches, and the steps that are marked.
+
+    A kernel that copies has a name that begins with a line break, which no kernel's own does.
+    """
+
+    kernels: Events = field(default_factory=Events)
+    ops: Events = field(default_factory=Events)
+    launches: Events = field(default_factory=Events)
+    steps: list[tuple[str, float, float]] = field(default_factory=list)
+    names: TextTable = field(default_factory=TextTable)
+    words: TextTable = field(default_factory=TextTable)
+    places: TextTable = field(default_factory=TextTable)
+
+    def keep(self, event: Mapping[str, object]) -> None:
+        """Take what is used of an event; most of a file goes by."""
+        category = str(event.get("cat", "")).lower()
+        name, given = str(event.get("name", "")), event.get("args")
+        args = given if isinstance(given, dict) else {}
+        if category in _OPS:
+            self._row(self.ops, event, name, self._thread(event), _inputs(args))
+            self.ops.external.append(_id(args, "External id", "external id"))
+        elif category in _KERNELS:
+            whole = name if category == "kernel" else f"\n{name}"
+            self._row(self.kernels, event, whole, str(args.get("stream", "")), _message(args))
+            self.kernels.link.append(_id(args, "correlation"))
+            self.kernels.external.append(_id(args, "External id", "external id"))
+        elif category.endswith(("runtime", "driver")):
+            if (link := _id(args, "correlation")) >= 0:
+                self._row(self.launches, event, "", self._thread(event), "")
+                self.launches.link.append(link)
+        elif category != "gpu_user_annotation" and name.startswith(_STEP):
+            self.steps.append((name, number_of(event.get("ts")), number_of(event.get("dur"))))
+        elif category == "user_annotation" and name.startswith(OPTIMIZER):
+            self._row(self.ops, event, name, self._thread(event), "")
+            self.ops.external.append(-1)
+
+    def _row(self, events: Events, event: Mapping[str, object], name: str, place: str, word: str) -> None:
+        events.name.append(self.names.number(name))
+        events.place.append(self.places.number(place))
+        events.start_us.append(number_of(event.get("ts")))
+        events.time_us.append(number_of(event.get("dur")))
+        events.word.append(self.words.number(word))
+
+    def _thread(self, event: Mapping[str, object]) -> str:
+        return f"{event.get('pid')} {event.get('tid')}"
+
+
+def number_of(value: object) -> float:
+    """Return a finite number, 0 for anything else; some traces write numbers as text.
+
+    >>> number_of("2.5"), number_of(True), number_of("nan")
+    (2.5, 0.0, 0.0)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0.0
+    try:
+        number = float(value)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _id(args: Mapping[str, object], *names: str) -> int:
+    return next((found for name in names if isinstance(found := args.get(name), int)), -1)
+
+
+def _inputs(args: Mapping[str, object]) -> str:
+    """The shapes of an operator's inputs, as JSON has them, behind the type of the first."""
+    dims, types = args.get("Input Dims", args.get("Input dims")), args.get("Input type")
+    if not isinstance(dims, list) or len(dims) > _MOST_INPUTS:
+        return ""
+    if any(d and isinstance(d, list) and isinstance(d[0], list) for d in dims):
+        return ""
+    first = types[0] if isinstance(types, list) and types else ""
+    return f"{first} {dims}"
+
+
+def _message(args: Mapping[str, object]) -> str:
+    if "Collective name" not in args and "In msg nelems" not in args:
+        return ""
+    return "|".join(str(args.get(key, "")).replace("|", " ") for key in _MESSAGE)
