@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.text.limits import check_settings
 from ..flags.shared import flag_name, takes_list, words_of
 
 if TYPE_CHECKING:
@@ -89,9 +90,10 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
     import yaml
 
+    check_settings(text, path)
     try:
         top = yaml.compose(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(top, yaml.MappingNode) or not top.value:
         raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")

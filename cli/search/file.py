@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.word import Value
+from ...ir.text.limits import check_settings
 from .axes import Asked, is_path, numbers_of, parameter, values_of
 from .sampling import KEYS as SAMPLING
 from .sampling import Sampling, schema
@@ -36,9 +37,10 @@ def space_of(text: str, name: str) -> Asked:
     """Read the text of a file of a space; errors as `read_space`."""
     import yaml
 
+    check_settings(text, name)
     try:
         tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise UsageError(f"{name}: a space is a mapping, as in 'tp: [1, 2, 4, 8]'")

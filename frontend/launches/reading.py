@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ...ir.errors import ParseError, UsageError, did_you_mean
+from ...ir.text.limits import check_settings
 from .launch import Launch, Value, flattened, plain, settings_of
 from .megatron import megatron
 from .servers import ENGINES, server
@@ -96,6 +97,7 @@ def read_launch(
 
 def _tree(text: str, suffix: str, name: str) -> object:
     """Return a file of settings as mappings and lists; None for a script or a command line."""
+    check_settings(text, name or "the launch")
     try:
         if suffix == ".json" or text.lstrip().startswith("{"):
             return json.loads(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import BinaryIO
 
 from ..errors import ParseError
 from ..graph import Graph
+from .limits import unpacked
 from .parse import parse_graph
 from .printer import print_graph
 
@@ -26,9 +26,11 @@ def save_graph(graph: Graph, path: Path) -> None:
 def load_graph(path: Path) -> Graph:
     """Read a graph; ParseError names the file and the line."""
     try:
+        if path.exists() and not path.is_file():
+            raise ParseError(f"{path}: cannot be read as a graph: it is no file")
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        text = (unpacked(data, f"{path}: cannot be read as a graph") if path.suffix == ".gz" else data).decode()
+    except (OSError, UnicodeDecodeError) as error:
         raise ParseError(f"{path}: cannot be read as a graph: {error}") from error
     try:
         return parse_graph(text)

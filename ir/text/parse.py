@@ -29,6 +29,7 @@ from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
 from .attrs_text import parse_attrs
+from .limits import MOST_RUNS
 from .printer import HEADER
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -175,7 +176,10 @@ def _run(text: str) -> Run:
     match = _RUN.fullmatch(text)
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
-    return Run(tuple(match.group(1).split(", ")), int(match.group(2) or 1))
+    times = match.group(2) or "1"
+    if len(times) > len(str(MOST_RUNS)) or int(times) > MOST_RUNS:
+        raise ParseError(f"'{text[:60]}' runs more than {MOST_RUNS:,} times")
+    return Run(tuple(match.group(1).split(", ")), int(times))
 
 
 def _constraint(line: str) -> Constraint:

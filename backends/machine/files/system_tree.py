@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import yaml
 
 from ....ir.errors import SystemFileError, UsageError
+from ....ir.text.limits import check_settings
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as BaseLoader
@@ -18,6 +19,10 @@ else:
     BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
+
+
+# The largest file of the catalogue has some 3,000.
+_MOST_VALUES = 200_000
 
 
 class _Loader(BaseLoader):
@@ -32,9 +37,14 @@ class _Loader(BaseLoader):
     def read(self) -> object:
         """Return the document as plain values; PyYAML's own way there takes several times as long."""
         node = self.get_single_node()
+        # Parts that are named and used again count each time: twelve lines of them can stand for billions.
+        self._left = _MOST_VALUES
         return None if node is None else self._plain(node, ())
 
     def _plain(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> object:
+        self._left -= 1
+        if self._left < 0:
+            raise SystemFileError(f"more than {_MOST_VALUES:,} values, with each use of a part that is named counted")
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node)
         if node in above:
@@ -91,12 +101,13 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
     >>> read_tree("{peak: 989e12, name: no, time: 1:30, on: true}", "demo")
     {'peak': 989000000000000.0, 'name': 'no', 'time': '1:30', 'on': True}
     """
+    check_settings(text, where)
     try:
         tree = _Loader(text).read()
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        if isinstance(error, SystemFileError):
+            raise SystemFileError(f"{where}: {error}") from error
         raise SystemFileError(f"{where}: not readable as YAML: {' '.join(str(error).split())}") from error
-    except SystemFileError as error:
-        raise SystemFileError(f"{where}: {error}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise SystemFileError(f"{where}: expected a mapping of names at the top, as in 'name: my-system'")
     return tree

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ....ir.errors import UnknownNameError, UsageError
+from ....ir.text.limits import check_settings
 from .plans import Style, TpPlan, style_of
 
 SUFFIXES = (".json", ".toml", ".yaml", ".yml")
@@ -82,9 +83,10 @@ def _from_yaml(path: str, text: str) -> Iterator[tuple[str, str, str]]:
     """JSON is YAML too; nodes know their lines, which loaded values do not."""
     import yaml
 
+    check_settings(text, path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"'{path}' holds no mapping; an entry looks like `model.layers.*.mlp.up_proj: colwise`")
