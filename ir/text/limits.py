@@ -13,6 +13,7 @@ MOST_CHARS, DEEPEST, MOST_DIGITS = 4_000_000, 100, 400
 MOST_UNPACKED = 256_000_000
 # Times that a region may run: more than any model has layers.
 MOST_RUNS = 1_000_000
+_GZIP = b"\x1f\x8b"
 _BRACKETS = re.compile(r"[\[\]{}]")
 _DIGITS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
@@ -45,7 +46,8 @@ def unpacked(data: bytes, what: str) -> bytes:
         try:
             found += unpacker.decompress(rest, MOST_UNPACKED + 1 - len(found))
         except zlib.error as error:
-            raise ParseError(f"{what}: {error}") from error
+            told = "Not a gzipped file" if rest[:2] != _GZIP else error
+            raise ParseError(f"{what}: {told}") from error
         if len(found) > MOST_UNPACKED:
             raise ParseError(f"{what}: more than {MOST_UNPACKED:,} bytes are packed in it")
         if not unpacker.eof:

@@ -41,7 +41,7 @@ def test_every_reader_of_settings_has_the_same_limits(text: str) -> None:
 
 
 def test_a_date_that_there_is_not_is_no_fault_of_ours() -> None:
-    with pytest.raises(UsageError, match="mine.yaml is no YAML: month must be in"):
+    with pytest.raises(UsageError, match=r"mine.yaml is no YAML: month must be in"):
         space_of("since: 2020-13-45", "mine.yaml")
 
 
