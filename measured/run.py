@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +12,12 @@ from statistics import median
 from types import MappingProxyType
 
 from ..ir.errors import NotUnderstoodError
+from ..ir.text.formats import read_json
+from ..ir.text.untrusted import open_regular, read_bytes
 from .traces.kinds import KernelKind
 from .traces.timeline import spent
 from .traces.trace import read_trace
 
-_MOST_BYTES = 256_000_000
 # How the beginning of a file tells a trace: its events may be behind a long header.
 _TRACE = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
 _GIB, _MIB = 2.0**30, 2.0**20
@@ -113,7 +114,7 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
             trainer_state.json, or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
         num_steps: steps that a trace holds, where the profiler did not mark them.
     """
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise NotUnderstoodError(f"{path}: no file of a measured run")
     if _is_trace(path):
         return _of_trace(path, num_steps)
@@ -124,18 +125,17 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
 
 
 def _is_trace(path: Path) -> bool:
-    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+    with open_regular(path) as file:
         try:
-            head = file.read(1 << 20)
-        except (OSError, EOFError) as error:
+            head = (gzip.GzipFile(fileobj=file) if path.name.endswith(".gz") else file).read(1 << 20)
+        except (OSError, EOFError, zlib.error) as error:
             raise NotUnderstoodError(f"{path}: {error}") from None
     return _TRACE.search(head) is not None
 
 
 def _text(path: Path) -> str:
-    if path.name.endswith(".gz") or path.stat().st_size > _MOST_BYTES:
-        raise NotUnderstoodError(f"{path}: a log or a result is read as plain text of at most {_MOST_BYTES:,} bytes")
-    return path.read_text(encoding="utf-8", errors="replace")
+    # A log may hold what its terminal did not show.
+    return read_bytes(path).decode("utf-8", "replace")
 
 
 def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:
@@ -192,10 +192,7 @@ def _number(digits: str, scale: str = "") -> float:
 
 
 def _of_json(path: Path, text: str) -> MeasuredRun:
-    try:
-        tree: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NotUnderstoodError(f"{path}: it is not JSON: {error or 'nested too deep'}") from None
+    tree = read_json(text, str(path))
     if not isinstance(tree, Mapping):
         raise NotUnderstoodError(f"{path}: a JSON of a {type(tree).__name__}: what is read holds an object")
     for kind, reader in _READERS.items():

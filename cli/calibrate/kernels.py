@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ...ir.text.untrusted import read_settings
 from ..flags.shared import Named
 from ..output.files import columns, writing
 
@@ -179,8 +180,8 @@ def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
     if path.is_dir():
         raise UsageError(f"cannot write '{path}': Is a directory")
     try:
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    except (OSError, UnicodeDecodeError) as error:
+        old = read_settings(path) if path.is_file() else ""
+    except OSError as error:
         raise UsageError(f"cannot read '{path}', the calibration to update: {error}") from error
     return old, read_tree(old, path.name) if old else {}
 

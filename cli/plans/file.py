@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.text.limits import check_settings
+from ...ir.text.formats import yaml_node
+from ...ir.text.untrusted import read_settings
 from ..flags.shared import flag_name, takes_list, words_of
 
 if TYPE_CHECKING:
@@ -90,11 +91,7 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
     import yaml
 
-    check_settings(text, path)
-    try:
-        top = yaml.compose(text, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
+    top = yaml_node(text, path, yaml.BaseLoader)
     if not isinstance(top, yaml.MappingNode) or not top.value:
         raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")
     found = list(_entries(top, path))
@@ -111,19 +108,14 @@ def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read plan '{path}': {reason}") from error
+        return read_settings(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
 
 
 def _entries(top: yaml.MappingNode, path: str) -> Iterator[Entry]:
-    seen: dict[str, int] = {}
     for key, value in top.value:
         name, line = str(key.value), key.start_mark.line + 1
-        if name in seen:
-            raise UsageError(f"{path}:{line}: {name}: said before in line {seen[name]}: leave one out")
-        seen[name] = line
         yield Entry(name, _words(value, f"{path}:{line}: {name}"), line)
 
 

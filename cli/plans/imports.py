@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import NotUnderstoodError, UsageError
+from ...ir.text.limits import limits
+from ...ir.text.untrusted import read_settings, read_stdin
 from ..flags.shared import Named
 from ..output.files import write_text
 
@@ -168,20 +169,13 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
     if len(launch) > 1:
         return shlex.join(launch), ""
     if launch[0] == "-":
-        return sys.stdin.read(_MOST_BYTES + 1), ""
+        return read_stdin(limits().settings_bytes), ""
     path = Path(launch[0])
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(
             f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
         )
-    if path.stat().st_size > _MOST_BYTES:
-        raise NotUnderstoodError(
-            f"{path} has {path.stat().st_size:,} bytes: a launch of at most {_MOST_BYTES:,} is read"
-        )
-    try:
-        return path.read_text(encoding="utf-8"), str(path)
-    except UnicodeDecodeError:
-        raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
+    return read_settings(path), str(path)
 
 
 def model_of(found: Launch, output: str) -> str | None:

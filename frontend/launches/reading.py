@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import TypeAlias
 
 from ...ir.errors import ParseError, UsageError, did_you_mean
-from ...ir.text.limits import check_settings
+from ...ir.text.formats import check_settings, read_json, read_toml, read_yaml
 from .launch import Launch, Value, flattened, plain, settings_of
 from .megatron import megatron
 from .servers import ENGINES, server
@@ -23,7 +21,6 @@ TRAINERS: Mapping[str, Trainer] = MappingProxyType(
     {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed, "transformers": trainer}
 )
 FRAMEWORKS = (*TRAINERS, *ENGINES)
-_MOST_CHARS = 4_000_000
 # What a command line of each framework runs, as a pattern of one of its words.
 _PROGRAMS: Mapping[str, str] = MappingProxyType(
     {
@@ -80,8 +77,6 @@ def read_launch(
         raise UsageError(
             f"unknown framework '{framework}'{did_you_mean(framework, FRAMEWORKS)} allowed: {', '.join(FRAMEWORKS)}"
         )
-    if len(text) > _MOST_CHARS:
-        raise ParseError(f"{name or 'the launch'} has {len(text):,} characters: at most {_MOST_CHARS:,} are read")
     tree = _tree(text, PurePath(name).suffix.lower(), name)
     if tree is None:
         return _of_script(text, framework, num_gpus, environment)
@@ -97,28 +92,15 @@ def read_launch(
 
 def _tree(text: str, suffix: str, name: str) -> object:
     """Return a file of settings as mappings and lists; None for a script or a command line."""
-    check_settings(text, name or "the launch")
-    try:
-        if suffix == ".json" or text.lstrip().startswith("{"):
-            return json.loads(text)
-        if suffix == ".toml":
-            return tomllib.loads(text)
-        if suffix in (".yaml", ".yml"):
-            return _yaml(text)
-    except (ValueError, RecursionError) as error:
-        raise ParseError(f"{name or 'the launch'}: {error or 'nested too deep'}") from None
+    where = name or "the launch"
+    if suffix == ".json" or text.lstrip().startswith("{"):
+        return read_json(text, where)
+    if suffix == ".toml":
+        return read_toml(text, where)
+    if suffix in (".yaml", ".yml"):
+        return read_yaml(text, where)
+    check_settings(text, where)
     return None
-
-
-def _yaml(text: str) -> object:
-    import yaml
-
-    if re.search(r"^[^#'\"]*[&*]\w+\s*$", text, re.MULTILINE) and text.count("*") > 200:
-        raise ValueError("more than 200 aliases")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error).replace("\n", " ")) from None
 
 
 def _settings(tree: object, environment: Mapping[str, str]) -> tuple[dict[str, Value], dict[str, str]]:

@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from ..errors import ParseError
 from ..graph import Graph
-from .limits import unpacked
 from .parse import parse_graph
 from .printer import print_graph
+from .untrusted import read_text
 
 
 def save_graph(graph: Graph, path: Path) -> None:
@@ -26,12 +26,9 @@ def save_graph(graph: Graph, path: Path) -> None:
 def load_graph(path: Path) -> Graph:
     """Read a graph; ParseError names the file and the line."""
     try:
-        if path.exists() and not path.is_file():
-            raise ParseError(f"{path}: cannot be read as a graph: it is no file")
-        data = path.read_bytes()
-        text = (unpacked(data, f"{path}: cannot be read as a graph") if path.suffix == ".gz" else data).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParseError(f"{path}: cannot be read as a graph: {error}") from error
+        text = read_text(path)
+    except (OSError, ParseError) as error:
+        raise ParseError(f"{path}: cannot be read as a graph: {str(error).removeprefix(f'{path}: ')}") from error
     try:
         return parse_graph(text)
     except ParseError as error:

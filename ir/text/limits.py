@@ -1,56 +1,80 @@
-"""Limits of what is read from files of users: size, nesting, digits, and how much is unpacked."""
+"""Limits of what is read from files of users: size, nesting, digits, values, runs, and how much is unpacked."""
 
 from __future__ import annotations
 
-import re
+import os
 import zlib
+from dataclasses import dataclass, fields
 
 from ..errors import ParseError, UsageError
 
-# Far above any file that people write: the largest of the catalogue has 60 kB and eight levels.
-MOST_CHARS, DEEPEST, MOST_DIGITS = 4_000_000, 100, 400
-# The graph of a model with a thousand layers of several kinds has some 20 MB.
-MOST_UNPACKED = 256_000_000
-# Times that a region may run: more than any model has layers.
-MOST_RUNS = 1_000_000
+RAISE = "SLIPSTICK_LIMITS"
 _GZIP = b"\x1f\x8b"
-_BRACKETS = re.compile(r"[\[\]{}]")
-_DIGITS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
-def check_settings(text: str, where: str) -> None:
-    """Raise UsageError for a text of settings that is larger, deeper or has longer numbers than any that people write.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that is read; far above what people and tools write, and below what takes a machine's memory.
 
-    >>> check_settings("[" * 200, "a.yaml")
-    Traceback (most recent call last):
-        ...
-    slipstick.ir.errors.UsageError: a.yaml: brackets are nested more than 100 deep
+    Attributes:
+        settings_bytes: of a file that people write: systems, plans, spaces, configs, launches. The largest of the
+            catalogue has 60 kB.
+        settings_values: of such a file, with each use of a part that is named counted; the largest has some 3,000.
+        document_bytes: of a file that a tool wrote: graphs, reports, tables, logs, a model in an archive; of a packed
+            one, of what is in it. The graph of a model with a thousand layers of several kinds has some 20 MB.
+        document_values: of such a file: cells of a table, values of JSON.
+        graph_lines: lines of a graph.
+        trace_bytes: of a trace of a profiler, which is read in a stream; of a packed one, of what is in it.
+        archive_members: files in an archive.
+        depth: of brackets within brackets, or of lists and mappings in one another.
+        digits: of one whole number.
+        runs: times that a region of a graph may run.
     """
-    if len(text) > MOST_CHARS:
-        raise UsageError(f"{where}: {len(text):,} characters; at most {MOST_CHARS:,} are read")
-    depth = 0
-    for bracket in _BRACKETS.findall(text):
-        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
-        if depth > DEEPEST:
-            raise UsageError(f"{where}: brackets are nested more than {DEEPEST} deep")
-    if _DIGITS.search(text):
-        raise UsageError(f"{where}: a number of more than {MOST_DIGITS} digits")
+
+    settings_bytes: int = 4_000_000
+    settings_values: int = 200_000
+    document_bytes: int = 256_000_000
+    document_values: int = 10_000_000
+    graph_lines: int = 1_000_000
+    trace_bytes: int = 4_000_000_000
+    archive_members: int = 1_000_000
+    depth: int = 100
+    digits: int = 400
+    runs: int = 1_000_000
 
 
-def unpacked(data: bytes, what: str) -> bytes:
-    """Return what gzip packed; ParseError for more than any graph has, or for what is cut off or none."""
+def limits() -> Limits:
+    """Return the limits that hold: SLIPSTICK_LIMITS=N raises all of them N times.
+
+    >>> limits().depth
+    100
+    """
+    text = os.environ.get(RAISE) or "1"
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text)):
+        raise UsageError(f"{RAISE}='{text[:40]}': a whole number from 1 to 999999, by which limits of files are raised")
+    return Limits(**{field.name: getattr(Limits(), field.name) * int(text) for field in fields(Limits)})
+
+
+def too_much(where: str, what: str) -> ParseError:
+    """Return the error of a limit that is reached, which says how to raise it."""
+    return ParseError(f"{where}: {what}; {RAISE}=N raises all limits of files N times")
+
+
+def unpacked(data: bytes, where: str) -> bytes:
+    """Return what gzip packed; ParseError for more than any document has, or for what is cut off or none."""
+    most = limits().document_bytes
     found, rest = bytearray(), data
     while rest:
         # A file may hold several members, one behind the other.
         unpacker = zlib.decompressobj(wbits=31)
         try:
-            found += unpacker.decompress(rest, MOST_UNPACKED + 1 - len(found))
+            found += unpacker.decompress(rest, most + 1 - len(found))
         except zlib.error as error:
             told = "Not a gzipped file" if rest[:2] != _GZIP else error
-            raise ParseError(f"{what}: {told}") from error
-        if len(found) > MOST_UNPACKED:
-            raise ParseError(f"{what}: more than {MOST_UNPACKED:,} bytes are packed in it")
+            raise ParseError(f"{where}: {told}") from error
+        if len(found) > most:
+            raise too_much(where, f"more than {most:,} bytes are packed in it")
         if not unpacker.eof:
-            raise ParseError(f"{what}: it is cut off before its end")
+            raise ParseError(f"{where}: it is cut off before its end")
         rest = unpacker.unused_data
     return bytes(found)

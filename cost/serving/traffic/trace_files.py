@@ -8,7 +8,6 @@ tokens,Response tokens`, seconds), and Mooncake's JSON lines (`timestamp` in ms,
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ....ir.errors import UsageError
+from ....ir.errors import ParseError, UsageError
+from ....ir.text.formats import read_json, table_lines
+from ....ir.text.untrusted import read_text
 from ..batching.times import Array
 from .sizes import Measured, Requests
 from .traffic import Index, Traffic, check_traffic
@@ -113,9 +114,9 @@ def read_sizes(path: Path) -> Measured:
 
 def _read(path: Path) -> _Table:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = _json_lines(path, file) if path.suffix in _LINES else _csv(path, file)
-    except (OSError, UnicodeDecodeError) as error:
+        lines = table_lines(read_text(path), str(path))
+        table = _json_lines(path, lines) if path.suffix in _LINES else _csv(path, lines)
+    except (OSError, csv.Error) as error:
         raise UsageError(f"the trace {path} cannot be read: {error}") from None
     if not table.rows:
         raise UsageError(f"{path} has no requests")
@@ -151,8 +152,8 @@ def _json_lines(path: Path, file: Iterable[str]) -> _Table:
 def _record(path: Path, number: int, line: str) -> Mapping[str, str]:
     """One object as text by name; what is no number or word of its own is not a length, and is left out."""
     try:
-        found: object = json.loads(line)
-    except json.JSONDecodeError as error:
+        found = read_json(line, f"{path}, line {number}")
+    except ParseError as error:
         raise UsageError(f"{path}, line {number}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path}, line {number}: not an object: {line.strip()[:40]}")
