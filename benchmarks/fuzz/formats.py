@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import yaml
 
-from .mutate import Tree, changed, flipped, retabled, reworded, rough
+from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped
 from .onnx_models import mutated as mutated_onnx
 from .seeds import (
     GRAPHS,
@@ -111,7 +111,8 @@ def _tp_plan(rng: random.Random) -> list[str]:
 def _graph(rng: random.Random) -> list[str]:
     which = rng.choice(GRAPHS)
     text = (ROOT / "tests" / "golden" / f"{which}.graph").read_text(encoding="utf-8")
-    text = reworded(rng, text, _WORDS) if rng.random() < 0.8 else rough(rng, text, _WORDS)
+    kind = rng.random()
+    text = swapped(rng, text) if kind < 0.8 else reworded(rng, text, _WORDS) if kind < 0.9 else rough(rng, text, _WORDS)
     if rng.random() < 0.9:
         name = _put("x.graph", text)
     else:
@@ -120,7 +121,7 @@ def _graph(rng: random.Random) -> list[str]:
     more = rng.choice([[], [], ["--recompute", "full"], ["--zero", "3"], ["--pp", "2"], ["--sp"]])
     phase = which.rpartition(".")[2]
     if phase == "decode":
-        return ["estimate", name, "--system", "dgx-h100", "--gpus", "2", "--phase", "decode", "--format", "json"]
+        return ["estimate", name, "--system", "dgx-h100", "--phase", "decode", "--seq", "128", "--format", "json"]
     return ["estimate", name, *_ON, "--tp", rng.choice(["1", "2"]), *more]
 
 
@@ -136,7 +137,8 @@ def _config(rng: random.Random) -> list[str]:
         text = rough(rng, json.dumps(tree), ["{", "}", "[", "]", ",", '"', "NaN", "1e999", "\\ud800", "[" * 5000])
     name = _put("x.json", text)
     phase = rng.choice(["train", "prefill", "decode"])
-    return ["estimate", name, *_ON, "--phase", phase, "--no-cache", "-q"]
+    where = _ON if phase == "train" else (*_ON[:4], "--format", "json")
+    return ["estimate", name, *where, "--phase", phase, "--no-cache", "-q"]
 
 
 _CONFIGS: tuple[dict[str, Tree], ...] = (

@@ -58,7 +58,8 @@ def judged(command: Sequence[str]) -> Outcome:
     It may answer, or refuse with a message and its exit code; not fail, run longer than 20 s of CPU, take more than
     2 GB, or print numbers that are none.
     """
-    out, before = io.StringIO(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with _limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             code = root.main(list(command), prog_name="slipstick", standalone_mode=False)
@@ -73,11 +74,16 @@ def judged(command: Sequence[str]) -> Outcome:
     except (Exception, _OverTimeError) as error:
         found = _fault(error)
     else:
-        found = Outcome(code if isinstance(code, int) else 0, True, _wrong_numbers(out.getvalue()))
+        found = Outcome(code if isinstance(code, int) else 0, True, _wrong_numbers(_text(out)))
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     if taken > MOST_BYTES:
         return Outcome(found.code, found.deep, f"{taken / 1e9:.1f} GB", found.told)
     return found
+
+
+def _text(out: io.TextIOWrapper) -> str:
+    out.seek(0)
+    return out.read()
 
 
 @contextlib.contextmanager
@@ -103,7 +109,9 @@ def _files(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 def _is_deep(error: BaseException) -> bool:
-    """Whether what refused stands behind the parsers."""
+    """Whether what refused first stands behind the parsers; others may have said more on the way out."""
+    while isinstance(error.__context__, SlipstickError):
+        error = error.__context__
     names = [name for name, _ in _files(error.__traceback__)]
     return bool(names) and not names[-1].startswith(_PARSERS)
 

@@ -140,6 +140,40 @@ def reworded(rng: random.Random, text: str, words: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_CLASSES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<![\w.%])\d+(?![\w.])",
+        r"%\d+",
+        r"~\d+",
+        r"\b(?:bf16|fp16|fp32|int64|bool|fp8_e4m3)\b",
+        r"\b(?:batch|seq|kv)\b",
+        r"(?<== )\w+(?=\()",
+        r"\w+=(?:\[[^\]]*\]|\"[^\"]*\"|[\w.]+)(?=[,}])",
+        r"\b(?:param|buffer|input|port|cache)\b",
+        r" (?:backward|recompute|prepare|reduce|optimizer)\b",
+        r"\"[xd]\d+\"",
+        r" saved\b",
+    )
+)
+_NUMBERS = ("0", "1", "2", "3", "7", "255", "512", "1000000", "9" * 19, "9" * 40)
+
+
+def swapped(rng: random.Random, text: str) -> str:
+    """Return a graph's text with a word replaced by another of its class, once or wherever it stands."""
+    for _ in range(rng.choice([1, 1, 2])):
+        kind = rng.choice(_CLASSES)
+        words = [match.group() for match in kind.finditer(text)]
+        if not words:
+            continue
+        old = rng.choice(words)
+        new = rng.choice(_NUMBERS) if kind is _CLASSES[0] and rng.random() < 0.6 else rng.choice([*words, "", old * 2])
+        places = [match.span() for match in kind.finditer(text) if match.group() == old]
+        for start, end in reversed(places if rng.random() < 0.4 else [rng.choice(places)]):
+            text = text[:start] + new + text[end:]
+    return text
+
+
 def flipped(rng: random.Random, data: bytes) -> bytes:
     """Return bytes with some of them changed, taken out or put in."""
     found = bytearray(data)

@@ -75,7 +75,7 @@ class _Table:
         """A column of whole numbers; zeros where there is no such column."""
         if not column:
             return np.zeros(len(self.rows), dtype=np.int64)
-        return np.array(self.read(column, "a whole number", _whole), dtype=np.int64)
+        return np.array(self.read(column, f"a whole number up to {MOST_TOKENS:,}", _whole), dtype=np.int64)
 
     def requests(self) -> Requests:
         """The tokens of each row."""
