@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import GateError, UsageError
+from .flags.numbers import Real, Whole
 from .output.answers import FORMS, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class CompareCommand(Answering):
     help="Measured run in the place of B: a trace of torch.profiler, a log of Megatron-LM, torchtitan or nanotron, "
     "trainer_state.json of transformers, or the JSON of vllm bench serve, SGLang, genai-perf or aiperf.",
 )
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
+@click.option("--steps", type=Whole(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
 @click.option(
     "--fail-on",
     "gates",
@@ -56,7 +57,7 @@ class CompareCommand(Answering):
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0, max=100),
+    type=Real(min=0, max=100),
     default=0.1,
     show_default=True,
     metavar="PCT",

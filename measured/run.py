@@ -118,7 +118,8 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
         raise NotUnderstoodError(f"{path}: no file of a measured run")
     if _is_trace(path):
         return _of_trace(path, num_steps)
-    text = _text(path)
+    # A log may hold what its terminal did not show.
+    text = read_bytes(path).decode("utf-8", "replace")
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return _of_json(path, text)
     return _of_log(path, text)
@@ -131,11 +132,6 @@ def _is_trace(path: Path) -> bool:
         except (OSError, EOFError, zlib.error) as error:
             raise NotUnderstoodError(f"{path}: {error}") from None
     return _TRACE.search(head) is not None
-
-
-def _text(path: Path) -> str:
-    # A log may hold what its terminal did not show.
-    return read_bytes(path).decode("utf-8", "replace")
 
 
 def _of_trace(path: Path, num_steps: int | None) -> MeasuredRun:

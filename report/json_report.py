@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..ir import __version__
 from ..ir.plan.plan import numbers_first
+from ..ir.text.json_text import json_text
 from ..ir.text.printer import print_graph
 from ..ir.types import DType
 from .bounds import bound_seconds
@@ -50,7 +50,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         report["run"] = run_records(answer.run)
     if answer.money is not None:
         report["money"] = money_record(answer.money)
-    return json.dumps(report, indent=2)
+    return json_text(report, indent=2)
 
 
 def _replicated(found: Replicated) -> dict[str, object]:

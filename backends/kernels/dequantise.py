@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...ir.errors import NotBuiltError
+
 if TYPE_CHECKING:
     from ..machine.chip import Chip
 

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,15 +109,20 @@ def _cases(name: str, seeds: range, writing: int) -> None:
     from .formats import FORMATS
     from .judge import judged
 
-    with os.fdopen(writing, "w", buffering=1) as out:
-        for seed in seeds:
-            command = FORMATS[name](Random(seed))
-            outcome = judged(command)
-            told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
-            shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
-            clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]
-            out.write("\t".join(clean).encode("utf-8", "replace").decode() + "\n")
-    os._exit(0)
+    # Whatever happens, a child does not go on as its parent.
+    try:
+        with os.fdopen(writing, "w", buffering=1) as out:
+            for seed in seeds:
+                command = FORMATS[name](Random(seed))
+                outcome = judged(command)
+                told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
+                shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
+                clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]
+                out.write("\t".join(clean).encode("utf-8", "replace").decode() + "\n")
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":

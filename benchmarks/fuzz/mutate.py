@@ -46,6 +46,8 @@ def _get(tree: Tree, keys: Keys) -> Tree:
             tree = tree[str(key)]
         elif isinstance(tree, list) and isinstance(key, int):
             tree = tree[key]
+        else:
+            raise KeyError(key)
     return tree
 
 
@@ -57,7 +59,7 @@ def changed(rng: random.Random, tree: Tree, extra: Sequence[Tree] = ()) -> Tree:
         try:
             above, value = _get(found, keys[:-1]), _get(found, keys)
             _change(rng, above, keys[-1], value, copy.deepcopy(_get(found, rng.choice(places))), (*ODD, *extra))
-        except (KeyError, IndexError):  # an earlier change took it away
+        except (KeyError, IndexError, TypeError):  # an earlier change took it away
             continue
     return found
 
@@ -76,7 +78,10 @@ def _change(rng: random.Random, above: Tree, key: str | int, value: Tree, other:
     elif kind < 0.5:
         new = [copy.deepcopy(value)] * rng.choice([1, 2, 50])
     elif kind < 0.6:
-        above.pop(key)  # type: ignore[arg-type]
+        if isinstance(above, dict):
+            above.pop(str(key), None)
+        elif isinstance(key, int):
+            above.pop(key)
         return
     elif kind < 0.7 and isinstance(above, dict):
         key = rng.choice(["x", "", "like", "name", "value", "unit", "source", "levels", "size", str(key).upper()])

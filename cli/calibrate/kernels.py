@@ -10,6 +10,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.text.untrusted import read_settings
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.files import columns, writing
 
@@ -64,7 +65,9 @@ if TYPE_CHECKING:
     type=Named(("cpu", "cuda")),
     help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
 )
-@click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="With --device: threads to use.")
+@click.option(
+    "--threads", type=Whole(), metavar="N", default=1, show_default=True, help="With --device: threads to use."
+)
 @click.option("--quick", is_flag=True, help="With --device: few sizes, once; seconds instead of minutes.")
 @click.option("--check", is_flag=True, help="With --device: train a small Llama afterwards, predicted and measured.")
 @click.option(

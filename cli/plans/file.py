@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,7 +94,10 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     top = yaml_node(text, path, yaml.BaseLoader)
     if not isinstance(top, yaml.MappingNode) or not top.value:
         raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")
-    found = list(_entries(top, path))
+    found = [
+        Entry(str(key.value), _words(value, f"{path}:{key.start_mark.line + 1}: {key.value}"), key.start_mark.line + 1)
+        for key, value in top.value
+    ]
     _check_schema(found, path)
     return tuple(entry for entry in found if entry.key != _SCHEMA)
 
@@ -111,12 +114,6 @@ def _text(path: str) -> str:
         return read_settings(Path(path))
     except OSError as error:
         raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
-
-
-def _entries(top: yaml.MappingNode, path: str) -> Iterator[Entry]:
-    for key, value in top.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        yield Entry(name, _words(value, f"{path}:{line}: {name}"), line)
 
 
 def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import NotUnderstoodError, UsageError
+from ...ir.text.json_text import json_text
 from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.files import write_text
 
@@ -65,9 +66,7 @@ class ImportCommand(click.Command):
     help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
 )
 @click.option("--system", metavar="NAME|FILE", help="System that it runs on, for the plan file.")
-@click.option(
-    "--gpus", "num_gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the launch, where it does not say."
-)
+@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="GPUs of the launch, where it does not say.")
 @click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
 @click.option(
     "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Variable that a script finds set. Repeatable."
@@ -107,7 +106,7 @@ def import_command(asked: Importing) -> int:
         "left_out": dict(found.left_out),
         "coverage": found.coverage,
     }
-    as_json = json.dumps(document, indent=1, allow_nan=False)
+    as_json = json_text(document, indent=1)
     write_text(as_json if asked.form == "json" else plan_text(found, around), asked.output)
     if asked.strict and found.left_out:
         names = list(found.left_out)
@@ -193,7 +192,7 @@ def model_of(found: Launch, output: str) -> str | None:
         return None
     if (name := catalogue_model(found.config)) is not None:
         return name
-    text = json.dumps(found.config, indent=1, sort_keys=True) + "\n"
+    text = json_text(dict(sorted(found.config.items())), indent=1) + "\n"
     path = _config_path(text, output)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...driver.metrics import METRICS
+from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, Differs, Section, split
@@ -72,7 +72,7 @@ def comparison_json(found: Comparison, gates: Sequence[Gate]) -> str:
         "gates": [{"gate": g.text, "failed": g.failed, "found": _finite(g.found), "limit": g.limit, "kind": g.kind}
                   for g in gates],
     }  # fmt: skip
-    return json.dumps(record, indent=2)
+    return json_text(record, indent=2)
 
 
 def _record(c: Change) -> dict[str, float | None]:

@@ -21,7 +21,7 @@ from ....ir.errors import ParseError, UsageError
 from ....ir.text.formats import read_json, table_lines
 from ....ir.text.untrusted import read_text
 from ..batching.times import Array
-from .sizes import Measured, Requests
+from .sizes import MOST_TOKENS, Measured, Requests
 from .traffic import Index, Traffic, check_traffic
 
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -68,7 +68,7 @@ class _Table:
             try:
                 found.append(read(row[column]))
             except ValueError:
-                raise UsageError(f"{self.path}, line {line}: {column} is '{row[column]}', not {what}") from None
+                raise UsageError(f"{self.path}, line {line}: {column} is '{row[column][:60]}', not {what}") from None
         return found
 
     def tokens(self, column: str) -> Index:
@@ -181,6 +181,6 @@ def _sessions(table: _Table) -> Index | None:
 
 def _whole(text: str) -> int:
     number = float(text)
-    if not number.is_integer():
+    if not number.is_integer() or abs(number) > MOST_TOKENS:
         raise ValueError
     return int(number)
