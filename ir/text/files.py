@@ -11,10 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from ..admission import admission_problems
 from ..errors import ParseError, VerifyError
 from ..graph import Graph
 from ..verify import verify
+from .admission import admission_problems
 from .parse import parse_graph
 from .printer import print_graph
 from .untrusted import read_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .graph import Graph, Node, Phase, Region, Role
+from ..graph import Graph, Node, Phase, Region, Role
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 
