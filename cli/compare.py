@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import GateError, UsageError
+from .flags.numbers import Real, Whole
 from .output.answers import FORMS, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class CompareCommand(Answering):
     "Traces may be of several ranks, one of "
     "the stage first. Repeatable.",
 )
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
+@click.option("--steps", type=Whole(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
 @click.option(
     "--stage", type=click.IntRange(min=0), metavar="N", help="Pipeline stage that the first trace is of.  [default: 0]"
 )
@@ -67,7 +68,7 @@ class CompareCommand(Answering):
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(min=0, max=100),
+    type=Real(min=0, max=100),
     default=0.1,
     show_default=True,
     metavar="PCT",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ..ir.errors import UsageError
+from .flags.numbers import Whole
 from .flags.shared import MONEY, Named
 from .output.answers import Answering, format_flag, output_flag
 from .output.files import write_text
@@ -49,7 +50,7 @@ class CostCommand(Answering):
 @click.argument("system")
 @click.option(
     "--gpus",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="Accelerators.  [default: those of one server, or of one rack where racks are sold full]",
 )

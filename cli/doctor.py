@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from ..ir.text.json_text import json_text
 from .flags.shared import Named
 
 # `numpy>=2.0`, `optuna>=5; extra == "search"`: a name, the least version, and the extra that asks for it.
@@ -47,7 +47,7 @@ def doctor_command(form: str) -> int:
     """Check this installation: versions, extras, folders; exit code 5 when something needed is missing."""
     found = [*_packages(), *_folders()]
     if form == "json":
-        click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+        click.echo(json_text([asdict(finding) for finding in found], indent=2))
     else:
         wide = max(len(finding.what) for finding in found)
         for finding in found:

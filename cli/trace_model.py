@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .flags.numbers import Whole
 from .flags.shared import DESCRIBING, Named
 from .output.answers import Answering, format_flag, output_flag
 from .plans.file import is_given
@@ -33,10 +34,10 @@ USUAL_SYSTEM = "dgx-h100"
 @click.option(
     "--dtype", default="bf16", show_default=True, help="Data type of weights and activations: bf16, fp16, fp32."
 )
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences.")
+@click.option("--batch", type=Whole(min=1), default=1, show_default=True, help="Number of sequences.")
 @click.option(
     "--seq",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     default=2048,
     show_default=True,
     help="Sequence length in tokens; in decode, tokens in the KV cache.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import InfeasibleError, UsageError
+from .flags.numbers import Real, Whole
 from .flags.shared import Named
 from .output.answers import form_of, format_flag, output_flag
 from .output.files import columns, write_text
@@ -51,16 +52,16 @@ FORMS = ("table", "json", "csv")
     help="Write median and 90th percentile of the errors of the rows that judge, by table, chip, library and kind: "
     "what `estimate` says of how far its numbers are to be trusted.",
 )
-@click.option("--worst", type=click.IntRange(min=1), metavar="N", help="List the N rows that are farthest off.")
+@click.option("--worst", type=Whole(min=1), metavar="N", help="List the N rows that are farthest off.")
 @click.option(
     "--beyond",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     metavar="PCT",
     help="List every row that is off by more than this many percent, with the cause where one was found.",
 )
 @click.option(
     "--max-error",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     metavar="PCT",
     help="Exit with code 3 when the median error of a data set is above this many percent, or no row is judged.",
 )
@@ -69,7 +70,7 @@ FORMS = ("table", "json", "csv")
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="Processes that judge training steps.  [default: one a processor]",
 )

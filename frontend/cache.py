@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -9,17 +10,22 @@ from pathlib import Path
 
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
-from ..ir.text.files import cache_folder, load_graph, save_graph
+from ..ir.text.files import cache_folder, load_graph, write_atomically
+from ..ir.text.parse import parse_graph
+from ..ir.text.printer import print_graph
+from ..ir.text.untrusted import read_text
 
 # Raise when the recorder, the importer or the folding changes what they write.
 TRACER_VERSION = 15
+# Behind the text of a graph that is kept: it was verified when it was recorded.
+_CHECKSUM = "checksum "
 # Graphs that are part of the package: `python -m benchmarks.graphs --write` records them.
 SHIPPED = Path(__file__).parent / "catalogue" / "graphs"
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCache:
-    """A folder of graphs; a file that cannot be read counts as absent and is written anew."""
+    """A folder of graphs with checksums; a file that cannot be read, or was changed, counts as absent."""
 
     folder: Path
 
@@ -34,19 +40,27 @@ class GraphCache:
         if not path.exists():
             return None
         try:
-            return load_graph(path)
-        except ParseError:
+            text, _, digest = read_text(path).rpartition(_CHECKSUM)
+            # Whoever changed an entry did not record it: it is recorded anew.
+            return parse_graph(text) if digest.strip() == _digest(text) else None
+        except (OSError, ParseError):
             return None
 
     def put(self, key: str, graph: Graph) -> None:
         """Keep a graph; a folder that cannot be written only costs time, so it is no error."""
+        text = print_graph(graph)
         try:
-            save_graph(graph, self._path(key))
+            data = gzip.compress(f"{text}{_CHECKSUM}{_digest(text)}\n".encode(), mtime=0)
+            write_atomically(self._path(key), data)
         except OSError:
             return
 
     def _path(self, key: str) -> Path:
         return self.folder / "graphs" / f"{key}.graph.gz"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def graph_key(*parts: str) -> str:
@@ -75,4 +89,4 @@ def shipped_path(name: str, config: str, kind: str, dtype: str, *variant: str) -
 
 def shipped_graph(path: Path) -> Graph | None:
     """Return a graph of the package, None where it has none."""
-    return load_graph(path) if path.is_file() else None
+    return load_graph(path, verified=True) if path.is_file() else None

@@ -270,7 +270,8 @@ class Graph:
     plan for splitting its layers, if it has one. `spelled_out` says that norms, rotary embeddings and activations are
     the operators that the model's own code runs, not one kernel each. `bounds` are the lengths that it holds for, where
     the code asks for some. `constants` are the numbers of tensors that the
-    model's code makes and keeps under no name, by the names that they have here; they are no part of the text.
+    model's code makes and keeps under no name, by the names that they have here; `origin` is the file of a user that it
+    was read from. Neither is part of the text.
     """
 
     name: str
@@ -286,6 +287,7 @@ class Graph:
     spelled_out: bool = False
     bounds: tuple[Bound, ...] = ()
     constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
+    origin: str = field(default="", compare=False, repr=False)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,12 @@ from types import MappingProxyType
 import numpy as np
 
 from ..ir.errors import NotUnderstoodError
+from ..ir.text.formats import read_json
+from ..ir.text.untrusted import open_regular, read_bytes
 from .traces.kinds import KernelKind
 from .traces.timeline import spent
 from .traces.trace import KINDS, RankTrace, read_trace
 
-_MOST_BYTES = 256_000_000
 # How the beginning of a file tells a trace: its events may be behind a long header.
 _TRACE = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
 _GIB, _MIB = 2.0**30, 2.0**20
@@ -117,7 +118,8 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
     """
     if is_trace(path):
         return of_trace(read_trace(path), num_steps)
-    text = _text(path)
+    # A log may hold what its terminal did not show.
+    text = read_bytes(path).decode("utf-8", "replace")
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return _of_json(path, text)
     return _of_log(path, text)
@@ -125,20 +127,14 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
 
 def is_trace(path: Path) -> bool:
     """Whether a file begins as traces do; NotUnderstoodError where there is none, or its gzip is broken."""
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise NotUnderstoodError(f"{path}: no file of a measured run")
-    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+    with open_regular(path) as file:
         try:
-            head = file.read(1 << 20)
-        except (OSError, EOFError) as error:
+            head = (gzip.GzipFile(fileobj=file) if path.name.endswith(".gz") else file).read(1 << 20)
+        except (OSError, EOFError, zlib.error) as error:
             raise NotUnderstoodError(f"{path}: {error}") from None
     return _TRACE.search(head) is not None
-
-
-def _text(path: Path) -> str:
-    if path.name.endswith(".gz") or path.stat().st_size > _MOST_BYTES:
-        raise NotUnderstoodError(f"{path}: a log or a result is read as plain text of at most {_MOST_BYTES:,} bytes")
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
@@ -198,10 +194,7 @@ def _number(digits: str, scale: str = "") -> float:
 
 
 def _of_json(path: Path, text: str) -> MeasuredRun:
-    try:
-        tree: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NotUnderstoodError(f"{path}: it is not JSON: {error or 'nested too deep'}") from None
+    tree = read_json(text, str(path))
     if not isinstance(tree, Mapping):
         raise NotUnderstoodError(f"{path}: a JSON of a {type(tree).__name__}: what is read holds an object")
     for kind, reader in _READERS.items():

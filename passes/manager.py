@@ -10,7 +10,7 @@ from importlib import import_module
 from time import perf_counter
 from types import MappingProxyType
 
-from ..ir.errors import InternalError, ParseError, UnknownNameError, UsageError
+from ..ir.errors import InternalError, NotUnderstoodError, ParseError, UnknownNameError, UsageError, VerifyError
 from ..ir.graph import Graph
 from ..ir.kept import Kept
 from ..ir.text.attrs_text import parse_attrs, print_attrs
@@ -131,10 +131,20 @@ def _run_one(
     if not result.changed:
         step.unchanged(graph)
     if check:
-        verify(result.graph, step.name, verified)
-        verify_layouts(result.graph, step.name, verified)
+        _verify(result.graph, step.name, verified)
     step.ensures(result.graph)
     return result.graph, result.changed
+
+
+def _verify(graph: Graph, after: str, verified: Graph | None) -> None:
+    """Verify what a pass has made; of a file of a user, what no pass can lower is no fault of a pass."""
+    try:
+        verify(graph, after, verified)
+        verify_layouts(graph, after, verified)
+    except VerifyError as error:
+        if graph.origin:
+            raise NotUnderstoodError(f"{graph.origin}: it cannot be lowered: {error}") from error
+        raise
 
 
 def pass_class(name: str) -> type[Pass]:

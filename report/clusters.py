@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -11,6 +10,7 @@ from ..driver.metrics import format_metric
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
 from ..explore.searching import Tally
 from ..ir import __version__
+from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
 from .explain.trust import trust_of_metric
@@ -150,7 +150,7 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         "clusters": [_record(one, best) for one in found.clusters],
         "left_out": dict(found.left_out),
     }
-    return json.dumps(document, indent=1, allow_nan=False)
+    return json_text(document, indent=1)
 
 
 def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -> dict[str, object]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from ..backends.pricing.timing import Priced
 from ..driver.estimate import Estimate
+from ..ir.text.json_text import json_text
 from .columns import in_columns
 
 
@@ -58,7 +58,7 @@ def costed_text(answer: Estimate, suffix: str) -> str:
     """Return the rows as CSV, JSON or an aligned table, by file suffix."""
     rows = [asdict(r) for r in costed_rows(answer)]
     if suffix == ".json":
-        return json.dumps(rows, indent=1)
+        return json_text(rows, indent=1)
     if suffix == ".csv":
         out = io.StringIO()
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..ir import __version__
 from ..ir.plan.plan import numbers_first
+from ..ir.text.json_text import json_text
 from ..ir.text.printer import print_graph
 from ..ir.types import DType
 from ..measured.match.planned import planned_record
@@ -53,15 +53,15 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         report["run"] = run_records(answer.run)
     if answer.money is not None:
         report["money"] = money_record(answer.money)
-    return _with_nodes(json.dumps(report, indent=2), planned_record(planned_step(answer)))
+    return _with_nodes(json_text(report, indent=2), planned_record(planned_step(answer)))
 
 
 def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:
     """Put the nodes behind the rest, a line each: they are many, and for programs."""
     rows = nodes["rows"]
     assert isinstance(rows, list)
-    head = ",\n    ".join(f'"{name}": {json.dumps(nodes[name])}' for name in nodes if name != "rows")
-    lines = ",\n".join(f"      {json.dumps(row)}" for row in rows)
+    head = ",\n    ".join(f'"{name}": {json_text(nodes[name])}' for name in nodes if name != "rows")
+    lines = ",\n".join(f"      {json_text(row)}" for row in rows)
     return text[: -len("\n}")] + f',\n  "nodes": {{\n    {head},\n    "rows": [\n{lines}\n    ]\n  }}\n}}'
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...ir.errors import NotBuiltError
+
 if TYPE_CHECKING:
     from ..machine.chip import Chip
 
@@ -47,7 +49,7 @@ def converts_fp4(chip: Chip) -> bool:
 
 
 def widen_clocks(weights: str, converts: bool = False) -> float:
-    """Return the clocks of a multiprocessor for a weight; KeyError for a type that no kernel widens.
+    """Return the clocks of a multiprocessor for a weight; NotBuiltError for a type that no kernel widens.
 
     Args:
         weights: their type.
@@ -56,5 +58,7 @@ def widen_clocks(weights: str, converts: bool = False) -> float:
     >>> widen_clocks("int4_group") == (3 / 64 + 4 / 128) / 4
     True
     """
+    if weights not in _INSTRUCTIONS:
+        raise NotBuiltError(f"weights of {weights} in a product: no kernel widens them; of {', '.join(_INSTRUCTIONS)}")
     bits, arithmetic = (converts and _CONVERTED.get(weights)) or _INSTRUCTIONS[weights]
     return (bits / _BIT_OPERATIONS + arithmetic / _ARITHMETIC) / 4.0

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ...ir.text.untrusted import read_settings
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.files import columns, writing
 
@@ -73,10 +75,10 @@ if TYPE_CHECKING:
 @click.option(
     "--predicted", metavar="REPORT.json", help="With --measured: what `slipstick estimate -o` wrote of the run."
 )
+@click.option("--steps", type=Whole(min=1), metavar="N", help="With --measured: steps of a trace without marks.")
 @click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", help="With --measured: steps of a trace without marks."
+    "--threads", type=Whole(), metavar="N", default=1, show_default=True, help="With --device: threads to use."
 )
-@click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="With --device: threads to use.")
 @click.option("--quick", is_flag=True, help="With --device: few sizes, once; seconds instead of minutes.")
 @click.option("--check", is_flag=True, help="With --device: train a small Llama afterwards, predicted and measured.")
 @click.option(
@@ -210,8 +212,8 @@ def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
     if path.is_dir():
         raise UsageError(f"cannot write '{path}': Is a directory")
     try:
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    except (OSError, UnicodeDecodeError) as error:
+        old = read_settings(path) if path.is_file() else ""
+    except OSError as error:
         raise UsageError(f"cannot read '{path}', the calibration to update: {error}") from error
     return old, read_tree(old, path.name) if old else {}
 

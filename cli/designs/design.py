@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.answers import form_of, format_flag, output_flag, write_answer
 from ..output.files import write_text
@@ -41,7 +42,9 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option("--join", type=Named(JOINS), default="line", show_default=True, help="How dies with --d2d are joined.")
 @click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Unit of compute and floor plan.")
 @click.option("--memory", default="hbm3", show_default=True, metavar="NAME", help="Stacks of memory beside the dies.")
-@click.option("--stacks", type=int, metavar="N", help="Stacks of memory of the package; as many as fit if not given.")
+@click.option(
+    "--stacks", type=Whole(), metavar="N", help="Stacks of memory of the package; as many as fit if not given."
+)
 @click.option("--link", default="nvlink4", show_default=True, metavar="NAME", help="Lanes to other chips.")
 @click.option(
     "--joint",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Real, Whole
 from ..flags.request import Request
 from ..flags.run import run_of
 from ..output.answers import format_flag, output_flag
@@ -54,10 +55,10 @@ USUAL_GPUS = 1024
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
 @click.option(
-    "--volume", type=float, metavar="N", help="Production volume of a design in packages, over which NRE is spread."
+    "--volume", type=Real(), metavar="N", help="Production volume of a design in packages, over which NRE is spread."
 )
 @click.option(
-    "--gross-margin", type=float, metavar="X", help="Gross margin of the package's maker, as a share of its price."
+    "--gross-margin", type=Real(), metavar="X", help="Gross margin of the package's maker, as a share of its price."
 )
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
 @click.option(
@@ -68,7 +69,7 @@ USUAL_GPUS = 1024
     "usd_per_step,step_time_s; without a model +fp16_flops_per_usd,+hbm_bytes_per_usd]",
 )
 @click.option("--pareto", "only_pareto", is_flag=True, help="Only Pareto-optimal rows.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first rows.  [default: 20 of a table]")
+@click.option("--top", type=Whole(min=1), metavar="N", help="Only the first rows.  [default: 20 of a table]")
 @click.option(
     "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
 )

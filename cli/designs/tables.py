@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ from ...backends.technology.area import DieAreas, area_of, floorplan
 from ...backends.technology.data import Technology
 from ...backends.technology.design import Design
 from ...ir.sizes.expr import Num
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
 from ...report.columns import in_columns
 from ..output.files import columns
@@ -18,7 +18,7 @@ from ..output.files import columns
 def study_table(designs: Sequence[Design], form: str) -> str:
     """Return designs as a table or as records, a line each."""
     if form == "json":
-        return json.dumps([_record(d) for d in designs], indent=2)
+        return json_text([_record(d) for d in designs], indent=2)
     heading = ["node", "SMs", "voltage", "clock", "fp16 peak", "cache", "memory", "FLOP/B", "links"]
     rows = [
         [
@@ -59,7 +59,7 @@ def area_table(technology: Technology, die: str | None, node: str | None, form: 
     """Return the area of a die by part beside what people found on photos of it, or the areas of all dies."""
     dies = [_Die.of(name, node, technology) for name in ((die,) if die else technology.section.dies)]
     if form == "json":
-        return json.dumps([d.record() for d in dies], indent=2)
+        return json_text([d.record() for d in dies], indent=2)
     parts = [name for name, _ in dies[0].found.parts()]
     rows = [[part.replace("_", " "), *(cell for d in dies for cell in d.cells(part, len(dies) > 1))] for part in parts]
     rows.append(["total", *(cell for d in dies for cell in d.totals(len(dies) > 1))])

@@ -10,6 +10,7 @@ import click
 from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
+from .numbers import Whole
 from .run import RUN_FLAGS
 
 
@@ -25,7 +26,7 @@ class Named(click.Choice[str]):
 
 
 def _number(*names: str, help: str, default: int | None = None) -> click.Option:
-    return click.Option(names, type=int, metavar="N", default=default, show_default=True, help=help)
+    return click.Option(names, type=Whole(), metavar="N", default=default, show_default=True, help=help)
 
 
 def _text(*names: str, help: str, default: str | None = None, metavar: str = "TEXT") -> click.Option:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.text.formats import yaml_node
+from ...ir.text.untrusted import read_settings
 from ..flags.shared import flag_name, takes_list, words_of
 
 if TYPE_CHECKING:
@@ -89,13 +91,13 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
     import yaml
 
-    try:
-        top = yaml.compose(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
+    top = yaml_node(text, path, yaml.BaseLoader)
     if not isinstance(top, yaml.MappingNode) or not top.value:
         raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")
-    found = list(_entries(top, path))
+    found = [
+        Entry(str(key.value), _words(value, f"{path}:{key.start_mark.line + 1}: {key.value}"), key.start_mark.line + 1)
+        for key, value in top.value
+    ]
     _check_schema(found, path)
     return tuple(entry for entry in found if entry.key != _SCHEMA)
 
@@ -109,20 +111,9 @@ def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read plan '{path}': {reason}") from error
-
-
-def _entries(top: yaml.MappingNode, path: str) -> Iterator[Entry]:
-    seen: dict[str, int] = {}
-    for key, value in top.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in seen:
-            raise UsageError(f"{path}:{line}: {name}: said before in line {seen[name]}: leave one out")
-        seen[name] = line
-        yield Entry(name, _words(value, f"{path}:{line}: {name}"), line)
+        return read_settings(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
 
 
 def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath
@@ -13,6 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import NotUnderstoodError, UsageError
+from ...ir.text.json_text import json_text
+from ...ir.text.limits import limits
+from ...ir.text.untrusted import read_settings, read_stdin
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.files import write_text
 
@@ -66,9 +68,7 @@ class ImportCommand(click.Command):
     help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
 )
 @click.option("--system", metavar="NAME|FILE", help="System that it runs on, for the plan file.")
-@click.option(
-    "--gpus", "num_gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the launch, where it does not say."
-)
+@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="GPUs of the launch, where it does not say.")
 @click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
 @click.option(
     "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Variable that a script finds set. Repeatable."
@@ -110,7 +110,7 @@ def import_command(asked: Importing) -> int:
         "left_out": dict(found.left_out),
         "coverage": found.coverage,
     }
-    as_json = json.dumps(document, indent=1, allow_nan=False)
+    as_json = json_text(document, indent=1)
     write_text(as_json if asked.form == "json" else plan_text(found, around), asked.output)
     if asked.strict and found.left_out:
         names = list(found.left_out)
@@ -158,8 +158,8 @@ def _beside(name: str) -> Callable[[str], str | None]:
             return None
         above = Path(name).absolute().parents if named.suffix == ".py" else ()
         places = [folder / named for folder in (Path(name).parent, Path(), *above)]
-        found = next((place for place in places if place.is_file() and place.stat().st_size <= _MOST_BYTES), None)
-        return None if found is None else found.read_text(encoding="utf-8", errors="replace")
+        found = next((place for place in places if place.is_file()), None)
+        return None if found is None else read_settings(found)
 
     return text
 
@@ -189,21 +189,14 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
     if " " in launch[0] and not Path(launch[0]).is_file():
         return launch[0], ""
     if launch[0] == "-":
-        return sys.stdin.read(_MOST_BYTES + 1), ""
+        return read_stdin(limits().settings_bytes), ""
     # Behind a file of recipes stands which: `llama3.py::llama3_8b_pretrain_8gpu_h100_bf16_config`.
     path = Path(launch[0].partition("::")[0])
-    if not path.is_file():
+    if not path.exists():
         raise UsageError(
             f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
         )
-    if path.stat().st_size > _MOST_BYTES:
-        raise NotUnderstoodError(
-            f"{path} has {path.stat().st_size:,} bytes: a launch of at most {_MOST_BYTES:,} is read"
-        )
-    try:
-        return path.read_text(encoding="utf-8"), launch[0]
-    except UnicodeDecodeError:
-        raise NotUnderstoodError(f"{path}: it is not UTF-8 text") from None
+    return read_settings(path), launch[0]
 
 
 def model_of(found: Launch, output: str) -> str | None:
@@ -221,7 +214,7 @@ def model_of(found: Launch, output: str) -> str | None:
         return None
     if (name := catalogue_model(found.config)) is not None:
         return name
-    text = json.dumps(found.config, indent=1, sort_keys=True) + "\n"
+    text = json_text(dict(sorted(found.config.items())), indent=1) + "\n"
     path = _config_path(text, output)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

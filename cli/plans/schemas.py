@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import click
 
+from ...ir.text.json_text import json_text
 from ..flags.shared import Named
 from ..output.files import write_text
 
@@ -22,7 +22,7 @@ def schema_command(kind: str, output: str) -> int:
     \b
     slipstick schema system -o system.schema.json
     """  # noqa: D301
-    write_text(json.dumps(_schema(kind), indent=2), output)
+    write_text(json_text(_schema(kind), indent=2), output)
     return 0
 
 

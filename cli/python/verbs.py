@@ -7,13 +7,13 @@ reports may be names, paths, or objects. Errors are those of `slipstick.ir.error
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, overload
 
 from ...ir.errors import UsageError
 from ...ir.graph import Graph
+from ...ir.text.json_text import json_text
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -236,5 +236,5 @@ def _report(given: object, name: str) -> Saved:
     if isinstance(given, Result):
         return saved(given.json(), given.command or name)
     if isinstance(given, Mapping):
-        return saved(json.dumps(given), name)
+        return saved(json_text(given), name)
     raise UsageError(f"compare {name}: {type(given).__name__}: a result, its to_dict(), or the path of its JSON")

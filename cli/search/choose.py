@@ -13,6 +13,7 @@ import click
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
 from ...ir.schedules.registry import USUAL
+from ..flags.numbers import Whole
 from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, quantity_of, run_of
 from ..flags.shared import Named, systems_named
@@ -138,7 +139,7 @@ _GPUS = click.Option(
     show_default=True,
     help="Where plans are priced: in this process, or in processes of this machine.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes.  [default: one per core]")
+@click.option("--jobs", type=Whole(min=1), metavar="N", help="Worker processes.  [default: one per core]")
 def choose_command(request: Request, asked: Asked, wanted: Choosing) -> Result:
     """Choose a cluster for a training run of MODEL: of each system the number of GPUs and the plan that fit it best.
 

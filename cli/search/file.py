@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.word import Value
+from ...ir.text.formats import read_yaml
+from ...ir.text.untrusted import read_settings
 from .axes import Asked, is_path, numbers_of, parameter, values_of
 from .sampling import KEYS as SAMPLING
 from .sampling import Sampling, schema
@@ -26,20 +28,14 @@ def read_space(path: Path) -> Asked:
         UnknownNameError: a key that is no flag, the nearest named.
     """
     try:
-        return space_of(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read space '{path}': {reason}") from None
+        return space_of(read_settings(path), str(path))
+    except OSError as error:
+        raise UsageError(f"cannot read space '{path}': {error.strerror}") from None
 
 
 def space_of(text: str, name: str) -> Asked:
     """Read the text of a file of a space; errors as `read_space`."""
-    import yaml
-
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
+    tree = read_yaml(text, name)
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise UsageError(f"{name}: a space is a mapping, as in 'tp: [1, 2, 4, 8]'")
     if tree.get("schema", SCHEMA) != SCHEMA:

@@ -11,6 +11,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.plan.word import Value
+from ..flags.numbers import Whole
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS, Named
 from ..help import Section
@@ -61,7 +62,7 @@ _RUN = (
         ["--executor"], type=Named(("local", "processes", "ray")), default="local", show_default=True,
         help="Where blocks of plans run: in this process, in processes of this machine, or on a Ray cluster.",
     ),
-    click.Option(["--jobs"], type=int, metavar="N", help="Worker processes.  [default: one per core]"),
+    click.Option(["--jobs"], type=Whole(), metavar="N", help="Worker processes.  [default: one per core]"),
     click.Option(["--address"], metavar="HOST:PORT", help="Address of a running Ray cluster; without it one is "
     "started here."),
     click.Option(["--resume"], metavar="RUN", help="Resume a run; finished blocks are not repeated."),
@@ -75,7 +76,7 @@ _RUN = (
     ),
 )  # fmt: skip
 _ANSWER = (
-    click.Option(["--top"], type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Best plans."),
+    click.Option(["--top"], type=Whole(min=1), default=20, show_default=True, metavar="N", help="Best plans."),
     click.Option(["--best-plan"], metavar="FILE", help="Write the best plan, for `estimate --plan FILE`."),
     click.Option(
         ["--front"], metavar="FILE",

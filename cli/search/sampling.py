@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Whole
 from ..flags.shared import Named
 
 # Names of samplers, as `explore/trials/optuna_study.py` has them.
@@ -81,7 +82,7 @@ def options(at_once: int) -> tuple[click.Option, ...]:
     """Return the flags of trials; so many are chosen at once by default."""
     return (
         click.Option(
-            ["--trials"], type=click.IntRange(1, _MOST_TRIALS), metavar="N",
+            ["--trials"], type=Whole(1, _MOST_TRIALS), metavar="N",
             help="Number of points that an optimiser chooses, in place of all combinations; ranges, as "
             "2TB/s..10TB/s, need it. Needs slipstick[search].",
         ),
@@ -91,11 +92,11 @@ def options(at_once: int) -> tuple[click.Option, ...]:
             "random.  [default: tpe]",
         ),
         click.Option(
-            ["--seed"], type=click.IntRange(min=0), metavar="N",
+            ["--seed"], type=Whole(min=0), metavar="N",
             help="Random seed; the same seed gives the same points.  [default: 0]",
         ),
         click.Option(
-            ["--trials-at-once"], type=click.IntRange(min=1), metavar="N",
+            ["--trials-at-once"], type=Whole(min=1), metavar="N",
             help="Batch size of the optimiser: more are priced together, fewer learn more from each other.  [default: "
             "{at_once}]",
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Real, Whole
 from ..flags.run import refuse_idle
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ USUAL_LENGTH = 4
 DRAFTS = (
     click.Option(["--draft"], metavar="MODEL", help="Draft tokens with a small model on the same GPUs."),
     click.Option(
-        ["--draft-length"], type=click.IntRange(min=0), metavar="N", help="Draft tokens per round.  [default: 4]"
+        ["--draft-length"], type=Whole(min=0), metavar="N", help="Draft tokens per round.  [default: 4]"
     ),
     click.Option(
-        ["--mtp"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens per round with the model's "
+        ["--mtp"], type=Whole(min=0), metavar="N", help="Draft N tokens per round with the model's "
         "multi-token-prediction heads."
     ),
     click.Option(
-        ["--ngram"], type=click.IntRange(min=0), metavar="N", help="Draft N tokens per round by n-gram lookup (free)."
+        ["--ngram"], type=Whole(min=0), metavar="N", help="Draft N tokens per round by n-gram lookup (free)."
     ),
     click.Option(
-        ["--acceptance"], type=click.FloatRange(0.0, 1.0), metavar="X",
+        ["--acceptance"], type=Real(0.0, 1.0), metavar="X",
         help="Probability that a draft token is accepted when all before it were; needed with a draft.",
     ),
 )  # fmt: skip

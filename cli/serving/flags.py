@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import MOST, Real, Whole
 from ..flags.request import PlanCommand
 from ..flags.run import count_of
 from .drafts import Drafts
@@ -28,7 +29,7 @@ def _text(*names: str, metavar: str, help: str) -> click.Option:
 
 
 def _number(*names: str, help: str, least: int = 1) -> click.Option:
-    return click.Option(names, type=click.IntRange(min=least), metavar="N", help=help)
+    return click.Option(names, type=Whole(min=least), metavar="N", help=help)
 
 
 ENGINE = _text(
@@ -49,7 +50,7 @@ REQUESTS = (
     ),
     _number("--cached", help="Input tokens found in the prefix cache.  [default: 0]", least=0),
     click.Option(
-        ["--prefix-hit"], type=click.FloatRange(0.0, 1.0, max_open=True), metavar="X",
+        ["--prefix-hit"], type=Real(0.0, 1.0, max_open=True), metavar="X",
         help="Prefix-cache hit rate: the same as a share of the prompt.",
     ),
     click.Option(["--shared-prefix"], is_flag=True, help="All requests share one cached prefix: it takes memory once."),
@@ -62,7 +63,7 @@ LIMITS = (
     _number("--max-num-seqs", help="Most sequences in flight per replica.  [default: the engine's]"),
     _number("--block-size", help="Tokens per KV-cache block.  [default: the engine's]"),
     click.Option(
-        ["--memory-utilization"], type=click.FloatRange(0.0, 1.0, min_open=True), metavar="X",
+        ["--memory-utilization"], type=Real(0.0, 1.0, min_open=True), metavar="X",
         help="Fraction of GPU memory that the engine reserves.  [default: the engine's]",
     ),
 )  # fmt: skip
@@ -81,7 +82,7 @@ LOADS = (
         "(.csv, .jsonl); adds p50, p90 and p99.",
     ),
     click.Option(
-        ["--cut"], type=click.FloatRange(0.0, 0.49), default=0.0, show_default=True, metavar="X",
+        ["--cut"], type=Real(0.0, 0.49), default=0.0, show_default=True, metavar="X",
         help="Share of the answers left out at each end of a simulated run (warm-up and drain).",
     ),
     click.Option(
@@ -191,8 +192,11 @@ class Serving:
 def _one_length(flag: str, text: str) -> int:
     """Read one number of tokens; sizes that differ from request to request take a simulation."""
     length = count_of(text) if text[:1].isdigit() and ".." not in text else 0.0
-    if length < 1 or length != int(length):
-        raise UsageError(f"{flag} {text}: tokens, a whole number of 1 or more; sizes that differ take --serve")
+    if not 1 <= length <= MOST or length != int(length):
+        raise UsageError(
+            f"{flag} {text[:40]}: tokens, a whole number of 1 or more, and up to {MOST:,}; sizes that differ take "
+            "--serve"
+        )
     return int(length)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
 
 if TYPE_CHECKING:
@@ -19,12 +20,12 @@ POOLS = (
         help="P prefill and D decode workers, each a replica of --tp and --pp; with --ep each is a data-parallel "
         "attention rank, and the ranks of a pool share the experts.",
     ),
-    click.Option(["--prefill-tp"], type=click.IntRange(min=1), metavar="N", help="Tensor-parallel degree of prefill "
+    click.Option(["--prefill-tp"], type=Whole(min=1), metavar="N", help="Tensor-parallel degree of prefill "
     "workers.  [--tp]"),
-    click.Option(["--prefill-pp"], type=click.IntRange(min=1), metavar="N", help="Pipeline stages of prefill workers. "
+    click.Option(["--prefill-pp"], type=Whole(min=1), metavar="N", help="Pipeline stages of prefill workers. "
     " [default: --pp]"),
     click.Option(
-        ["--prefill-batch"], type=click.IntRange(min=1), metavar="N",
+        ["--prefill-batch"], type=Whole(min=1), metavar="N",
         help="Most prompts per step of a prefill worker.  [default: 1]",
     ),
     click.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
+from ..flags.numbers import Whole
 from ..flags.request import Request
 from ..flags.run import count_of
 from ..flags.shared import Named, systems_named
@@ -67,10 +68,8 @@ class SizeCommand(Answering, ServeCommand):
     show_default=True,
     help="Disaggregated prefill and decode: whichever takes fewer GPUs, always, or never.",
 )
-@click.option(
-    "--max-gpus", type=click.IntRange(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]"
-)
-@click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
+@click.option("--max-gpus", type=Whole(min=1), metavar="N", help="Limit on the number of GPUs.  [default: any]")
+@click.option("--top", type=Whole(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
 @click.option(
     "--objective",
     "aim",

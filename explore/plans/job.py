@@ -28,6 +28,7 @@ from ...ir.plan.words import PlanNumbers
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
+from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, Limit
 from ..machine import Machine, contents
@@ -168,7 +169,7 @@ class PlanJob:
         """Yield what files of tensor-parallel plans say."""
         for path in sorted({base.tp_plan for base in self.bases}):
             if Path(path).suffix and Path(path).is_file():
-                yield Path(path).read_text(encoding="utf-8")
+                yield read_settings(Path(path))
 
     @property
     def metrics(self) -> tuple[str, ...]:

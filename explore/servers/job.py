@@ -13,6 +13,7 @@ from ...cost.money import system_money
 from ...ir.errors import PlanError, UsageError
 from ...ir.graph import Workload
 from ...ir.plan.divisibility import has_experts
+from ...ir.text.untrusted import read_bytes
 from ..block import Block, cut
 from ..goals import Goal, Limit, goals_of
 from ..machine import Machine
@@ -50,7 +51,7 @@ def contents(space: ServingSpace) -> Iterator[str]:
     yield from of_machines(space.systems)
     for name in (space.model, *space.engines):
         if Path(name).suffix and Path(name).is_file():
-            yield hashlib.sha256(Path(name).read_bytes()).hexdigest()
+            yield hashlib.sha256(read_bytes(Path(name))).hexdigest()
 
 
 # Candidates of a block: enough that Python between arrays does not count, few enough that a lost one does not.

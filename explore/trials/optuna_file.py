@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import SlipstickError, StorageError, UsageError
+from ...ir.text.untrusted import read_bytes
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
@@ -99,7 +100,7 @@ def _mend(path: Path) -> None:
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     if not path.exists():
         return
-    content = path.read_bytes()
+    content = read_bytes(path)
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         with path.open("r+b") as file:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from ...ir.errors import ParseError
+from ...ir.text.formats import check_settings, read_json, read_toml, read_yaml
 from .launch import Value, flattened, plain
 from .shell.words import UNKNOWN
 
-MOST_CHARS = 4_000_000
 _SUFFIXES = (".json", ".toml", ".yaml", ".yml")
 # `$NAME`, `${NAME}`, and with a value where nobody sets it `${NAME:-value}` or, as Primus has it, `${NAME:value}`.
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-?([^{}]*))?\})")
@@ -33,28 +31,26 @@ def documents_of(text: str, name: str) -> list[object] | None:
 
     ParseError with the line of what is no such file.
     """
-    suffix = PurePath(name).suffix.lower()
-    try:
-        if suffix == ".json" or (suffix not in _SUFFIXES and text.lstrip().startswith("{")):
-            return [json.loads(text)]
-        if suffix == ".toml":
-            return [tomllib.loads(text)]
-        if suffix in (".yaml", ".yml"):
-            return _yaml(text)
-    except (ValueError, RecursionError) as error:
-        raise ParseError(f"{name or 'the launch'}: {error or 'nested too deep'}") from None
+    suffix, where = PurePath(name).suffix.lower(), name or "the launch"
+    if suffix == ".json" or (suffix not in _SUFFIXES and text.lstrip().startswith("{")):
+        return [read_json(text, where)]
+    if suffix == ".toml":
+        return [read_toml(text, where)]
+    if suffix in (".yaml", ".yml"):
+        return _yaml(text, where)
+    check_settings(text, where)
     return None
 
 
-def _yaml(text: str) -> list[object]:
-    import yaml
-
-    if re.search(r"^[^#'\"]*[&*]\w+\s*$", text, re.MULTILINE) and text.count("*") > 200:
-        raise ValueError("more than 200 aliases")
-    try:
-        return [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+def _yaml(text: str, where: str) -> list[object]:
+    """Read the documents of a file of YAML, each with as many empty lines before it as it has in the file."""
+    check_settings(text, where)
+    found, before = [], 0
+    for part in re.split(r"^---(?=\s)[^\n]*\n", text + "\n", flags=re.MULTILINE):
+        document = read_yaml("\n" * before + part, where) if part.strip() else None
+        found += [] if document is None else [document]
+        before += part.count("\n") + 1
+    return found
 
 
 def settings_in(tree: object, environment: Mapping[str, str]) -> FileSettings:

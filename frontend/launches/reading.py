@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ...ir.errors import ParseError, UsageError, did_you_mean
-from .forms import MOST_CHARS, documents_of, settings_in
+from ...ir.errors import UsageError, did_you_mean
+from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
 from .servers import ENGINES, server
@@ -111,8 +111,6 @@ def read_launch(
         raise UsageError(
             f"unknown framework '{framework}'{did_you_mean(framework, FRAMEWORKS)} allowed: {', '.join(FRAMEWORKS)}"
         )
-    if len(text) > MOST_CHARS:
-        raise ParseError(f"{name or 'the launch'} has {len(text):,} characters: at most {MOST_CHARS:,} are read")
     wanted = LaunchContext(framework, num_gpus, dict(environment or {}), beside or (lambda _: None))
     file, _, recipe = name.partition("::")
     if file.endswith(".py"):

@@ -8,12 +8,12 @@ them shard whole experts over the tensor-parallel ranks of all data-parallel att
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import ParseError
+from ...ir.text.formats import read_json
 from .launch import Launch, Reading, Value
 
 
@@ -228,8 +228,8 @@ def _speculation(r: Reading) -> None:
     text = r.text("speculative_config")
     if text is not None:
         try:
-            said = json.loads(text)
-        except ValueError:
+            said = read_json(text, "--speculative-config")
+        except ParseError:
             raise ParseError(f"--speculative-config: '{text[:60]}' is no JSON") from None
         number = said.get("num_speculative_tokens") if isinstance(said, dict) else None
         method = str(said.get("method", "")) if isinstance(said, dict) else ""

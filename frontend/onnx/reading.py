@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.text.untrusted import open_regular
 from .standard import opset
 
 # Payloads up to this stay: shapes, axes, scalars.
@@ -131,7 +132,7 @@ def _lean_bytes(path: Path) -> bytes:
     size = path.stat().st_size
     if not 0 < size <= MAX_FILE_BYTES:
         raise NotUnderstoodError(f"{size} bytes; a model has 1 to {MAX_FILE_BYTES}, its weights may lie beside it")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # Not closed by hand: views of it live as long as the error that they raise.
         return lean(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
@@ -139,7 +140,7 @@ def _lean_bytes(path: Path) -> bytes:
 def content_key(path: Path) -> str:
     """Return the digest of the file's bytes; NotUnderstoodError where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise NotUnderstoodError(f"'{path}' is not an ONNX model: {error.strerror}") from error

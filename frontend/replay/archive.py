@@ -7,12 +7,12 @@ schema; the graph is interpreted (`read_graph.py`). The schema is `torch/_export
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import fx
@@ -20,6 +20,9 @@ from torch.fx.node import Argument
 
 from ...ir.errors import NotUnderstoodError, SlipstickError
 from ...ir.sizes.expr import Dim
+from ...ir.text.formats import read_json
+from ...ir.text.limits import limits, too_much
+from ...ir.text.untrusted import decoded, open_regular
 from ..record.failures import first_line
 from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, ReadGraph, SizeInput, Source, TensorInput, hollow
 from .targets import ENUMS, Json, Part, check_call, dtype_named, identifier, read_size, target_named
@@ -275,9 +278,6 @@ def _plain(value: Part) -> Argument:
     raise value.wrong("a plain value")
 
 
-# Weights lie beside the JSON; a graph of the deepest models takes tens of MB, with the lines of the user's code.
-_MOST_BYTES = 256 << 20
-_MOST_MEMBERS = 1_000_000
 _MODEL = re.compile(r"^(?:[^/]+/)?models/([^/]+)\.json$")
 _OLD_MODEL = re.compile(r"^(?:[^/]+/)?serialized_exported_program\.json$")
 _WHAT = "write it with torch.export.save(torch.export.export(model, inputs, dynamic_shapes=..), 'model.pt2')"
@@ -286,7 +286,7 @@ _WHAT = "write it with torch.export.save(torch.export.export(model, inputs, dyna
 def read_program(path: Path) -> Program:
     """Return the program of a file that `torch.export.save` wrote; NotUnderstoodError says what is wrong with it."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return _read(path, archive)
     except FileNotFoundError as error:
         raise NotUnderstoodError(f"no file '{path}'") from error
@@ -296,8 +296,8 @@ def read_program(path: Path) -> Program:
 
 def _read(path: Path, archive: zipfile.ZipFile) -> Program:
     members = archive.namelist()
-    if len(members) > _MOST_MEMBERS:
-        raise NotUnderstoodError(f"'{path}' has {len(members)} members, more than any exported model")
+    if len(members) > limits().archive_members:
+        raise too_much(f"'{path}'", f"{len(members):,} members, more than any exported model has")
     model = _model_in(path, members)
     root = model[: model.index("models/")] if _MODEL.match(model) else ""
     name = path.stem
@@ -330,12 +330,11 @@ def _model_in(path: Path, members: list[str]) -> str:
 
 def _json(path: Path, archive: zipfile.ZipFile, member: str) -> Part:
     """Read a member that says its size honestly or not: no more than the limit is ever unpacked."""
+    most = limits().document_bytes
     with archive.open(member) as stream:
-        text = stream.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise NotUnderstoodError(f"'{path}': {member} is larger than {_MOST_BYTES >> 20} MiB")
-    try:
-        value: Json = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise NotUnderstoodError(f"'{path}': {member} is no JSON ({error})") from error
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise too_much(f"'{path}'", f"{member} is larger than {most:,} bytes")
+    where = f"'{path}': {member}"
+    value = cast(Json, read_json(decoded(data, where), where))
     return Part(value, f"'{path}': {member.rpartition('/')[2]}")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from ..errors import ParseError
+from ..errors import ParseError, VerifyError
 from ..graph import Graph
+from ..verify import verify
+from .admission import admission_problems
 from .parse import parse_graph
 from .printer import print_graph
+from .untrusted import read_text
 
 
 def cache_folder() -> Path:
@@ -30,17 +33,27 @@ def save_graph(graph: Graph, path: Path) -> None:
     write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def load_graph(path: Path) -> Graph:
-    """Read a graph; ParseError names the file and the line."""
+def load_graph(path: Path, verified: bool = False) -> Graph:
+    """Read a graph and check that it keeps the rules of the IR; ParseError names the file and the line.
+
+    Args:
+        path: of a file of a user.
+        verified: whether it is known to keep them: what the package holds, what a checksum stands behind.
+    """
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ParseError(f"{path}: cannot be read as a graph: {error}") from error
+        text = read_text(path)
+    except (OSError, ParseError) as error:
+        raise ParseError(f"{path}: cannot be read as a graph: {str(error).removeprefix(f'{path}: ')}") from error
     try:
-        return parse_graph(text)
-    except ParseError as error:
+        graph = parse_graph(text)
+        if not verified:
+            verify(graph)
+            graph = replace(graph, origin=str(path))
+            if found := list(admission_problems(graph)):
+                raise ParseError("\n  ".join(["the graph cannot be lowered:", *found[:12]]))
+    except (ParseError, VerifyError) as error:
         raise ParseError(f"{path}: {error}") from error
+    return graph
 
 
 @contextmanager

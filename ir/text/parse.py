@@ -29,6 +29,7 @@ from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
 from .attrs_text import parse_attrs
+from .limits import limits, too_much
 from .printer import HEADER
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -156,9 +157,12 @@ class _Reader:
 
 def parse_graph(text: str) -> Graph:
     """Read a graph; ParseError says which line cannot be read and why."""
-    lines = text.splitlines()
-    if not lines or lines[0] != HEADER:
-        raise ParseError(f"line 1: a graph file starts with '{HEADER}', this starts with '{lines[0] if lines else ''}'")
+    if text.count("\n") > limits().graph_lines:
+        raise too_much("the graph", f"more than {limits().graph_lines:,} lines")
+    # Not at other marks that Python takes for the end of a line.
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    if lines[0] != HEADER:
+        raise ParseError(f"line 1: a graph file starts with '{HEADER}', this starts with '{lines[0][:80]}'")
     reader = _Reader()
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -175,7 +179,10 @@ def _run(text: str) -> Run:
     match = _RUN.fullmatch(text)
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
-    return Run(tuple(match.group(1).split(", ")), int(match.group(2) or 1))
+    times, most = match.group(2) or "1", limits().runs
+    if len(times) > len(str(most)) or int(times) > most:
+        raise ParseError(f"'{text[:60]}' runs more than {most:,} times")
+    return Run(tuple(match.group(1).split(", ")), int(times))
 
 
 def _constraint(line: str) -> Constraint:

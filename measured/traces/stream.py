@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.text.limits import limits, too_much
+from ...ir.text.untrusted import open_regular
 
 CHUNK = 1 << 20
 # A single event, or a value beside the events, that is longer than this is none.
@@ -26,7 +28,7 @@ class Reader:
         # Names of kernels hold what JSON does not allow, such as raw control characters.
         self._decoder = json.JSONDecoder(strict=False)
         self._file, self._path = file, path
-        self._text, self._at, self._ended = "", 0, False
+        self._text, self._at, self._ended, self._taken = "", 0, False, 0
 
     def peek(self) -> str:
         """Return the next character that is no space; NotUnderstoodError at the end of the file."""
@@ -74,7 +76,9 @@ class Reader:
             raise self._cut_off() from error
         except (OSError, zlib.error) as error:
             raise NotUnderstoodError(f"{self._path}: cannot be read as a gzipped trace: {error}") from error
-        self._ended = not data
+        self._ended, self._taken = not data, self._taken + len(data)
+        if self._taken > limits().trace_bytes:
+            raise too_much(str(self._path), f"more than {limits().trace_bytes:,} bytes of a trace")
         # Names are the only text that may be other than ASCII; a broken letter in one does no harm.
         self._text, self._at = self._text[self._at :] + data.decode("utf-8", "replace"), 0
         return bool(data)
@@ -87,7 +91,7 @@ class Reader:
 def trace_events(path: Path) -> Iterator[dict[str, object]]:
     """Yield the events of a trace; NotUnderstoodError for what is none, or is cut off."""
     try:
-        with path.open("rb") as plain:
+        with open_regular(path) as plain:
             zipped = plain.read(2) == _GZIP
             plain.seek(0)
             if zipped:

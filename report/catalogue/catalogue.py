@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ...ir.errors import UnknownNameError
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..columns import in_columns
 from .engines import engines
@@ -24,7 +25,7 @@ def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
     """Return all of a kind as JSON, or as a table for a screen of so many columns (None: no limit)."""
     records = _LISTS[kind]()
     if as_json:
-        return json.dumps(records, indent=2)
+        return json_text(records, indent=2)
     keys = list(records[0])
     rows = [[_heading(k) for k in keys], *([_cell(k, r[k]) for k in keys] for r in records)]
     return in_columns(rows, columns)
@@ -44,7 +45,7 @@ def show_text(
     if kind in MACHINES:
         return show_machine(kind, name, overrides, as_json, columns, constants)
     record = _model(name) if kind == "models" else _named(kind, name)
-    return json.dumps(record, indent=2) if as_json else "\n".join(_lines(record))
+    return json_text(record, indent=2) if as_json else "\n".join(_lines(record))
 
 
 def _named(kind: str, name: str) -> Record:
@@ -78,7 +79,7 @@ def _passes() -> list[Record]:
     rows: list[Record] = []
     for name in sorted(PASSES):
         cls = pass_class(name)
-        options = ", ".join(f"{f.name}={json.dumps(f.default)}" for f in fields(cls))
+        options = ", ".join(f"{f.name}={json_text(f.default)}" for f in fields(cls))
         rows.append({"name": name, "options": options, "what": (cls.__doc__ or "").splitlines()[0]})
     return rows
 
@@ -166,7 +167,7 @@ def _lines(record: Record) -> list[str]:
         if isinstance(value, list | tuple):
             out += [f"{key}:", *(f"  {v}" for v in value)] if value else []
         elif isinstance(value, dict):
-            out += [f"{key}:", *(f"  {k}: {json.dumps(v)}" for k, v in value.items())]
+            out += [f"{key}:", *(f"  {k}: {json_text(v)}" for k, v in value.items())]
         else:
             out.append(f"{key.ljust(width)}  {value}")
     return out

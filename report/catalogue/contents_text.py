@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...ir import __version__
 from ...ir.graph import Workload
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_flops, format_time
 from ..accuracy import ANY
 from ..columns import in_columns
@@ -138,7 +138,7 @@ def contents_json(found: Contents, ops: Sequence[PricedOp] = (), machine: str = 
     }  # fmt: skip
     if ops:
         record["machine"], record["pricing"] = machine, [_priced_record(row) for row in ops]
-    return json.dumps(record, indent=2)
+    return json_text(record, indent=2)
 
 
 def _record(amount: Amount) -> dict[str, object]:

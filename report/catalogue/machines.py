@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..numbers import by_origin, named, shown_value
 from .engines import engine_record
@@ -89,7 +89,7 @@ def show_machine(
     """
     title, record, numbers = _READERS[kind](name, overrides)
     if as_json:
-        return json.dumps({**record, "numbers": [asdict(n) for n in numbers]}, indent=2)
+        return json_text({**record, "numbers": [asdict(n) for n in numbers]}, indent=2)
     silicon = [n for n in numbers if constants or not n.path.startswith("calibration.")]
     return f"{title}\n\n{numbers_text(silicon, columns)}{_left_out([n for n in numbers if n not in silicon])}"
 

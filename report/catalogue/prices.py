@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..numbers import shown_value
 
@@ -48,7 +48,7 @@ def show_prices(profile: str, overrides: Sequence[str], as_json: bool, columns: 
     own = [text for text in overrides if split_override(text)[0][0] == "prices"]
     book = load_prices(profile, tuple(text.strip().removeprefix("system.").removeprefix("prices.") for text in own))
     if as_json:
-        return json.dumps(_record(book), indent=2)
+        return json_text(_record(book), indent=2)
     others = book.others()
     rows = [[path, "", "", word] for path, word in book.words()]
     tables = [rows, *_tables(book.records, others)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...driver.metrics import METRICS
+from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, Differs, Section, split
@@ -76,7 +76,7 @@ def comparison_json(found: Comparison, gates: Sequence[Gate], kernels: Mapping[s
                   for g in gates],
         **({} if kernels is None else {"kernels": kernels}),
     }  # fmt: skip
-    return json.dumps(record, indent=2)
+    return json_text(record, indent=2)
 
 
 def _record(c: Change) -> dict[str, float | None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...driver.metrics import METRICS
-from ...ir.errors import UsageError
+from ...ir.errors import ParseError, UsageError
+from ...ir.text.formats import read_json
+from ...ir.text.untrusted import read_stdin, read_text
 
 REPORT = "slipstick/report/1"
 VALIDATION = "slipstick/validation/2"
@@ -92,19 +92,18 @@ def read_tree(path: str) -> Mapping[str, object]:
 
 def _text(path: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return (gzip.decompress(data) if path.endswith(".gz") else data).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UsageError(f"cannot read '{path}': {reason}") from error
+        return read_stdin() if path == "-" else read_text(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
 
 
 def _parsed(text: str, path: str) -> Mapping[str, object]:
+    if not text.strip():
+        raise UsageError(f"'{path}' is empty; {_HOW}")
     try:
-        tree: object = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        found = "is empty" if not text.strip() else f"is not JSON: {error}"
-        raise UsageError(f"'{path}' {found}; {_HOW}") from error
+        tree = read_json(text, path)
+    except ParseError as error:
+        raise ParseError(f"{error}; {_HOW}") from error
     if not isinstance(tree, dict):
         raise UsageError(f"'{path}' is not a report: it holds a {type(tree).__name__}; {_HOW}")
     return tree

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from ...explore.designs.designs import Designs, column_of
 from ...explore.goals import Goal
 from ...explore.pareto import pareto
 from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes
 
 Array = NDArray[np.float64]
@@ -151,7 +151,7 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
         **(more or {}),
         "designs": designs_rows(ranking, rows),
     }
-    return json.dumps(document, indent=2)
+    return json_text(document, indent=2)
 
 
 def _plain(name: str, column: Array) -> list[Cell]:

@@ -7,13 +7,13 @@ sequences are split in code there, not by configuration.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
+from ...ir.text.json_text import json_text
 from ...ir.types import DType
 from .export import Export, Subject, of_workload, unsaid
 
@@ -44,7 +44,7 @@ def deepspeed(subject: Subject) -> Export:
         config["activation_checkpointing"] = {
             "partition_activations": False, "cpu_checkpointing": "activations" in family.offload,
         }  # fmt: skip
-    text = json.dumps(config, indent=2) + "\n"
+    text = json_text(config, indent=2) + "\n"
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)), takes_comments=False)
 
 

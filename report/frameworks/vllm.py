@@ -6,13 +6,13 @@ of --quantization stand in vllm/model_executor/layers/quantization/__init__.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ...ir.errors import SlipstickError
 from ...ir.graph import Workload
 from ...ir.plan.precision import NONE
+from ...ir.text.json_text import json_text
 from .export import Export, Flag, Subject, command, of_workload, unsaid
 
 NAME = "vLLM"
@@ -36,7 +36,7 @@ def vllm(subject: Subject, hub_name: str | None = None, speculation: Mapping[str
     of_workload(subject, NAME, train=False)
     flags = [*_parallel(subject), *_limits(subject), *_types(subject)]
     if speculation:
-        flags.append(("--speculative-config", json.dumps(dict(speculation))))
+        flags.append(("--speculative-config", json_text(dict(speculation))))
     text = command(f"vllm serve {hub_name or subject.model}", flags)
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject, hub_name)))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.text.json_text import json_text
 from .result import Result
 from .steps import panels_of, row_of
 from .table import Cell, Line, Panel, Row, flat, shown_rows
@@ -75,7 +76,7 @@ class SavedResult(Result):
 
     def json(self) -> str:
         """Return the documents by name."""
-        return json.dumps(dict(self.documents), indent=2)
+        return json_text(dict(self.documents), indent=2)
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return a line for each answer."""

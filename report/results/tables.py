@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
 from .result import Result
@@ -162,11 +163,9 @@ class CostResult(Result):
 
     def json(self) -> str:
         """Return everything: figures, assumptions, and all bills as trees."""
-        import json
-
         from ..cost.cost_views import cost_record
 
-        return json.dumps(cost_record(self.money), indent=2)
+        return json_text(cost_record(self.money), indent=2)
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the view."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from ...explore.goals import Goal, Limit
 from ...explore.machine import Machine
 from ...explore.searching import Tally
 from ...ir.errors import UsageError
+from ...ir.text.json_text import json_text
 from ..cost.money import standing_record
 from .trials import Trials
 
@@ -123,7 +123,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "best": _records(answer, answer.best.top, standings),
         "front": _records(answer, answer.best.front, standings),
     }
-    return json.dumps(document, indent=1, allow_nan=False)
+    return json_text(document, indent=1)
 
 
 def num_rows(rows: Columns) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...explore.goals import Goal
+from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..readable import shown_column
 from .front import Front
@@ -67,7 +67,7 @@ def front_json(front: Front) -> str:
         "num_pareto": int(front.is_best.sum()),
         "points": points,
     }
-    return json.dumps(document, indent=2)
+    return json_text(document, indent=2)
 
 
 def _plain(row: np.ndarray) -> list[float | None]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...driver.metrics import METRICS, format_metric
 from ...explore.runs.summary import Summary
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes
 from ..columns import in_columns
 
@@ -25,7 +25,7 @@ def runs_table(found: Sequence[Summary], width: int | None = None) -> str:
 
 def runs_json(found: Sequence[Summary]) -> str:
     """Return runs as a JSON document."""
-    return json.dumps({"schema": RUNS, "runs": [_record(s) for s in found]}, indent=2)
+    return json_text({"schema": RUNS, "runs": [_record(s) for s in found]}, indent=2)
 
 
 def run_json(summary: Summary) -> str:
@@ -41,7 +41,7 @@ def run_json(summary: Summary) -> str:
         "ranges": ranges,
         "space": summary.run.text,
     }
-    return json.dumps({"schema": RUN, **_record(summary), **more}, indent=2)
+    return json_text({"schema": RUN, **_record(summary), **more}, indent=2)
 
 
 def run_text(summary: Summary, width: int | None = None) -> str:

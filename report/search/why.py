@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
 from ...explore.goals import Goal
 from ...ir.errors import UsageError
+from ...ir.text.json_text import json_text
 from ..compare.comparison import Change, Comparison, Section, compare
 from ..compare.saved import Saved, saved
 from ..json_report import report_json
@@ -177,7 +177,7 @@ def why_json(found: Why) -> str:
         "differs": {name: {"winner": mine, "runner_up": its} for name, mine, its in found.differs},
         **{name: _section_record(section) for name, section in (("time", found.time), ("memory", found.memory))},
     }
-    return json.dumps(record, indent=2)
+    return json_text(record, indent=2)
 
 
 def _section_record(section: Section | None) -> dict[str, object] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir import __version__
+from ...ir.text.json_text import json_text
 from ..cost.money import money_inputs, money_record
 from ..json_report import SCHEMA, inputs_of
 
@@ -27,7 +27,7 @@ def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
     `breakdown` adds up to `e2el_s`; `phases` are one prompt by itself and a decode step at the mean context.
     """
     head = {"schema": SCHEMA, "tool_version": __version__, "units": "SI"}
-    return json.dumps(head | serving_record(answer, overrides), indent=2)
+    return json_text(head | serving_record(answer, overrides), indent=2)
 
 
 def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir import __version__
+from ...ir.text.json_text import json_text
 from ...ir.units import format_time
 from ..cost.money import usd_text
 from ..labels import batch_of, low_types
@@ -118,7 +118,7 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
             for one in found.missed
         ],
     }  # fmt: skip
-    return json.dumps(report, indent=2)
+    return json_text(report, indent=2)
 
 
 def _shape(one: Missed) -> dict[str, int]:

@@ -52,12 +52,16 @@ def test_the_shares_of_a_page_add_up(cli: Cli, saved: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [("[1]", "is not a report: it holds a list"), ("{}", "is no answer: write one with"), ("x", "is not JSON")],
+    ("text", "told", "code"),
+    [
+        ("[1]", "is not a report: it holds a list", 2),
+        ("{}", "is no answer: write one with", 2),
+        ("x", "is not JSON", 4),
+    ],
 )
-def test_what_is_no_answer_is_refused(text: str, told: str, cli: Cli, tmp_path: Path) -> None:
+def test_what_is_no_answer_is_refused(text: str, told: str, code: int, cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
     done = cli("report", str(path))
-    assert done.returncode == 2
+    assert done.returncode == code
     assert told in done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +112,21 @@ def test_the_users_folder_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert GraphCache.default().folder == tmp_path / "slipstick"
     monkeypatch.setenv("SLIPSTICK_CACHE", str(tmp_path / "own"))
     assert GraphCache.default().folder == tmp_path / "own"
+
+
+def test_an_entry_that_was_changed_is_recorded_anew(config: str, cache: GraphCache) -> None:
+    told = Told()
+    first = load(config, "decode", cache=cache, report=told)
+    (kept,) = files(cache)
+    text = gzip.decompress(kept.read_bytes()).decode()
+    for changed in (
+        text.replace("[batch, ", "[seq, ", 1),
+        # Without its checksum, or with that of another text.
+        text.rpartition("checksum ")[0],
+        f"{text.rpartition('checksum ')[0]}checksum {hashlib.sha256(b'').hexdigest()}\n",
+        "",
+    ):
+        kept.write_bytes(gzip.compress(changed.encode()))
+        assert load(config, "decode", cache=cache, report=told) == first
+    assert len(told.lines) == 5
+    assert gzip.decompress(kept.read_bytes()).decode() == text

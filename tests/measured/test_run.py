@@ -107,7 +107,7 @@ def test_a_trace_says_seconds_of_a_step_by_class(zipped: bool, tmp_path: Path) -
     ("name", "text", "message"),
     [
         ("a.log", "nothing here", "no line of log of Megatron-LM"),
-        ("a.json", "{", "it is not JSON"),
+        ("a.json", "{", "a.json:1: is not JSON"),
         ("a.json", '{"x": 1}', "none of its keys is known"),
         ("a.json", "[1]", "what is read holds an object"),
         ("a.json.gz", "plain", "Not a gzipped file"),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ...backends.machine.files.system_tree import read_tree
 from ...backends.machine.software.stack_limits import Movable
-from ...ir.errors import SystemFileError, UsageError
+from ...ir.errors import ParseError, SystemFileError, UsageError
+from ...ir.text.untrusted import read_settings
 from ..results.statistics import Accuracy
 from ..rows.split import HALF
 
@@ -57,8 +58,8 @@ def refuse_unless(path: Path, what: str, fitted: Callable[[dict[str, Tree]], boo
     if not path.exists():
         return
     try:
-        tree = read_tree(path.read_text(encoding="utf-8"), path.name)
-    except (OSError, UnicodeDecodeError, SystemFileError) as error:
+        tree = read_tree(read_settings(path), path.name)
+    except (OSError, ParseError, SystemFileError) as error:
         raise UsageError(f"cannot read '{path}', the fit to replace: {error}") from error
     if not fitted(tree):
         raise UsageError(f"'{path}' is no fit of {what}: it is not written over; give another -o FILE.yaml or FOLDER")

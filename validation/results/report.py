@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ...report.columns import in_columns
 from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
@@ -85,7 +85,7 @@ def summary_json(outcomes: Sequence[Outcome], limit: int, beyond: float | None =
     datasets = {
         name: {**_record(Figures.of(of)), "by": _kernels(of)} for name, of in by_dataset(outcomes).items()
     }  # fmt: skip
-    return json.dumps(
+    return json_text(
         {
             "schema": "slipstick/validation/2",
             "datasets": datasets,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.errors import UsageError, did_you_mean
+from ...ir.text.formats import table_lines
+from ...ir.text.untrusted import read_text
 from .rows import Row
 
 # What a message lists at most; the rest is counted.
@@ -52,11 +54,10 @@ def read_table(path: Path, faults: list[str]) -> Table:
         UsageError: it cannot be read at all.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = _lines(file)
-            header = tuple(name.strip() for name in next(lines, (1, []))[1])
-            rows = tuple(_rows(path, header, lines, faults))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        lines = _lines(table_lines(read_text(path), str(path)))
+        header = tuple(name.strip() for name in next(lines, (1, []))[1])
+        rows = tuple(_rows(path, header, lines, faults))
+    except (OSError, csv.Error) as error:
         raise UsageError(f"cannot read '{path}' as a table: {_plain(error)}") from error
     repeated = [name for name, times in Counter(header).items() if times > 1]
     if repeated:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import SystemFileError, UnknownNameError
+from ....ir.text.untrusted import read_settings
 from ...network.topology.edges import with_edges
 from .faults import Keys, Origin
 from .versions import AT, Dated, Validity, chosen
@@ -310,8 +311,6 @@ def read_at(name: str, where: str, file: Traversable, what: str) -> File:
     from .system_tree import kept_tree
 
     try:
-        return File(name, where, file, kept_tree(file.read_text(encoding="utf-8"), name))
+        return File(name, where, file, kept_tree(read_settings(file), name))
     except OSError as error:
         raise SystemFileError(f"cannot read {what}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SystemFileError(f"{what} is not UTF-8 text") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import SystemFileError
+from ....ir.text.untrusted import read_settings
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -79,7 +80,7 @@ def in_files(origins: Sequence[Origin]) -> Locate:
 def _line(origin: Origin, fault: Fault) -> int:
     from .system_tree import line_of
 
-    return line_of(origin.file.read_text(encoding="utf-8"), (*origin.inner, *fault.keys[len(origin.keys) :]))
+    return line_of(read_settings(origin.file), (*origin.inner, *fault.keys[len(origin.keys) :]))
 
 
 def all_of(what: str, faults: Iterable[Fault], locate: Locate = nowhere) -> SystemFileError:

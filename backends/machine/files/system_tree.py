@@ -6,15 +6,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import yaml
 
-from ....ir.errors import SystemFileError, UsageError
+from ....ir.errors import ParseError, SystemFileError, UsageError
 from ....ir.text.files import cache_folder
+from ....ir.text.formats import yaml_node
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as BaseLoader
@@ -28,34 +29,22 @@ Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | Non
 
 
 class _Loader(BaseLoader):
-    """YAML 1.2 scalars: `989e12` is a number, `no` and `1:30` are text, a repeated key is an error."""
+    """YAML 1.2 scalars: `989e12` is a number, `no` and `1:30` are text, as every file of a machine is read."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        _refuse_repeated(node)
-        return super().construct_mapping(node, deep)
-
-    def read(self) -> object:
-        """Return the document as plain values; PyYAML's own way there takes several times as long."""
-        node = self.get_single_node()
-        return None if node is None else self._plain(node, ())
-
-    def _plain(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> object:
+    def tree_of(self, node: yaml.Node) -> object:
+        """Return a node as plain values; PyYAML's own way there takes several times as long."""
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             return self._scalar(node)
-        if node in above:
-            raise SystemFileError(f"line {node.start_mark.line + 1}: a part that holds itself")
-        inside = (*above, node)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self._plain(entry, inside) for entry in node.value]
+            return [self.tree_of(entry) for entry in node.value]
         if (
             isinstance(node, yaml.MappingNode)
             and node.tag == f"{_TAG}map"
             and all(key.tag in _SCALARS for key, _ in node.value)
         ):
-            _refuse_repeated(node)
-            return {self._plain(key, inside): self._plain(value, inside) for key, value in node.value}
+            return {self.tree_of(key): self.tree_of(value) for key, value in node.value}
         return self.construct_object(node, deep=True)
 
     def _scalar(self, node: yaml.ScalarNode) -> object:
@@ -63,13 +52,6 @@ class _Loader(BaseLoader):
             return _SCALARS[node.tag](node.value)
         except ValueError:  # a tag that somebody wrote
             return self.construct_object(node)
-
-
-def _refuse_repeated(node: yaml.MappingNode) -> None:
-    keys = [str(key.value) for key, _ in node.value]
-    repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) < len(keys) else ()
-    if repeated:
-        raise SystemFileError(f"line {node.start_mark.line + 1}: key given twice: {', '.join(sorted(repeated))}")
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -98,12 +80,11 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
     >>> read_tree("{peak: 989e12, name: no, time: 1:30, on: true}", "demo")
     {'peak': 989000000000000.0, 'name': 'no', 'time': '1:30', 'on': True}
     """
+    node = yaml_node(text, where, _Loader)
     try:
-        tree = _Loader(text).read()
-    except yaml.YAMLError as error:
-        raise SystemFileError(f"{where}: not readable as YAML: {' '.join(str(error).split())}") from error
-    except SystemFileError as error:
-        raise SystemFileError(f"{where}: {error}") from error
+        tree = None if node is None else _Loader("").tree_of(node)
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise ParseError(f"{where}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise SystemFileError(f"{where}: expected a mapping of names at the top, as in 'name: my-system'")
     return tree
@@ -139,7 +120,7 @@ def line_of(text: str, keys: Sequence[str | int]) -> int:
     >>> line_of("name: demo\nchip:\n  power: 3 W\n", ["chip", "power"]), line_of("a: 1", ["b"])
     (3, 1)
     """
-    node = yaml.compose(text, Loader=_Loader)
+    node = yaml_node(text, "", _Loader)
     line = 1
     for key in keys:
         found = _below(node, key)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....ir.errors import SystemFileError, UsageError
+from ....ir.text.untrusted import read_settings
 from ....ir.units import parse_quantity, split_quantity
 from .level import Edge
 from .routes import graph_of, members_of
@@ -77,7 +78,7 @@ def with_edges(level: Tree, folder: Path | None) -> Tree:
         return level
     path = folder / str(level["edges_file"])
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_settings(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SystemFileError(f"cannot read the edges of '{level.get('name')}' in '{path}': {error}") from error
     return {**{k: v for k, v in level.items() if k != "edges_file"}, "edges": text}

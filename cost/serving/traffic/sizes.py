@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from ....ir.errors import UsageError
 
 Index = NDArray[np.int64]
+# Of one prompt or answer, and of what is simulated request by request: a billion tokens are more than any model takes,
+# and two million requests some gigabyte of memory.
+MOST_TOKENS, MOST_REQUESTS = 10**9, 2_000_000
+# Standard deviation over mean: measured traces have 0.5 to 3.
+_MOST_SPREAD = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,9 @@ class Uniform:
     high: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.low <= self.high:
-            raise UsageError(f"a range of lengths goes from 1 or more upwards, and is {self.low}..{self.high}")
+        if not 1 <= self.low <= self.high <= MOST_TOKENS:
+            given = f"{self.low:.15g}..{self.high:.15g}" if self.high < 1e18 else "beyond it"
+            raise UsageError(f"a range of lengths goes from 1 or more upwards, to {MOST_TOKENS:,}, and is {given}")
 
     def draw(self, random: np.random.Generator, num: int) -> Index:
         """Return so many of them."""
@@ -78,9 +84,12 @@ class Lognormal:
     cv: float
 
     def __post_init__(self) -> None:
-        if not (self.mean >= 1 and 0 <= self.cv < math.inf):
+        if not (1 <= self.mean <= MOST_TOKENS and 0 <= self.cv <= _MOST_SPREAD):
             given = f"mean {self.mean:g}, deviation {self.cv:g}"
-            raise UsageError(f"log-normal lengths have a mean of 1 or more and no negative deviation, not {given}")
+            raise UsageError(
+                f"log-normal lengths have a mean of 1 or more, to {MOST_TOKENS:,}, and no negative deviation, of "
+                f"{_MOST_SPREAD:g} times the mean at most, not {given}"
+            )
 
     def draw(self, random: np.random.Generator, num: int) -> Index:
         """Return so many, rounded, none below 1.
@@ -91,7 +100,7 @@ class Lognormal:
         """
         spread = math.log1p(self.cv**2)
         drawn = random.lognormal(math.log(self.mean) - spread / 2, math.sqrt(spread), num)
-        return np.maximum(np.rint(drawn), 1).astype(np.int64)
+        return np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ tokens,Response tokens`, seconds), and Mooncake's JSON lines (`timestamp` in ms,
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +17,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from ....ir.errors import UsageError
+from ....ir.errors import ParseError, UsageError
+from ....ir.text.formats import read_json, table_lines
+from ....ir.text.untrusted import read_text
 from ..batching.times import Array
-from .sizes import Measured, Requests
+from .sizes import MOST_TOKENS, Measured, Requests
 from .traffic import Index, Traffic, check_traffic
 
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -67,14 +68,14 @@ class _Table:
             try:
                 found.append(read(row[column]))
             except ValueError:
-                raise UsageError(f"{self.path}, line {line}: {column} is '{row[column]}', not {what}") from None
+                raise UsageError(f"{self.path}, line {line}: {column} is '{row[column][:60]}', not {what}") from None
         return found
 
     def tokens(self, column: str) -> Index:
         """A column of whole numbers; zeros where there is no such column."""
         if not column:
             return np.zeros(len(self.rows), dtype=np.int64)
-        return np.array(self.read(column, "a whole number", _whole), dtype=np.int64)
+        return np.array(self.read(column, f"a whole number up to {MOST_TOKENS:,}", _whole), dtype=np.int64)
 
     def requests(self) -> Requests:
         """The tokens of each row."""
@@ -113,9 +114,9 @@ def read_sizes(path: Path) -> Measured:
 
 def _read(path: Path) -> _Table:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = _json_lines(path, file) if path.suffix in _LINES else _csv(path, file)
-    except (OSError, UnicodeDecodeError) as error:
+        lines = table_lines(read_text(path), str(path))
+        table = _json_lines(path, lines) if path.suffix in _LINES else _csv(path, lines)
+    except (OSError, csv.Error) as error:
         raise UsageError(f"the trace {path} cannot be read: {error}") from None
     if not table.rows:
         raise UsageError(f"{path} has no requests")
@@ -151,8 +152,8 @@ def _json_lines(path: Path, file: Iterable[str]) -> _Table:
 def _record(path: Path, number: int, line: str) -> Mapping[str, str]:
     """One object as text by name; what is no number or word of its own is not a length, and is left out."""
     try:
-        found: object = json.loads(line)
-    except json.JSONDecodeError as error:
+        found = read_json(line, f"{path}, line {number}")
+    except ParseError as error:
         raise UsageError(f"{path}, line {number}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path}, line {number}: not an object: {line.strip()[:40]}")
@@ -180,6 +181,6 @@ def _sessions(table: _Table) -> Index | None:
 
 def _whole(text: str) -> int:
     number = float(text)
-    if not number.is_integer():
+    if not number.is_integer() or abs(number) > MOST_TOKENS:
         raise ValueError
     return int(number)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
 from ..batching.times import Array
-from .sizes import Requests, Sizes
+from .sizes import MOST_REQUESTS, Requests, Sizes
 
 Index = NDArray[np.int64]
 
@@ -101,16 +101,17 @@ def poisson(rate: float, sizes: Sizes, num: int = 1000, seed: int = 0, burstines
     True
     """
     _check(math.isfinite(rate) and rate > 0, f"a request rate must be above 0, and is {rate:g}/s")
-    _check(burstiness > 0, f"burstiness must be above 0, and is {burstiness:g}")
+    _check(math.isfinite(burstiness) and burstiness > 0, f"burstiness must be above 0, and is {burstiness:g}")
     times, lengths = _streams(seed)
-    gaps = times.gamma(burstiness, 1.0 / burstiness, max(num, 1) - 1) / rate
-    return Traffic(np.concatenate([[0.0], np.cumsum(gaps)]), sizes.draw(lengths, _counted(num)))
+    gaps = times.gamma(burstiness, 1.0 / burstiness, _counted(num) - 1) / rate
+    return Traffic(np.concatenate([[0.0], np.cumsum(gaps)]), sizes.draw(lengths, num))
 
 
 def poisson_for(rate: float, sizes: Sizes, duration_s: float, seed: int = 0, burstiness: float = 1.0) -> Traffic:
     """Return what `poisson` sends until a moment."""
     _check(math.isfinite(duration_s) and duration_s > 0, f"a duration must be above 0, and is {duration_s:g} s")
     mean = rate * duration_s
+    _check(mean <= MOST_REQUESTS, f"{rate:g}/s for {duration_s:g} s are more than {MOST_REQUESTS:,} requests")
     most = int(mean + 10.0 * math.sqrt(mean / burstiness) + 10.0)
     traffic = poisson(rate, sizes, most, seed, burstiness)
     return traffic.first(int(np.searchsorted(traffic.arrival_s, duration_s, side="right")))
@@ -145,7 +146,8 @@ def _streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
 
 
 def _counted(num: int) -> int:
-    _check(num >= 1, f"the number of requests must be 1 or more, and is {num}")
+    given = f"the number of requests must be 1 or more, and at most {MOST_REQUESTS:,}, and is {num:,}"
+    _check(1 <= num <= MOST_REQUESTS, given)
     return num
 
 

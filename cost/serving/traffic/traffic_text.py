@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ....ir.errors import UsageError, did_you_mean
 from ....ir.units import parse_quantity, parse_typed
-from .sizes import Fixed, Length, Lognormal, Mix, Sizes, Uniform
+from .sizes import MOST_REQUESTS, MOST_TOKENS, Fixed, Length, Lognormal, Mix, Sizes, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
 
@@ -17,6 +18,7 @@ FORMS = (
     "burst:N[,seed=K]",
     "FILE.csv|FILE.jsonl[,n=N][,speed=X]",
 )
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 FILES = (".csv", ".jsonl", ".ndjson")
 
 
@@ -68,18 +70,18 @@ def parse_length(text: str) -> Length:
         return Lognormal(_number("mean", mean), _number("cv", cv if comma else "1"))
     low, dots, high = text.partition("..")
     if dots:
-        return Uniform(_count("low", low), _count("high", high))
-    tokens = _count("length", text)
+        return Uniform(*(_count(name, end, most=MOST_TOKENS) for name, end in (("low", low), ("high", high))))
+    tokens = _count("a length", text, most=MOST_TOKENS)
     if tokens < 1:
         raise UsageError(f"a length must be 1 token or more, and is {tokens}")
     return Fixed(tokens)
 
 
 def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
-    per_s, seed = parse_quantity(rate, "Hz").value_si, _count("seed", options.get("seed", "0"))
+    per_s, seed = parse_quantity(rate, "Hz").value_si, _seed(options)
     burstiness = _number("burstiness", options.get("burstiness", "1"))
     if "duration" not in options:
-        return poisson(per_s, sizes, _count("n", options.get("n", "1000")), seed, burstiness)
+        return poisson(per_s, sizes, _count("n", options.get("n", "1000"), 1), seed, burstiness)
     if "n" in options:
         raise UsageError("poisson takes a number of requests or a duration, not both")
     return poisson_for(per_s, sizes, parse_typed(options["duration"], "s", "duration"), seed, burstiness)
@@ -87,22 +89,20 @@ def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
 
 def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
     think_s, ramp_s = (parse_typed(options.get(name, "0"), "s", name) for name in ("think", "ramp"))
-    num, seed = _count("n", options["n"]) if "n" in options else 0, _count("seed", options.get("seed", "0"))
-    if "n" in options and num < 1:
-        raise UsageError(f"the number of requests must be 1 or more, and is {num}")
+    num, seed = (
+        _count("the number of requests", options["n"], 1) if "n" in options else 0,
+        _seed(options),
+    )
     return closed(_count("clients", clients), sizes, num, seed, think_s, ramp_s)
 
 
 def _burst(num: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
-    return burst(_count("n", num), sizes, _count("seed", options.get("seed", "0")))
+    return burst(_count("the number of requests", num, 1), sizes, _seed(options))
 
 
 def _trace(path: Path, options: Mapping[str, str]) -> Traffic:
     traffic = read_trace(path, _number("speed", options.get("speed", "1")))
-    num = _count("n", options.get("n", str(len(traffic))))
-    if num < 1:
-        raise UsageError(f"the number of requests must be 1 or more, and is {num}")
-    return traffic.first(num)
+    return traffic.first(_count("the number of requests", options.get("n", str(len(traffic))), 1))
 
 
 def _options(text: str, given: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
@@ -116,15 +116,24 @@ def _options(text: str, given: Sequence[str], known: Sequence[str]) -> Mapping[s
     return pairs
 
 
-def _count(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name} must be a whole number, and is '{text}'") from None
+def _count(name: str, text: str, least: int = 0, most: int = MOST_REQUESTS) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise UsageError(f"{name} must be a whole number, and is '{text[:40]}'")
+    # Python reads no number of some thousand digits.
+    number = int(text) if len(text) < 40 else most + 1
+    if number < least:
+        raise UsageError(f"{name} must be {least} or more, and is {number}")
+    if number > most:
+        raise UsageError(f"{name} must be at most {most:,}, and is {text[:40]}")
+    return number
+
+
+def _seed(options: Mapping[str, str]) -> int:
+    return _count("seed", options.get("seed", "0"), most=2**63 - 1)
 
 
 def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{name} must be a number, and is '{text}'") from None
+        raise UsageError(f"{name} must be a number, and is '{text[:40]}'") from None

@@ -17,6 +17,8 @@ from typing import NotRequired, TypedDict, cast
 
 from ....ir.errors import InternalError, NotUnderstoodError, UnknownNameError, UsageError
 from ....ir.plan.precision import NONE
+from ....ir.text.formats import read_json
+from ....ir.text.untrusted import read_settings
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]*[\w-]")
 
@@ -133,7 +135,7 @@ def read_config(name_or_path: str) -> Config:
     if known is None:
         raise _not_found(name_or_path)
     origin = f"catalogue/{known}.json"
-    return _config(known, origin, _resource(known).read_bytes())
+    return _config(known, origin, _resource(known).read_text(encoding="utf-8"))
 
 
 def config_of(name: str, fields: Mapping[str, object]) -> Config:
@@ -142,7 +144,7 @@ def config_of(name: str, fields: Mapping[str, object]) -> Config:
     >>> config_of("mine", {"model_type": "llama"}).text
     '{"model_type":"llama"}'
     """
-    return _config(name, name, json.dumps(fields).encode())
+    return _config(name, name, json.dumps(fields))
 
 
 def _resource(name: str) -> Traversable:
@@ -174,11 +176,11 @@ def _read_file(path: Path) -> Config:
     if not file.exists():
         raise UsageError(f"folder '{path}' holds no config.json{_json_files(path)}")
     try:
-        data = file.read_bytes()
+        text = read_settings(file)
     except OSError as error:
         raise UsageError(f"cannot read '{file}': {error.strerror}; give a readable config.json") from error
     name = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return _config(name, str(file), data)
+    return _config(name, str(file), text)
 
 
 def _json_files(folder: Path) -> str:
@@ -186,14 +188,8 @@ def _json_files(folder: Path) -> str:
     return f"; its JSON files are {', '.join(found)}: name one" if found else " and no other JSON file"
 
 
-def _config(name: str, origin: str, data: bytes) -> Config:
-    try:
-        loaded: object = json.loads(data)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise NotUnderstoodError(f"'{origin}' is not JSON: {error.msg} at {where}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise NotUnderstoodError(f"'{origin}' is not JSON text: {error}") from error
+def _config(name: str, origin: str, written: str) -> Config:
+    loaded = read_json(written, origin)
     model_type = _model_type(origin, loaded)
     text = json.dumps(loaded, sort_keys=True, separators=(",", ":"))
     return Config(name=name, origin=origin, text=text, model_type=model_type)

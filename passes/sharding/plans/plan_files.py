@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ....ir.errors import UnknownNameError, UsageError
+from ....ir.text.formats import read_toml, yaml_node
+from ....ir.text.untrusted import read_settings
 from .plans import Style, TpPlan, style_of
 
 SUFFIXES = (".json", ".toml", ".yaml", ".yml")
@@ -46,10 +48,9 @@ def plan_text(plan: TpPlan, parameters: Mapping[str, Style]) -> str:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"cannot read tensor-parallel plan '{path}': {reason}") from error
+        return read_settings(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read tensor-parallel plan '{path}': {error.strerror}") from error
 
 
 def _style(pattern: str, word: str, where: str) -> Style:
@@ -65,13 +66,7 @@ def _pairs(path: str, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _from_toml(path: str, text: str) -> Iterator[tuple[str, str, str]]:
-    import tomllib
-
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"'{path}' is not TOML: {error}") from error
-    for key, value in found.items():
+    for key, value in read_toml(text, path).items():
         where = f"{path}, key '{key}'"
         if not isinstance(value, str | bool):
             raise UsageError(f"{where}: a pattern with dots is written in quotes, and its style is a word")
@@ -82,18 +77,11 @@ def _from_yaml(path: str, text: str) -> Iterator[tuple[str, str, str]]:
     """JSON is YAML too; nodes know their lines, which loaded values do not."""
     import yaml
 
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
+    root = yaml_node(text, path, yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         raise UsageError(f"'{path}' holds no mapping; an entry looks like `model.layers.*.mlp.up_proj: colwise`")
-    seen: set[str] = set()
     for key, value in root.value:
         where = f"{path}, line {key.start_mark.line + 1}"
         if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
             raise UsageError(f"{where}: an entry is a pattern and one word, such as `model.layers.*.up_proj: colwise`")
-        if key.value in seen:
-            raise UsageError(f"{where}: '{key.value}' stands twice")
-        seen.add(key.value)
         yield str(key.value), str(value.value), where

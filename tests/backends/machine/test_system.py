@@ -7,7 +7,7 @@ import pytest
 
 from slipstick.backends.machine.files.system_tree import assign, read_tree, split_override
 from slipstick.backends.machine.load import load_system, system_names, system_numbers
-from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
+from slipstick.ir.errors import ParseError, SystemFileError, UnknownNameError, UsageError
 
 
 @pytest.fixture
@@ -258,13 +258,19 @@ def test_what_no_machine_has_is_refused(text: str, message: str) -> None:
             "'datasheet', 'measured' or 'estimated', not 'guessed'",
         ),
         ("chip:", "chop:", "unknown key 'chop'; did you mean 'chip'?"),
-        ("name: dgx-h100\n", "name: dgx-h100\nname: again\n", "key given twice: name"),
-        ("name: dgx-h100\n", "name: [\n", "not readable as YAML"),
     ],
 )
 def test_a_faulty_file_says_where(h100_text: str, fault: Fault, old: str, new: str, message: str) -> None:
     assert old in h100_text
     assert message in fault(h100_text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("new", "message"), [("name: dgx-h100\nname: again\n", "key given twice: name"), ("name: [\n", "is not YAML")]
+)
+def test_a_text_that_is_no_yaml_is_not_understood(h100_text: str, new: str, message: str) -> None:
+    with pytest.raises(ParseError, match=rf"^mine.yaml:\d+: {message}"):
+        read_tree(h100_text.replace("name: dgx-h100\n", new), "mine.yaml")
 
 
 def test_an_inner_level_must_have_a_size_and_sizes_must_nest(h100_text: str, fault: Fault) -> None:

@@ -39,12 +39,14 @@ def test_mistakes_are_answered_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("held", "said"), [(b"a: [", "not readable as YAML"), (b"\xff\xfe", "cannot read 'old.yaml'")])
+@pytest.mark.parametrize(
+    ("held", "said"), [(b"a: [", "old.yaml:2: is not YAML"), (b"\xff\xfe", "old.yaml:1: it is not UTF-8 text")]
+)
 def test_a_file_that_is_no_calibration_is_refused_before_the_fit_and_stays(
     cli: Cli, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("old.yaml").write_bytes(held)
     done = cli("calibrate", "--from", memory, "-o", "old.yaml")
-    assert (done.returncode, Path("old.yaml").read_bytes()) == (2, held)
+    assert (done.returncode, Path("old.yaml").read_bytes()) == (4, held)
     assert said in done.stderr

@@ -87,13 +87,11 @@ def test_other_verbs_read_it_too(cli: Cli, plan_file: Path) -> None:
         ("tp: [8]", ":1: tp: a list, and it takes one value"),
         ("tp: {a: 8}", ":1: tp: a value is a number, a word"),
         ("tp:", ":1: tp: says nothing: leave it out"),
-        ("tp: 8\ntp: 4", ":2: tp: said before in line 1"),
         ("mbs: 8\nmicro-batch-size: 4", "micro-batch-size: said twice"),
         ("schema: slipstick/plan/2\ntp: 8", ":1: schema slipstick/plan/2: this version reads slipstick/plan/1"),
         ("quiet: true", "unknown key 'quiet'"),
         ("- tp", "is no plan: it has no entries"),
         ("", "is no plan"),
-        ("tp: 8: 9", "is not YAML"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_line(cli: Cli, tmp_path: Path, text: str, told: str) -> None:
@@ -101,6 +99,16 @@ def test_a_wrong_file_is_refused_with_the_line(cli: Cli, tmp_path: Path, text: s
     path.write_text(text)
     found = cli("estimate", "gpt2", "--plan", str(path))
     assert (found.returncode, told in found.stderr) == (2, True), found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("tp: 8\ntp: 4", ":2: key given twice: tp"), ("tp: 8: 9", ":1: is not YAML")]
+)
+def test_a_file_that_is_no_text_of_settings_is_not_understood(cli: Cli, tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    found = cli("estimate", "gpt2", "--plan", str(path))
+    assert (found.returncode, told in found.stderr) == (4, True), found.stderr
 
 
 def test_a_search_takes_a_file_as_what_every_plan_has(cli: Cli, plan_file: Path, tmp_path: Path) -> None:

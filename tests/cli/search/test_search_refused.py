@@ -125,4 +125,5 @@ def test_the_help_of_a_search_promises_nothing_that_it_refuses(cli: Cli) -> None
 def test_a_space_that_is_no_text_is_refused(cli: Cli, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_bytes(b"\xff\xfe\xff")
-    assert "it is not UTF-8 text" in refused(cli, *PLANS, "--space", str(wrong))
+    done = cli(*PLANS, "--space", str(wrong))
+    assert (done.returncode, "wrong.yaml:1: it is not UTF-8 text" in done.stderr) == (4, True)

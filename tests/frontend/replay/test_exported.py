@@ -20,6 +20,7 @@ from slipstick.frontend.exported import load_pt2
 from slipstick.frontend.replay import archive
 from slipstick.ir.errors import NotUnderstoodError, UnknownNameError, UnsupportedOpError
 from slipstick.ir.graph import Role, Workload
+from slipstick.ir.text.limits import Limits
 
 from ..sums import flops, num_ops
 
@@ -210,7 +211,7 @@ def test_a_file_that_is_not_there_or_cut_short_is_refused(saved: Path, tmp_path:
 def test_a_member_that_unpacks_to_more_than_allowed_is_not_unpacked(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_MOST_BYTES", 1 << 10)
+    monkeypatch.setattr(archive, "limits", lambda: Limits(document_bytes=1 << 10))
     with pytest.raises(NotUnderstoodError, match=r"model\.json is larger than"):
         load_pt2(saved)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.errors import UnknownNameError, UsageError
+from slipstick.ir.errors import ParseError, UnknownNameError, UsageError
 from slipstick.report.compare.compare_text import comparison_json, comparison_markdown, comparison_text
 from slipstick.report.compare.comparison import Change, Comparison, compare
 from slipstick.report.compare.gates import judged, read_gate
@@ -257,7 +257,7 @@ def test_a_compressed_report_and_stdin_are_read(tmp_path: Path, monkeypatch: pyt
 def test_what_is_no_report_is_refused_with_how_to_write_one(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(ParseError if said == "is not JSON" else UsageError) as caught:
         read_saved(str(path))
     assert said in str(caught.value)
     assert "slipstick estimate ... --format json" in str(caught.value)
@@ -267,9 +267,12 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.json"):
         with pytest.raises(UsageError, match="cannot read"):
             read_saved(str(path))
-    for name, data in (("bytes.json", b"\xff\xfe"), ("not.json.gz", b"plain")):
+    for name, data, told in (
+        ("bytes.json", b"\xff\xfe", "it is not UTF-8 text"),
+        ("not.json.gz", b"plain", "Not a gzipped file"),
+    ):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(UsageError, match="cannot read"):
+        with pytest.raises(ParseError, match=f"{name}.*{told}"):
             read_saved(str(tmp_path / name))
 
 

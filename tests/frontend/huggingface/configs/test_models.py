@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from slipstick.frontend.huggingface.configs.models import CatalogueEntry, Config, aliases, index, names, read_config
-from slipstick.ir.errors import NotUnderstoodError, UnknownNameError, UsageError
+from slipstick.ir.errors import NotUnderstoodError, ParseError, UnknownNameError, UsageError
 
 FOLDER = Path(__file__).parents[4] / "frontend" / "catalogue"
 
@@ -212,10 +212,6 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", " is not JSON: Expecting value at line 1, column 1"),
-        (b'{"model_type": "llama",\n}', " is not JSON: "),
-        (b'{"model_type": "\xff"}', " is not JSON text: "),
-        (b"[" * 100_000, " is not JSON text: "),
         (b"[1]", " holds a JSON list; a model config is a JSON object"),
         (b'{"n_layer": 2}', " has no 'model_type'; a model config names it, for example \"llama\""),
         (b'{"model_type": null}', " has model_type None; "),
@@ -227,6 +223,22 @@ def test_a_file_that_is_no_config_is_named_with_its_problem(tmp_path: Path, data
     file = tmp_path / "bad.json"
     file.write_bytes(data)
     assert message(NotUnderstoodError, str(file)).startswith(f"'{file}'{problem}")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", ":1: is not JSON: Expecting value, column 1"),
+        (b'{"model_type": "llama",\n}', ":2: is not JSON: "),
+        (b'{"model_type":\n "\xff"}', ":2: it is not UTF-8 text: "),
+        (b"[" * 100_000, ": brackets are nested more than 100 deep"),
+        (b'{"model_type": "a",\n"model_type": "b"}', ":2: key given twice: model_type"),
+    ],
+)
+def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path: Path, data: bytes, problem: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_bytes(data)
+    assert message(ParseError, str(file)).startswith(f"{file}{problem}")
 
 
 def test_reading_a_config_imports_nothing_heavy() -> None:

@@ -1,0 +1,1 @@
+"""Hostile files of every format that is read: mutated, given to the command line, and judged."""

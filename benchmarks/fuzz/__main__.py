@@ -1,0 +1,129 @@
+"""`python -m benchmarks.fuzz [FORMAT...]`: hostile files by the thousand; a table by format, exit code 1 with a fault.
+
+Cases run in processes of their own, some hundred each, so that what dies takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from .judge import Outcome
+
+_AT_ONCE = 200
+
+
+@dataclass(slots=True)
+class Count:
+    """What came of the hostile files of one format."""
+
+    tried: int = 0
+    refused: int = 0
+    deep: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, outcome: Outcome, seed: int) -> None:
+        """Count one case."""
+        self.tried += 1
+        self.refused += outcome.code not in (0, 3, 5)
+        self.deep += outcome.deep
+        if outcome.fault:
+            self.faults[outcome.fault] += 1
+            self.first.setdefault(outcome.fault, f"seed {seed}\n{outcome.told}")
+
+
+def main() -> None:
+    """Try hostile files of the formats, print the table, and each fault once."""
+    from .formats import FORMATS
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    parser.add_argument("formats", nargs="*", metavar="FORMAT", help=f"of {', '.join(FORMATS)}; all by default")
+    parser.add_argument("--count", type=int, default=1000, help="files of each format (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first file; the next have the next (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=60, help="at most so long a format (%(default)g)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write what is told of each fault here")
+    given = parser.parse_args()
+    if unknown := set(given.formats) - set(FORMATS):
+        parser.error(f"no format {', '.join(sorted(unknown))}; of {', '.join(FORMATS)}")
+    print("| format | tried | refused | deep | faults |\n| --- | --: | --: | --: | --: |", flush=True)
+    counts = {name: _campaign(name, given.seed, given.count, given.minutes) for name in given.formats or FORMATS}
+    for name, count in counts.items():
+        for fault, times in count.faults.most_common():
+            print(f"{name}: {fault}: {times}, first {count.first[fault].splitlines()[0]}")
+            if given.keep:
+                given.keep.mkdir(parents=True, exist_ok=True)
+                file = given.keep / f"{name}.{''.join(c if c.isalnum() else '-' for c in fault)[:90]}.txt"
+                file.write_text(count.first[fault], encoding="utf-8")
+    sys.exit(1 if any(count.faults for count in counts.values()) else 0)
+
+
+def _campaign(name: str, seed: int, number: int, minutes: float) -> Count:
+    from .seeds import prepare
+
+    count, end = Count(), time.monotonic() + 60 * minutes
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path.cwd()
+        os.chdir(folder)
+        os.environ["SLIPSTICK_CACHE"], os.environ["SLIPSTICK_RUNS"] = f"{folder}/cache", f"{folder}/runs"
+        prepare(Path(folder))
+        for start in range(seed, seed + number, _AT_ONCE):
+            if time.monotonic() < end:
+                _batch(name, range(start, min(start + _AT_ONCE, seed + number)), count)
+        os.chdir(before)
+    share = f"{count.deep / max(count.tried, 1):.0%}"
+    print(f"| {name} | {count.tried} | {count.refused} | {share} | {count.faults.total()} |", flush=True)
+    return count
+
+
+def _batch(name: str, seeds: range, count: Count) -> None:
+    """Run cases in a fork of this process; what it had not told when it died is a fault of the next case."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _cases(name, seeds, writing)
+    os.close(writing)
+    told = 0
+    with os.fdopen(reading) as lines:
+        for line in lines:
+            seed, code, deep, fault, text = line.rstrip("\n").split("\t", 4)
+            count.add(Outcome(int(code), deep == "1", fault, text.replace("\\n", "\n")), int(seed))
+            told += 1
+    _, status = os.waitpid(child, 0)
+    if told < len(seeds):
+        count.add(Outcome(-1, True, f"the process died: {status}"), seeds[told])
+        if told + 1 < len(seeds):
+            _batch(name, seeds[told + 1 :], count)
+
+
+def _cases(name: str, seeds: range, writing: int) -> None:
+    from .formats import FORMATS
+    from .judge import judged
+
+    # Whatever happens, a child does not go on as its parent.
+    try:
+        with os.fdopen(writing, "w", buffering=1) as out:
+            for seed in seeds:
+                command = FORMATS[name](Random(seed))
+                outcome = judged(command)
+                told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
+                shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
+                clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]
+                out.write("\t".join(clean).encode("utf-8", "replace").decode() + "\n")
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What passes count on beside the rules of `verify`: a graph of a file is asked for it once, when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..graph import Graph, Node, Phase, Region, Role
+
+_EARLY = (Phase.PREPARE, Phase.FORWARD)
+
+
+def admission_problems(graph: Graph) -> Iterator[str]:
+    """Yield why a graph of a file, which keeps the rules of `verify`, cannot be lowered."""
+    if not graph.schedule:
+        yield "it has no schedule"
+    for region in graph.regions:
+        yield from (f"{region.name}: {problem}" for problem in _region(region))
+    if not graph.axes:
+        yield from _ports(graph)
+
+
+def _region(region: Region) -> Iterator[str]:
+    place = {node.key: number for number, node in enumerate(region.nodes)}
+    for value in region.of_role(Role.PARAM, Role.BUFFER):
+        if sizes := [str(dim) for dim in value.type.dims if not isinstance(dim, int)]:
+            yield f"{value.role} '{value.name}' (%{value.id}) has a size that a plan says: {', '.join(sizes)}"
+    for number, node in enumerate(region.nodes):
+        yield from _node(region, node, number, place)
+    for param, grad in region.grads:
+        if grad not in region.producer:
+            yield f"gradient %{grad} of parameter %{param} is made by no node"
+
+
+def _node(region: Region, node: Node, number: int, place: dict[int, int]) -> Iterator[str]:
+    if node.forward is None:
+        return
+    made = region.producer[node.forward]
+    if node.phase in _EARLY:
+        yield f"'{node.op}' (%{node.key}) runs forward and belongs to forward node %{node.forward}"
+    elif made.phase not in _EARLY or place[made.key] > number:
+        yield f"'{node.op}' (%{node.key}) belongs to %{node.forward}, which is no forward node before it"
+
+
+def _ports(graph: Graph) -> Iterator[str]:
+    """Walk forward and back again: what a region reads, one that ran before it has made."""
+    order = [graph.by_name[name] for name in graph.sequence_once()]
+    made = set[str]()
+    for forward, regions in ((True, order), (False, order[::-1])):
+        for region in regions:
+            read = {i for node in region.nodes if (node.phase in _EARLY) == forward for i in node.inputs}
+            for port in region.of_role(Role.PORT):
+                if port.id in read and port.name not in made:
+                    yield f"{region.name}: no region that ran before it makes port '{port.name}' (%{port.id})"
+            made |= {p.name for p in region.outputs if (region.phase_of(p.value) in _EARLY) == forward}

@@ -1,0 +1,64 @@
+"""Numbers at the door: none that is no number, none beyond what is counted; and no flag takes any other type."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from slipstick.cli import run
+
+SERVE = ["estimate", "llama-3.1-8b", "--system", "dgx-h100", "--phase", "serve"]
+STEP = ["estimate", "llama-3.1-8b", "--system", "dgx-h100"]
+LONG = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([*SERVE, "--prefix-hit", "nan"], "nan is not a finite number"),
+        ([*SERVE, "--memory-utilization", "nan"], "nan is not a finite number"),
+        ([*SERVE, "--cut", "nan", "--serve", "burst:4"], "nan is not a finite number"),
+        ([*SERVE, "--isl", LONG], "a whole number of 1 or more, and up to 1,000,000,000"),
+        ([*SERVE, "--isl", str(2**63 + 1)], "up to 1,000,000,000"),
+        ([*SERVE, "--osl", "nan"], "a whole number of 1 or more"),
+        ([*SERVE, "--cached", LONG], "...: at most 1,000,000,000 is allowed"),
+        ([*SERVE, "--max-num-seqs", LONG], "...: at most 1,000,000,000 is allowed"),
+        ([*SERVE, "--block-size", "9" * 5000], "...: at most 1,000,000,000 is allowed"),
+        ([*SERVE, "--serve", "poisson:4,seed=-1"], "seed must be 0 or more, and is -1"),
+        ([*SERVE, "--serve", "poisson:4,n=1000000000"], "n must be at most 2,000,000, and is 1000000000"),
+        ([*SERVE, "--serve", "poisson:4,duration=1e300s"], "more than 2,000,000 requests"),
+        ([*SERVE, "--serve", "closed:2000000"], "at most 2,000,000"),
+        ([*SERVE, "--serve", f"burst:{LONG}"], "at most 2,000,000"),
+        ([*SERVE, "--serve", "burst:4", "--isl", f"1..{2**63}"], "high must be at most 1,000,000,000"),
+        ([*SERVE, "--serve", "burst:4", "--isl", "lognormal:1e30,1"], "a mean of 1 or more, to 1,000,000,000"),
+        ([*SERVE, "--serve", "burst:4", "--isl", "lognormal:100,nan"], "no negative deviation"),
+        ([*SERVE, "--concurrency", LONG], "concurrency"),
+        ([*SERVE, "--request-rate", "nan"], "'nan' is not a count"),
+        ([*STEP, "--seq", LONG], "1 to 1000000000"),
+        ([*STEP, "--gbs", str(2**63)], "1 to 1000000000"),
+        ([*STEP, "--gpus", "9" * 5000], "--gpus"),
+        ([*STEP, "--set", "chip.clock=1e400GHz"], "is not a finite number"),
+        (["trace", "llama-3.1-8b", "--batch", LONG], "at most 1,000,000,000 is allowed"),
+        (["sweep", "--volume", "inf"], "inf is not a finite number"),
+    ],
+    ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, list) else "",
+)
+def test_a_number_that_is_none_or_beyond_all_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_numbers_of_flags_are_checked_by_these_types_alone() -> None:
+    """The types of click let through what is no number, and any length."""
+    found = []
+    for path in Path("cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "type" and path.name != "numbers.py":
+                text = ast.unparse(node.value)
+                if text in ("int", "float", "click.INT", "click.FLOAT") or "IntRange" in text or "FloatRange" in text:
+                    found.append(f"{path}:{node.value.lineno}")
+    assert found == []
