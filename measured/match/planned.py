@@ -128,17 +128,22 @@ def planned_record(step: PlannedStep) -> dict[str, object]:
     return {
         "micro_batches": step.micro_batches,
         "num_stages": step.num_stages,
-        "stages": [{"first": s.first, "chunks": [[list(row) for row in chunk] for chunk in s.chunks]}
-                   for s in step.stages],
+        "stages": [
+            {"first": s.first, "chunks": [[list(row) for row in chunk] for chunk in s.chunks]} for s in step.stages
+        ],
         "rows": [_record(node) for node in step.nodes],
-    }  # fmt: skip
+    }
 
 
 def _record(node: PlannedNode) -> dict[str, object]:
     found: dict[str, object] = {
-        "node": node.node, "op": node.op, "kind": node.kind, "scope": node.scope, "phase": node.phase,
+        "node": node.node,
+        "op": node.op,
+        "kind": node.kind,
+        "scope": node.scope,
+        "phase": node.phase,
         "time_s": node.time_s,
-    }  # fmt: skip
+    }
     if node.products:
         found["products"] = [[p.batch, p.m, p.n, p.k] for p in node.products]
     if node.heads is not None:

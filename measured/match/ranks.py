@@ -40,10 +40,14 @@ def rank_rows(traces: Sequence[RankTrace], steps: int) -> Sequence[RankRow]:
             step_us = float(np.median([step.time_us for step in trace.steps]))
         rows.append(
             RankRow(
-                trace.path, step_us * 1e-6, time.compute_us * 1e-6 / steps, time.exposed_comm_us * 1e-6 / steps,
-                time.idle_us * 1e-6 / steps, None if wait is None else wait * 1e-6 / steps,
+                trace.path,
+                step_us * 1e-6,
+                time.compute_us * 1e-6 / steps,
+                time.exposed_comm_us * 1e-6 / steps,
+                time.idle_us * 1e-6 / steps,
+                None if wait is None else wait * 1e-6 / steps,
             )
-        )  # fmt: skip
+        )
     return rows
 
 

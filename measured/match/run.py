@@ -63,6 +63,12 @@ def _times(found: Matched, row: CollectiveRow) -> CollectiveTimes:
     mine = alike[where.node]
     scale = 1e-6 / found.steps
     return CollectiveTimes(
-        message.kind, message.num_bytes, message.ranks, message.group, row.calls / found.steps,
-        float(where.time_s[mine].sum()) if mine.any() else None, row.time_us * scale, row.exposed_us * scale,
-    )  # fmt: skip
+        message.kind,
+        message.num_bytes,
+        message.ranks,
+        message.group,
+        row.calls / found.steps,
+        float(where.time_s[mine].sum()) if mine.any() else None,
+        row.time_us * scale,
+        row.exposed_us * scale,
+    )

@@ -158,9 +158,18 @@ class _Groups:
         rows = []
         for k in np.unique(node[where.node[alone]]).tolist():
             inside = [where.planned.nodes[i] for i in np.flatnonzero(node == k).tolist()]
-            rows.append(MatchedOp(" + ".join(map(self._label, inside)), inside[0].phase, How(int(how[k])).name.lower(),
-                              tuple(n.node for n in inside), float(predicted[k]), float(measured[k]), float(times[k]),
-                              float(calls[k])))  # fmt: skip
+            rows.append(
+                MatchedOp(
+                    " + ".join(map(self._label, inside)),
+                    inside[0].phase,
+                    How(int(how[k])).name.lower(),
+                    tuple(n.node for n in inside),
+                    float(predicted[k]),
+                    float(measured[k]),
+                    float(times[k]),
+                    float(calls[k]),
+                )
+            )
         return rows
 
     def _label(self, node: PlannedNode) -> str:
@@ -188,9 +197,18 @@ class _Groups:
             inside = list(dict.fromkeys(where.node[own & (place == k)].tolist()))
             nodes = [where.planned.nodes[i] for i in inside]
             behind = where.planned.nodes[k] if k < number - 1 else None
-            rows.append(MatchedOp(_between_name([n.label for n in nodes], behind.label if behind else ""),
-                              behind.phase if behind else "forward", "between", tuple(n.node for n in nodes),
-                              float(predicted[k]), float(measured[k]), float(times[k]), float(calls[k])))  # fmt: skip
+            rows.append(
+                MatchedOp(
+                    _between_name([n.label for n in nodes], behind.label if behind else ""),
+                    behind.phase if behind else "forward",
+                    "between",
+                    tuple(n.node for n in nodes),
+                    float(predicted[k]),
+                    float(measured[k]),
+                    float(times[k]),
+                    float(calls[k]),
+                )
+            )
         return rows
 
     def optimizer(self) -> list[MatchedOp]:
@@ -203,8 +221,18 @@ class _Groups:
         # A trace without marks of optimizers has it behind the last node of the backward phase.
         nodes = tuple(where.planned.nodes[k].node for k in dict.fromkeys(where.node[own].tolist()))
         predicted = float(where.time_s[own].sum()) if here.any() or self.counts.all() else 0.0
-        return [MatchedOp("optimizer", OPTIMIZER, "optimizer" if here.any() else "nothing", nodes, predicted,
-                      float(self.per_step[here].sum()), float(own.sum()), int(here.sum()) / m.steps)]  # fmt: skip
+        return [
+            MatchedOp(
+                "optimizer",
+                OPTIMIZER,
+                "optimizer" if here.any() else "nothing",
+                nodes,
+                predicted,
+                float(self.per_step[here].sum()),
+                float(own.sum()),
+                int(here.sum()) / m.steps,
+            )
+        ]
 
     def layers(self) -> list[MatchedLayer]:
         """Seconds by layer; what is between two nodes is of the layer of the first."""
@@ -224,15 +252,21 @@ class _Groups:
         """What a reader must know."""
         notes, m = list[str](), self.m
         if not self.counts.all():
-            notes.append(f"the trace holds part of a step: {self.seen_share:.0%} of its products and attention; "
-                         "predicted seconds are of the nodes that it holds")  # fmt: skip
+            notes.append(
+                f"the trace holds part of a step: {self.seen_share:.0%} of its products and attention; "
+                "predicted seconds are of the nodes that it holds"
+            )
         if m.tokens != m.positions.tokens and m.positions.tokens:
-            notes.append(f"the run has {m.tokens:,} tokens in a pass, the prediction {m.positions.tokens:,}: its "
-                         "sizes are matched as if they were as many, its seconds are not")  # fmt: skip
+            notes.append(
+                f"the run has {m.tokens:,} tokens in a pass, the prediction {m.positions.tokens:,}: its "
+                "sizes are matched as if they were as many, its seconds are not"
+            )
         if m.merged:
             names = (" + ".join(m.positions.planned.nodes[k].label for k in run) for run in m.merged)
-            notes.append(f"the run multiplies at once what the prediction does one by one: {'; '.join(names)}: a stack "
-                         "that merges them is nearer (--stack)")  # fmt: skip
+            notes.append(
+                f"the run multiplies at once what the prediction does one by one: {'; '.join(names)}: a stack "
+                "that merges them is nearer (--stack)"
+            )
         return tuple(notes)
 
     def _messages(self) -> Flags:

@@ -168,10 +168,19 @@ def _on_host(names: Sequence[str], tree: _Tree, stretch: Ints) -> RanKernels:
     own = tree.time_us - np.bincount(tree.parent[inner], tree.time_us[inner], len(tree.name))
     number = len(tree.name)
     found = RanKernels(
-        tree.name, tree.name, np.arange(number), tree.parent, tree.word, np.zeros(number, dtype=np.int64),
-        np.zeros(number, dtype=np.int64), stretch,
-        tree.start_us, np.maximum(own, 0.0), tree.start_us, np.ones(number, dtype=np.bool_),
-    )  # fmt: skip
+        tree.name,
+        tree.name,
+        np.arange(number),
+        tree.parent,
+        tree.word,
+        np.zeros(number, dtype=np.int64),
+        np.zeros(number, dtype=np.int64),
+        stretch,
+        tree.start_us,
+        np.maximum(own, 0.0),
+        tree.start_us,
+        np.ones(number, dtype=np.bool_),
+    )
     marks = np.array([name.startswith(OPTIMIZER) for name in names])
     return found.of(~marks[tree.name])
 
@@ -192,10 +201,19 @@ def _on_device(kept: KeptEvents, tree: _Tree, inputs: Ints, stretch: Ints) -> Ra
         return np.append(column, 0)[op]
 
     return RanKernels(
-        np.array(kernels.name), at(tree.name), op, at(tree.parent), at(inputs), np.array(kernels.word),
-        np.array(kernels.place), at(stretch),
-        start, np.array(kernels.time_us), launched, known,
-    )  # fmt: skip
+        np.array(kernels.name),
+        at(tree.name),
+        op,
+        at(tree.parent),
+        at(inputs),
+        np.array(kernels.word),
+        np.array(kernels.place),
+        at(stretch),
+        start,
+        np.array(kernels.time_us),
+        launched,
+        known,
+    )
 
 
 def _found(wanted: Ints, given: Ints) -> Ints:

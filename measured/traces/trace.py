@@ -17,9 +17,17 @@ from .stream import trace_events
 
 KINDS = tuple(KernelKind)
 _SIZES = {
-    "byte": 1, "char": 1, "int8": 1, "float8": 1, "half": 2, "bfloat16": 2, "float": 4, "int": 4, "double": 8,
+    "byte": 1,
+    "char": 1,
+    "int8": 1,
+    "float8": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "float": 4,
+    "int": 4,
+    "double": 8,
     "long": 8,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,10 @@ def matched_notes(run: MatchedRun) -> Iterator[str]:
     yield from found.notes
     if found.untold:
         name, seconds = next(iter(found.untold.items()))
-        yield (f"{_s(sum(found.untold.values()))} of a step in kernels that no node predicts, most in {name[:_NAME]}: "
-               f"{_s(seconds)}")  # fmt: skip
+        yield (
+            f"{_s(sum(found.untold.values()))} of a step in kernels that no node predicts, most in {name[:_NAME]}: "
+            f"{_s(seconds)}"
+        )
 
 
 def matched_record(run: MatchedRun) -> dict[str, object]:
@@ -44,22 +46,57 @@ def matched_record(run: MatchedRun) -> dict[str, object]:
         "seen_share": found.seen,
         "notes": list(found.notes),
         "shares": found.shares,
-        "ops": [{"name": r.name, "phase": r.part, "matched_by": r.how, "nodes": list(r.nodes),
-                 "predicted_s": r.predicted_s, "measured_s": r.measured_s, "gap_s": r.gap_s, "ratio": r.ratio,
-                 "predicted_calls": r.predicted_calls, "measured_calls": r.measured_calls} for r in found.ops],
-        "layers": [{"layer": r.layer if r.layer >= 0 else None, "predicted_s": r.predicted_s,
-                    "measured_s": r.measured_s} for r in found.layers],
+        "ops": [
+            {
+                "name": r.name,
+                "phase": r.part,
+                "matched_by": r.how,
+                "nodes": list(r.nodes),
+                "predicted_s": r.predicted_s,
+                "measured_s": r.measured_s,
+                "gap_s": r.gap_s,
+                "ratio": r.ratio,
+                "predicted_calls": r.predicted_calls,
+                "measured_calls": r.measured_calls,
+            }
+            for r in found.ops
+        ],
+        "layers": [
+            {"layer": r.layer if r.layer >= 0 else None, "predicted_s": r.predicted_s, "measured_s": r.measured_s}
+            for r in found.layers
+        ],
         "unmatched_s": found.untold,
-        "collectives": [{"kind": r.kind, "bytes": r.num_bytes, "ranks": r.ranks, "group": r.group, "calls": r.calls,
-                         "predicted_s": r.predicted_s, "measured_s": r.measured_s, "exposed_s": r.exposed_s}
-                        for r in run.collectives],
-        "idle": {"time_s": _per_step(run, run.idle.time_us), "host_late_s": _per_step(run, run.idle.late_us),
-                 "short_s": _per_step(run, run.idle.short_us),
-                 "longest": [{"before": g.before, "after": g.after, "time_s": g.time_us * 1e-6}
-                             for g in run.idle.longest]},
-        "ranks": [{"path": r.path, "step_s": r.step_s, "compute_s": r.compute_s, "exposed_comm_s": r.exposed_comm_s,
-                   "idle_s": r.idle_s, "waits_s": r.waits_s} for r in run.ranks],
-    }  # fmt: skip
+        "collectives": [
+            {
+                "kind": r.kind,
+                "bytes": r.num_bytes,
+                "ranks": r.ranks,
+                "group": r.group,
+                "calls": r.calls,
+                "predicted_s": r.predicted_s,
+                "measured_s": r.measured_s,
+                "exposed_s": r.exposed_s,
+            }
+            for r in run.collectives
+        ],
+        "idle": {
+            "time_s": _per_step(run, run.idle.time_us),
+            "host_late_s": _per_step(run, run.idle.late_us),
+            "short_s": _per_step(run, run.idle.short_us),
+            "longest": [{"before": g.before, "after": g.after, "time_s": g.time_us * 1e-6} for g in run.idle.longest],
+        },
+        "ranks": [
+            {
+                "path": r.path,
+                "step_s": r.step_s,
+                "compute_s": r.compute_s,
+                "exposed_comm_s": r.exposed_comm_s,
+                "idle_s": r.idle_s,
+                "waits_s": r.waits_s,
+            }
+            for r in run.ranks
+        ],
+    }
 
 
 def _ops(run: MatchedRun) -> Panel:
@@ -107,18 +144,24 @@ def _measured(row: MatchedLayer) -> float:
 
 
 def _shares(run: MatchedRun) -> Panel:
-    rows = [
-        (kind, *(f"{shares.get(how, 0.0):.1%}" for how in _SHARES)) for kind, shares in run.tables.shares.items()
-    ]  # fmt: skip
+    rows = [(kind, *(f"{shares.get(how, 0.0):.1%}" for how in _SHARES)) for kind, shares in run.tables.shares.items()]
     return Panel("Kernels matched, share of their time", ("class", *_SHARES), rows)
 
 
 def _collectives(run: MatchedRun) -> Panel:
     rows = [
-        (r.kind, shown(r.num_bytes, "B") if r.num_bytes else "", str(r.ranks or ""), r.group, f"{r.calls:g}",
-         "" if r.predicted_s is None else _s(r.predicted_s), _s(r.measured_s), _s(r.exposed_s))
+        (
+            r.kind,
+            shown(r.num_bytes, "B") if r.num_bytes else "",
+            str(r.ranks or ""),
+            r.group,
+            f"{r.calls:g}",
+            "" if r.predicted_s is None else _s(r.predicted_s),
+            _s(r.measured_s),
+            _s(r.exposed_s),
+        )
         for r in run.collectives
-    ]  # fmt: skip
+    ]
     return Panel("Collectives", ("kind", "bytes", "ranks", "group", "calls", "predicted", "measured", "exposed"), rows)
 
 
@@ -137,10 +180,16 @@ def _waiting(run: MatchedRun) -> Panel:
 def _ranks(run: MatchedRun) -> Panel:
     """Several ranks; one has nothing to be compared with."""
     rows = [
-        (r.path, _s(r.step_s), _s(r.compute_s), _s(r.exposed_comm_s), _s(r.idle_s),
-         "" if r.waits_s is None else _s(r.waits_s))
+        (
+            r.path,
+            _s(r.step_s),
+            _s(r.compute_s),
+            _s(r.exposed_comm_s),
+            _s(r.idle_s),
+            "" if r.waits_s is None else _s(r.waits_s),
+        )
         for r in run.ranks
-    ]  # fmt: skip
+    ]
     head = ("rank", "step", "computes", "exposed communication", "idle", "waits for others")
     return Panel("Ranks", head, rows if len(rows) > 1 else [])
 

@@ -33,8 +33,12 @@ SLOWDOWNS: Mapping[str, str] = MappingProxyType(
 _FACTORS, _HALVINGS = (0.1, 1000.0), 40
 STEP, WAITING = "step", "waiting"
 _IDLE = "host.micro_batch"
-_KINDS = {OpClass.MATMUL: "products", OpClass.ATTENTION: "attention", OpClass.EXPERTS: "experts",
-          OpClass.OPTIMIZER: "optimizer"}  # fmt: skip
+_KINDS = {
+    OpClass.MATMUL: "products",
+    OpClass.ATTENTION: "attention",
+    OpClass.EXPERTS: "experts",
+    OpClass.OPTIMIZER: "optimizer",
+}
 
 
 @dataclass(frozen=True, slots=True)
