@@ -15,7 +15,7 @@ from ..ir.graph import Graph
 from ..ir.kept import Kept
 from ..ir.text.attrs_text import parse_attrs, print_attrs
 from ..ir.verify import verify
-from .base import Pass
+from .base import Pass, PassResult
 from .layouts.check import verify_layouts
 
 # Name -> module and class; a pass is imported when a pipeline names it.
@@ -125,7 +125,7 @@ def _run_one(
     step: Pass, graph: Graph, done: list[str], verified: Graph | None, check: bool = True
 ) -> tuple[Graph, bool]:
     step.requires(graph)
-    result = step.apply(graph)
+    result = _applied(step, graph)
     if not result.changed and result.graph is not graph:
         raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
     if not result.changed:
@@ -134,6 +134,19 @@ def _run_one(
         _verify(result.graph, step.name, verified)
     step.ensures(result.graph)
     return result.graph, result.changed
+
+
+def _applied(step: Pass, graph: Graph) -> PassResult:
+    """Apply a pass; of a file of a user, what it stumbles over is what the file says."""
+    try:
+        return step.apply(graph)
+    except (InternalError, LookupError, ArithmeticError) as error:
+        if graph.origin:
+            raise NotUnderstoodError(
+                f"{graph.origin}: pass '{step.name}' cannot lower it ({type(error).__name__}: {error}); if nobody "
+                "changed what slipstick wrote, please report it"
+            ) from error
+        raise
 
 
 def _verify(graph: Graph, after: str, verified: Graph | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 from ..network.topology.section import Levels
@@ -29,11 +29,13 @@ def _package(found: Mapping[str, object]) -> Package:
     return Package(Assembly(**whole), **rest)  # type: ignore[arg-type]
 
 
-def _package_faults(package: Package, found: Mapping[str, object]) -> Iterator[str]:
-    return package.assembly.faults(found, package.beside)
-
-
-PACKAGE = Inside(_package_fields, _package, _package_faults, title="Package", told=(Package.__doc__ or "").strip())
+PACKAGE = Inside(
+    _package_fields,
+    _package,
+    lambda package, found: package.assembly.faults(found, package.beside),
+    title="Package",
+    told=(Package.__doc__ or "").strip(),
+)
 
 
 class ChipFile(Section):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...ir import __version__
 from ...ir.errors import UsageError
 from ..output.files import columns, writing
 
@@ -41,7 +42,7 @@ def calibrate_trace(
     parts = _parts(saved, like)
     matched = match(read_trace(measured), planned_of(saved.nodes, predicted), 0, steps)
     fit = fit_trace(matched, parts)
-    tree = tree_of(fit, like, output, [measured], _tool())
+    tree = tree_of(fit, like, output, [measured], f"slipstick {__version__}")
     check(tree, like)
     click.echo(_text(fit))
     for path, why in _by_reason(fit.untold).items():
@@ -94,9 +95,3 @@ def _write(path: Path, tree: Mapping[str, Tree]) -> None:
 
     with writing(path):
         write_whole(path, text_of(tree, "A stack fitted to a run that was measured; `slipstick calibrate --measured`."))
-
-
-def _tool() -> str:
-    from ...ir import __version__
-
-    return f"slipstick {__version__}"

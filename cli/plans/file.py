@@ -34,7 +34,11 @@ def use_plan_file(ctx: click.Context, param: click.Parameter, path: str | None) 
     """Let a plan file say what the command line does not: what a file says is a default of its flag."""
     if path is None or ctx.resilient_parsing:
         return path
-    ctx.default_map = {**(ctx.default_map or {}), **defaults(_text(path), path, ctx)}
+    try:
+        text = read_settings(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
+    ctx.default_map = {**(ctx.default_map or {}), **defaults(text, path, ctx)}
     return path
 
 
@@ -98,7 +102,11 @@ def entries(text: str, path: str) -> Sequence[Entry]:
         Entry(str(key.value), _words(value, f"{path}:{key.start_mark.line + 1}: {key.value}"), key.start_mark.line + 1)
         for key, value in top.value
     ]
-    _check_schema(found, path)
+    from ...ir.plan.files import SCHEMA
+
+    given = next((entry for entry in found if entry.key == _SCHEMA), None)
+    if given is not None and given.value != SCHEMA:
+        raise UsageError(f"{path}:{given.line}: schema {given.value}: this version reads {SCHEMA}")
     return tuple(entry for entry in found if entry.key != _SCHEMA)
 
 
@@ -107,13 +115,6 @@ def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:
     root = ctx.find_root()
     whole = root.command.get_command(root, "estimate") if isinstance(root.command, click.Group) else ctx.command
     return words_of(getattr(whole, "more", ()))
-
-
-def _text(path: str) -> str:
-    try:
-        return read_settings(Path(path))
-    except OSError as error:
-        raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
 
 
 def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:
@@ -129,14 +130,6 @@ def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:
     if value.style is None and value.value in ("", "null", "~"):
         raise UsageError(f"{where}: says nothing: leave it out")
     return str(value.value)
-
-
-def _check_schema(found: Sequence[Entry], path: str) -> None:
-    from ...ir.plan.files import SCHEMA
-
-    given = next((entry for entry in found if entry.key == _SCHEMA), None)
-    if given is not None and given.value != SCHEMA:
-        raise UsageError(f"{path}:{given.line}: schema {given.value}: this version reads {SCHEMA}")
 
 
 def _flag(entry: Entry, flags: Mapping[str, click.Parameter], path: str, ctx: click.Context) -> click.Parameter:

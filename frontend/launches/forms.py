@@ -46,7 +46,7 @@ def _yaml(text: str, where: str) -> list[object]:
     """Read the documents of a file of YAML, each with as many empty lines before it as it has in the file."""
     check_settings(text, where)
     found, before = [], 0
-    for part in re.split(r"^---(?=\s)[^\n]*\n", text + "\n", flags=re.MULTILINE):
+    for part in re.split(r"^---(?:[ \t].*)?$\n?", text, flags=re.MULTILINE):
         document = read_yaml("\n" * before + part, where) if part.strip() else None
         found += [] if document is None else [document]
         before += part.count("\n") + 1
@@ -61,23 +61,20 @@ def settings_in(tree: object, environment: Mapping[str, str]) -> FileSettings:
     if not isinstance(tree, Mapping):
         raise ParseError("a file of settings holds a mapping, and this is a list or a single value")
     arguments, framework = tree, None
+    listed = tree.get("modules")
+    modules = listed.values() if isinstance(listed, Mapping) else ()
     if "MODEL_ARGS" in tree:
         arguments = tree.get("MODEL_ARGS") or tree.get("modules", {})
         if not isinstance(arguments, Mapping):
             raise ParseError("MODEL_ARGS is no mapping of flags")
         # A flag that is false there is not given.
         arguments = {name: value for name, value in arguments.items() if value is not False}
-    elif module := next((one for one in _values(tree.get("modules")) if "framework" in one), None):
+    elif module := next((one for one in modules if isinstance(one, Mapping) and "framework" in one), None):
         framework = {"light_megatron": "megatron"}.get(str(module["framework"]), str(module["framework"]))
         overrides = module.get("overrides")
         arguments = {**(overrides if isinstance(overrides, Mapping) else {}), "model": module.get("model")}
     values = {name: _filled(value, environment) for name, value in flattened(arguments).items() if value is not None}
     return FileSettings(values, {plain(str(key)): str(key) for key in arguments}, framework)
-
-
-def _values(tree: object) -> list[Mapping[object, object]]:
-    """Return the values of a mapping that are mappings themselves."""
-    return [one for one in tree.values() if isinstance(one, Mapping)] if isinstance(tree, Mapping) else []
 
 
 def _filled(value: Value, environment: Mapping[str, str]) -> Value:

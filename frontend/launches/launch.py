@@ -94,8 +94,7 @@ class Reading:
         name, value = self._first(names)
         if name is None or value is None:
             return None
-        joined = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        return self._known(name, joined)
+        return self._known(name, _told(value))
 
     def flag(self, *names: str, usual: bool = False) -> bool:
         """Return the first of these settings as a switch: alone it is on; `usual` where none is there."""
@@ -141,8 +140,8 @@ class Reading:
             assumed=tuple(self._assumed),
             ignored=tuple(map(self.shown, ignored)),
             left_out={
-                self.shown(name): _shortened(self.given[name])
-                for name in rest
+                self.shown(name): _printable(text if len(text) <= 60 else f"{text[:57]}...")
+                for name, text in ((name, _told(self.given[name])) for name in rest)
                 if name not in usual and name not in ignored
             },
         )
@@ -274,10 +273,9 @@ def flattened(tree: object, above: str = "", depth: int = 0) -> dict[str, Value]
     return found
 
 
-def _shortened(value: Value) -> str:
-    """Return a value for a list of what was left out."""
-    text = "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return _printable(text if len(text) <= 60 else f"{text[:57]}...")
+def _told(value: Value) -> str:
+    """Return a value as one text: of a switch that it is on, of a list its values."""
+    return "on" if value is None else " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _printable(text: str) -> str:

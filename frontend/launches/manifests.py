@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 _DEVICES = re.compile(r".*/(gpu|tpu|neuron|gaudi|mig-\S+)")
@@ -70,7 +71,12 @@ def _commands(container: Mapping[str, object]) -> Iterator[str]:
     parts: list[str] = []
     for key in ("entrypoint", "command", "args"):
         said = container.get(key)
-        parts += [str(one) for one in said] if isinstance(said, list) else [] if said is None else _split(str(said))
+        if isinstance(said, list):
+            parts += map(str, said)
+        elif said is not None:
+            # A command whose quote never closes is none.
+            with suppress(ValueError):
+                parts += shlex.split(str(said))
     if not parts:
         return
     if re.fullmatch(r"(.*/)?(ba)?sh", parts[0]) and len(parts) > 1:
@@ -83,13 +89,6 @@ def _commands(container: Mapping[str, object]) -> Iterator[str]:
     # `$(NAME)` of Kubernetes is a variable.
     words = (part if re.fullmatch(r"[\w@%+=:,./$(){}-]+", part) else shlex.quote(part) for part in parts)
     yield re.sub(r"\$\((\w+)\)", r"${\1}", " ".join(words))
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
 
 
 def _environment(said: object) -> dict[str, str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from ..graph import Graph, Node, Phase, Region, Role
+from ..sizes.expr import Expr
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
+# Of one dim; the largest of a model, of all tokens times all experts, has some 10 ** 9.
+MOST_SIZE = 10**12
 
 
 def admission_problems(graph: Graph) -> Iterator[str]:
@@ -17,9 +21,14 @@ def admission_problems(graph: Graph) -> Iterator[str]:
         yield from (f"{region.name}: {problem}" for problem in _region(region))
     if not graph.axes:
         yield from _ports(graph)
+        yield from _symbols(graph)
 
 
 def _region(region: Region) -> Iterator[str]:
+    for value in region.values:
+        # What is computed from larger sizes would overflow.
+        if wrong := [dim for dim in value.type.dims if isinstance(dim, int) and not 0 <= dim <= MOST_SIZE]:
+            yield f"%{value.id} has a dim of {str(wrong[0])[:40]}; 0 to {MOST_SIZE:,} are allowed"
     place = {node.key: number for number, node in enumerate(region.nodes)}
     for value in region.of_role(Role.PARAM, Role.BUFFER):
         if sizes := [str(dim) for dim in value.type.dims if not isinstance(dim, int)]:
@@ -29,6 +38,24 @@ def _region(region: Region) -> Iterator[str]:
     for param, grad in region.grads:
         if grad not in region.producer:
             yield f"gradient %{grad} of parameter %{param} is made by no node"
+
+
+def _symbols(graph: Graph) -> Iterator[str]:
+    """Yield sizes that no input has, which no plan gives a number; and inputs that have their samples twice."""
+    known = {"batch", "seq", "kv"}
+    for region in graph.regions:
+        for value in region.of_role(Role.INPUT, Role.CACHE):
+            dims = [dim for dim in value.type.dims if isinstance(dim, Expr)]
+            known |= {name for dim in dims for name in dim.symbols}
+            if sum("batch" in dim.symbols for dim in dims) > 1:
+                yield f"{region.name}: input '{value.name}' (%{value.id}) has more than one dim of samples"
+    for region in graph.regions:
+        of_values = [dim for value in region.values for dim in value.type.dims]
+        of_nodes = [getattr(node.attrs, field.name) for node in region.nodes for field in fields(node.attrs)]
+        sizes = [size for size in (*of_values, *of_nodes) if isinstance(size, Expr)]
+        if unknown := {name for size in sizes for name in size.symbols} - known:
+            told = ", ".join(sorted(known))
+            yield f"{region.name}: no input has the size {', '.join(sorted(unknown))}; known: {told}"
 
 
 def _node(region: Region, node: Node, number: int, place: dict[int, int]) -> Iterator[str]:

@@ -159,25 +159,22 @@ def _record(node: PlannedNode) -> dict[str, object]:
 def planned_of(tree: object, path: str) -> PlannedStep:
     """Read a step from a report; UsageError for what this version does not write."""
     try:
-        return _step(tree)
+        record = _mapping(tree)
+        stages = tuple(
+            PlannedStage(
+                _whole(s["first"]),
+                tuple(tuple((str(r[0]), _whole(r[1])) for r in _rows(c)) for c in _list(s["chunks"])),
+            )
+            for s in map(_mapping, _list(record["stages"]))
+        )
+        return PlannedStep(
+            tuple(_node(_mapping(row)) for row in _list(record["rows"])),
+            stages,
+            _whole(record["num_stages"]),
+            _whole(record["micro_batches"]),
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UsageError(f"'{path}' has nodes that cannot be read: {error!r}; write it with this version") from None
-
-
-def _step(tree: object) -> PlannedStep:
-    record = _mapping(tree)
-    stages = tuple(
-        PlannedStage(
-            _whole(s["first"]), tuple(tuple((str(r[0]), _whole(r[1])) for r in _rows(c)) for c in _list(s["chunks"]))
-        )
-        for s in map(_mapping, _list(record["stages"]))
-    )
-    return PlannedStep(
-        tuple(_node(_mapping(row)) for row in _list(record["rows"])),
-        stages,
-        _whole(record["num_stages"]),
-        _whole(record["micro_batches"]),
-    )
 
 
 def _node(row: Mapping[str, object]) -> PlannedNode:

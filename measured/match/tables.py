@@ -145,7 +145,10 @@ class _Groups:
         m, where = self.m, self.m.positions
         hit = np.isin(m.how, _MATCHED) & m.counted
         number = len(where.planned.nodes)
-        node = _as_one(m.merged, number)
+        # The first of the nodes with which each runs as one product, itself for most.
+        node = np.arange(number)
+        for nodes in m.merged:
+            node[list(nodes)] = nodes[0]
         ran = node[where.node[m.at[hit]]]
         measured, calls = np.bincount(ran, self.per_step[hit], number), np.bincount(ran, minlength=number) / m.steps
         how = np.zeros(number, dtype=np.int64)
@@ -289,14 +292,6 @@ def _can_anchor(m: Matched) -> Flags:
     """Return which positions are of nodes that calls can be matched to by their sizes; messages run beside."""
     sized = np.array([bool(n.products) or n.heads is not None for n in m.positions.planned.nodes], dtype=np.bool_)
     return sized[m.positions.node]
-
-
-def _as_one(merged: Sequence[Sequence[int]], number: int) -> Ints:
-    """Return the first of the nodes with which each runs as one product, itself for most."""
-    found = np.arange(number)
-    for nodes in merged:
-        found[list(nodes)] = nodes[0]
-    return found
 
 
 def _held(can: Flags, times: Ints, loops: Flags) -> Flags:

@@ -85,7 +85,9 @@ class KeptEvents:
             self.ops.external.append(_id(args, "External id", "external id"))
         elif category in _KERNELS:
             whole = name if category == "kernel" else f"\n{name}"
-            self._row(self.kernels, event, whole, str(args.get("stream", "")), _message(args))
+            sends = "Collective name" in args or "In msg nelems" in args
+            message = "|".join(str(args.get(key, "")).replace("|", " ") for key in _MESSAGE) if sends else ""
+            self._row(self.kernels, event, whole, str(args.get("stream", "")), message)
             self.kernels.link.append(_id(args, "correlation"))
             self.kernels.external.append(_id(args, "External id", "external id"))
         elif category.endswith(("runtime", "driver")):
@@ -137,9 +139,3 @@ def _inputs(args: Mapping[str, object]) -> str:
         return ""
     first = types[0] if isinstance(types, list) and types else ""
     return f"{first} {dims}"
-
-
-def _message(args: Mapping[str, object]) -> str:
-    if "Collective name" not in args and "In msg nelems" not in args:
-        return ""
-    return "|".join(str(args.get(key, "")).replace("|", " ") for key in _MESSAGE)

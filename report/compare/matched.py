@@ -17,7 +17,15 @@ _SHARES = ("shape", "class", "between", "optimizer", "nothing")
 
 def matched_panels(run: MatchedRun) -> Sequence[Panel]:
     """Return the tables."""
-    panels = [_ops(run), _layers(run), _shares(run), _collectives(run), _waiting(run), _ranks(run)]
+    rows = [(kind, *(f"{shares.get(how, 0.0):.1%}" for how in _SHARES)) for kind, shares in run.tables.shares.items()]
+    panels = [
+        _ops(run),
+        _layers(run),
+        Panel("Kernels matched, share of their time", ("class", *_SHARES), rows),
+        _collectives(run),
+        _waiting(run),
+        _ranks(run),
+    ]
     return [panel for panel in panels if panel.rows]
 
 
@@ -141,11 +149,6 @@ def _spread(layers: Sequence[MatchedLayer]) -> Iterator[tuple[str, ...]]:
 
 def _measured(row: MatchedLayer) -> float:
     return row.measured_s
-
-
-def _shares(run: MatchedRun) -> Panel:
-    rows = [(kind, *(f"{shares.get(how, 0.0):.1%}" for how in _SHARES)) for kind, shares in run.tables.shares.items()]
-    return Panel("Kernels matched, share of their time", ("class", *_SHARES), rows)
 
 
 def _collectives(run: MatchedRun) -> Panel:

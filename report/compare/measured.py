@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...ir.errors import UsageError
-from ...measured.match.planned import PlannedStep, planned_of
+from ...measured.match.planned import planned_of
 from ...measured.match.run import MatchedRun, matched_run
 from ...measured.run import MeasuredRun, is_trace, of_trace, read_measured
 from ...measured.traces.trace import read_trace
@@ -44,13 +44,9 @@ def beside(
     if predicted.nodes is None:
         return found, None
     planned = planned_of(predicted.nodes, predicted.path)
-    return found, matched_run(traces, planned, _stage(planned, stage), steps)
-
-
-def _stage(planned: PlannedStep, stage: int | None) -> int:
     if stage is not None and stage >= planned.num_stages:
         raise UsageError(f"there is no stage {stage}: the prediction has {planned.num_stages}, from 0 on")
-    return stage or 0
+    return found, matched_run(traces, planned, stage or 0, steps)
 
 
 def against(predicted: Saved, run: MeasuredRun) -> Comparison:

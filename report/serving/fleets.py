@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...driver.metrics import format_metric
 from ...ir import __version__
+from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
 from ..results.documents import DocumentResult
@@ -144,7 +144,7 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
     head = f"{found.model}: {found.rates[place]:g} requests/s, {found.asked}"
     table = in_columns([_HEADING, *(_row(k, one) for k, one in enumerate(fleets, 1))], width)
-    more = [*_break_evens(fleets), *_warned(fleets)]
+    more = [*_break_evens(fleets), *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings)]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
 
@@ -177,11 +177,6 @@ def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
             yield f"{one.system} costs what {fleets[0].system} does at {prices}"
 
 
-def _warned(fleets: Sequence[Fleet]) -> Iterator[str]:
-    for one in fleets:
-        yield from (f"{one.system}: {line}" for line in one.answer.warnings)
-
-
 def _winners(found: FleetComparison) -> Iterator[str]:
     """Yield which system is first at which rates, where several were asked for."""
     pairs = list(zip(found.rates, found.fleets, strict=True)) if len(found.rates) > 1 else []
@@ -199,7 +194,18 @@ def fleets_json(found: FleetComparison) -> str:
         "model": found.model,
         "objective": found.aim,
         "fleets": [
-            {"rate_per_s": rate, "place": k, **_record(one, fleets[0])}
+            {
+                "rate_per_s": rate,
+                "place": k,
+                "system": one.system,
+                "num_gpus": one.choice.num_gpus,
+                "plan": one.choice.name,
+                "most_requests_per_s": one.choice.most_per_s,
+                "rented_usd_per_hour": one.rented_usd_per_hour,
+                "break_even_usd_per_gpu_hour": None if one is fleets[0] else break_even(one, fleets[0]),
+                "metrics": dict(one.metrics),
+                "warnings": list(one.answer.warnings),
+            }
             for rate, fleets in zip(found.rates, found.fleets, strict=True)
             for k, one in enumerate(fleets, 1)
         ],
@@ -209,17 +215,4 @@ def fleets_json(found: FleetComparison) -> str:
             for name, why in missing.items()
         ],
     }
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _record(one: Fleet, first: Fleet) -> dict[str, object]:
-    return {
-        "system": one.system,
-        "num_gpus": one.choice.num_gpus,
-        "plan": one.choice.name,
-        "most_requests_per_s": one.choice.most_per_s,
-        "rented_usd_per_hour": one.rented_usd_per_hour,
-        "break_even_usd_per_gpu_hour": None if one is first else break_even(one, first),
-        "metrics": dict(one.metrics),
-        "warnings": list(one.answer.warnings),
-    }
+    return json_text(document, indent=1)

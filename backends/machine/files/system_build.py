@@ -56,7 +56,9 @@ def build_system(
     faults = [*intake.faults, *([] if file is None else _faults(file, laid, [layer for _, layer in layers]))]
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
-    chip, package = file.chip.chip, _rated(file.chip.package, file.network)
+    chip, package = file.chip.chip, file.chip.package
+    if package is not None:
+        package = replace(package, assembly=with_link_rates(package.assembly, link_rates(file.network)))
     twice = () if package is None else [f for f in _twice_faults(chip, package) if not _was_set(f, changed)]
     if twice:
         raise all_of(f"system '{where}'", twice, locate)
@@ -101,12 +103,6 @@ def _section_for(tree: dict[str, Tree]) -> type[UnpricedSection]:
     from ..priced_schema import PricedSection
 
     return PricedSection
-
-
-def _rated(package: Package | None, levels: Sequence[NetworkLevel]) -> Package | None:
-    if package is None:
-        return None
-    return replace(package, assembly=with_link_rates(package.assembly, link_rates(levels)))
 
 
 def _prices(file: UnpricedSection) -> Prices | None:

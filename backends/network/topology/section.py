@@ -33,11 +33,8 @@ _LINKS = {
 
 def _fields() -> Fields:
     known = {**fields_of(NetworkLevel), **_LINKS}
-    return {key: known[key] for key in sorted(known, key=_order)}
-
-
-def _order(key: str) -> int:
-    return NetworkLevel.ORDER.index(key) if key in NetworkLevel.ORDER else len(NetworkLevel.ORDER)
+    order = {key: place for place, key in enumerate(NetworkLevel.ORDER)}
+    return {key: known[key] for key in sorted(known, key=lambda key: order.get(key, len(order)))}
 
 
 def _level(found: Mapping[str, object]) -> NetworkLevel:

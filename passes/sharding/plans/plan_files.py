@@ -26,7 +26,11 @@ def read_plan(path: str) -> TpPlan:
     """
     entries: list[tuple[str, Style]] = []
     eager = False
-    for pattern, word, where in _pairs(path, _text(path)):
+    try:
+        text = read_settings(Path(path))
+    except OSError as error:
+        raise UsageError(f"cannot read tensor-parallel plan '{path}': {error.strerror}") from error
+    for pattern, word, where in _pairs(path, text):
         if pattern == _EAGER:
             if word not in ("true", "false"):
                 raise UsageError(f"{where}: {_EAGER} is '{word}'; allowed: true, false")
@@ -44,13 +48,6 @@ def plan_text(plan: TpPlan, parameters: Mapping[str, Style]) -> str:
     lines += [f"{_EAGER}: true"] if plan.eager_grads else []
     lines += [f'"{name}": {style}' for name, style in parameters.items() if style is not Style.REPLICATE]
     return "\n".join(lines) + "\n"
-
-
-def _text(path: str) -> str:
-    try:
-        return read_settings(Path(path))
-    except OSError as error:
-        raise UsageError(f"cannot read tensor-parallel plan '{path}': {error.strerror}") from error
 
 
 def _style(pattern: str, word: str, where: str) -> Style:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from ....ir.text.json_text import json_text
 from ....measured.match.match import How, Matched
 from ....measured.traces.ran import Floats, Ints
 from .events import complete, nanoseconds, process, thread
@@ -114,4 +114,4 @@ class BesideTrace:
 
 
 def _args(values: Mapping[str, object]) -> str:
-    return json.dumps(values, separators=(",", ":"))[1:-1]
+    return json_text(values, separators=(",", ":"))[1:-1]

@@ -54,12 +54,18 @@ def test_parts_that_stand_for_billions_are_refused_before_they_take_memory(kind:
         ("a: 1\nb: 2\na: 3\n", "mine.yaml:3: key given twice: a"),
         ("a: &a\n  b: *a\n", "mine.yaml:1: a part that holds itself"),
         ("a: [\n", "mine.yaml:2: is not YAML"),
-        ("a: 1\n---\nb: 1", "mine.yaml:2: is not YAML"),
     ],
 )
 def test_every_reader_of_settings_has_the_same_limits(kind: str, text: str, told: str) -> None:
     with pytest.raises(ParseError, match=told):
         SETTINGS[kind](text)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SETTINGS if kind != "launch"])
+def test_a_file_holds_one_document(kind: str) -> None:
+    # A manifest among launches holds several.
+    with pytest.raises(ParseError, match=r"mine\.yaml:2: is not YAML"):
+        SETTINGS[kind]("a: 1\n---\nb: 1")
 
 
 @pytest.mark.parametrize("kind", ["space", "launch"])

@@ -135,7 +135,22 @@ def fit_trace(matched: Matched, predicted: PredictedParts) -> TraceFit:
     numbers = list(_numbers(classes, waits_s, matched, predicted.stack))
     ratios = {name: time.factor for name, time in classes.items()}
     judged = list(_judged(matched, judges, ratios, waits_s, predicted))
-    return TraceFit(numbers, _untold(numbers), fitted, judges, judged)
+    told = {number.path for number in numbers}
+    reasons = {
+        "slowdown": "the run has no such message, or none that was matched",
+        "kernel_slowdown": "the run has no such kernel, or none that was matched",
+        "overlap": "one run does not tell what could hide from what did",
+        "host": "one trace does not tell time of the host by layer, micro-batch and step apart: all of it is of a "
+        "micro-batch",
+        "": "no kernel of an optimizer was matched",
+    }
+    return TraceFit(
+        numbers,
+        {path: reasons[path.rpartition(".")[0]] for path in MOVABLE if path not in told},
+        fitted,
+        judges,
+        judged,
+    )
 
 
 def _numbers(
@@ -226,16 +241,3 @@ def _judged(
         yield JudgedTime(name, time.predicted_s(), after[name], time.measured_s)
     if (idle_s := _waiting_s(matched, steps)) > 0.0:
         yield JudgedTime(WAITING, predicted.host_s, predicted.host_s + waits_s, idle_s)
-
-
-def _untold(numbers: Sequence[TraceNumber]) -> dict[str, str]:
-    told = {number.path for number in numbers}
-    reasons = {
-        "slowdown": "the run has no such message, or none that was matched",
-        "kernel_slowdown": "the run has no such kernel, or none that was matched",
-        "overlap": "one run does not tell what could hide from what did",
-        "host": "one trace does not tell time of the host by layer, micro-batch and step apart: all of it is of a "
-        "micro-batch",
-        "": "no kernel of an optimizer was matched",
-    }
-    return {path: reasons[path.rpartition(".")[0]] for path in MOVABLE if path not in told}

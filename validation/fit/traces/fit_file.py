@@ -10,7 +10,7 @@ from ....backends.machine.files.catalogue import laid_over, on_chip, read_stack
 from ....backends.machine.files.system_build import build_stack
 from ....backends.machine.software.stack_limits import movable
 from ..written_fits import has_record, name_in, numbers_tree, refuse_unless
-from .fit import JudgedTime, TraceFit
+from .fit import TraceFit
 
 if TYPE_CHECKING:
     from ....backends.machine.files.system_tree import Tree
@@ -40,7 +40,12 @@ def tree_of(fit: TraceFit, like: str, path: Path, measured: Sequence[Path], tool
         "fitted": {"rows": float(len(fit.fitted))},
     }
     if not alone:
-        told_of["judged"] = _judged(fit.judged, len(fit.judges))
+        error = fit.judged[0].error_after
+        told_of["judged"] = {
+            "rows": float(len(fit.judges)),
+            "median": round(abs(error), 4),
+            "bias": round(error, 4),
+        }
     found: Record = {"name": path.stem, "like": name_in(path.parent, like), **numbers, "fit": told_of}
     # What the stack says of some chip alone would lie over what the trace says.
     chips = read_stack(like).tree.get("chips")
@@ -71,8 +76,3 @@ def _shared(theirs: Tree, ours: Record) -> Record:
         elif mine is not None:
             found[key] = mine
     return found
-
-
-def _judged(rows: Sequence[JudgedTime], steps: int) -> Record:
-    step = rows[0]
-    return {"rows": float(steps), "median": round(abs(step.error_after), 4), "bias": round(step.error_after, 4)}
