@@ -50,7 +50,7 @@ class CompareCommand(Answering):
 )
 @click.option("--steps", type=Whole(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
 @click.option(
-    "--stage", type=click.IntRange(min=0), metavar="N", help="Pipeline stage that the first trace is of.  [default: 0]"
+    "--stage", type=Whole(min=0), metavar="N", help="Pipeline stage that the first trace is of.  [default: 0]"
 )
 @click.option(
     "--timeline",

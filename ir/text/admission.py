@@ -18,19 +18,20 @@ def admission_problems(graph: Graph) -> Iterator[str]:
     if not graph.schedule:
         yield "it has no schedule"
     for region in graph.regions:
-        yield from (f"{region.name}: {problem}" for problem in _region(region))
+        yield from (f"{region.name}: {problem}" for problem in _region(region, bool(graph.axes)))
     if not graph.axes:
         yield from _ports(graph)
         yield from _symbols(graph)
 
 
-def _region(region: Region) -> Iterator[str]:
+def _region(region: Region, is_sharded: bool) -> Iterator[str]:
     for value in region.values:
         # What is computed from larger sizes would overflow.
         if wrong := [dim for dim in value.type.dims if isinstance(dim, int) and not 0 <= dim <= MOST_SIZE]:
             yield f"%{value.id} has a dim of {str(wrong[0])[:40]}; 0 to {MOST_SIZE:,} are allowed"
     place = {node.key: number for number, node in enumerate(region.nodes)}
-    for value in region.of_role(Role.PARAM, Role.BUFFER):
+    # Shards have the sizes that degrees leave them.
+    for value in () if is_sharded else region.of_role(Role.PARAM, Role.BUFFER):
         if sizes := [str(dim) for dim in value.type.dims if not isinstance(dim, int)]:
             yield f"{value.role} '{value.name}' (%{value.id}) has a size that a plan says: {', '.join(sizes)}"
     for number, node in enumerate(region.nodes):

@@ -141,10 +141,10 @@ def read_yaml(text: str, where: str) -> object:
     """Return the value of one YAML document in YAML 1.1, as PyYAML reads it; ParseError as `yaml_node`."""
     import yaml
 
-    loader = yaml.SafeLoader(text)
     node = yaml_node(text, where, yaml.SafeLoader)
     if node is None:
         return None
+    loader = yaml.SafeLoader(text)
     try:
         found: object = loader.construct_document(node)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -97,7 +97,7 @@ def test_one_half_alone_may_be_asked_for(cli: Cli, table: str) -> None:
         (("TABLE", "--where", "datset=mine"), "dataset"),
         (("TABLE", "--calibration", "defualt"), "default"),
         (("TABLE", "--part", "judge"), "judged"),
-        (("TABLE", "--max-error", "nan"), "--max-error nan"),
+        (("TABLE", "--max-error", "nan"), "nan is"),
         (("TABLE", "--where", "layers>=nan"), "not a number"),
     ],
 )

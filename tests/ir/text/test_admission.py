@@ -11,9 +11,10 @@ from slipstick.ir.errors import ParseError
 from slipstick.ir.text.admission import MOST_SIZE, admission_problems
 from slipstick.ir.text.files import load_graph
 
-GOLDEN = Path("tests/golden")
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden"
 LLAMA = (GOLDEN / "tiny-llama.train.graph").read_text(encoding="utf-8")
-SHIPPED = sorted(Path("frontend/catalogue/graphs").glob("*.graph.gz"))
+SHIPPED = sorted((ROOT / "frontend" / "catalogue" / "graphs").glob("*.graph.gz"))
 
 
 def line(start: str, text: str = LLAMA) -> str:
