@@ -67,7 +67,8 @@ def _attribute(rng: random.Random, model: onnx.ModelProto) -> None:
         del attribute.ints[:]
         attribute.ints.extend(rng.choices([0, -1, 1, 2, 10**9, -(2**40)], k=rng.randrange(6)))
     else:
-        attribute.type = onnx.AttributeProto.AttributeType.ValueType(rng.randrange(15))
+        kind_of = onnx.AttributeProto.AttributeType.ValueType(rng.randrange(15))
+        attribute.type = kind_of  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _tensor(rng: random.Random, model: onnx.ModelProto) -> None:

@@ -127,7 +127,9 @@ def number_of(value: object) -> float:
 
 
 def _id(args: Mapping[str, object], *names: str) -> int:
-    return next((found for name in names if isinstance(found := args.get(name), int)), -1)
+    # What 64 bits do not hold is no number of an event.
+    found = next((one for name in names if isinstance(one := args.get(name), int)), -1)
+    return found if abs(found) < 2**63 else -1
 
 
 def _inputs(args: Mapping[str, object]) -> str:
