@@ -39,11 +39,13 @@ def report_command(files: tuple[str, ...]) -> SavedResult:
     slipstick report tp2.json -o tp2.html
     slipstick report *.json -o all.csv
     """  # noqa: D301
-    from ..report.compare.saved import read_tree
+    from ..report.compare.saved import REPORT, estimate_of, read_tree
     from ..report.results.documents import SavedResult
 
     documents = {path: read_tree(path) for path in files}
     for path, tree in documents.items():
+        if tree.get("schema") == REPORT:
+            estimate_of(tree, path)
         if "schema" not in tree:
             raise UsageError(f"'{path}' is no answer: write one with `slipstick estimate ... -o FILE.json`")
     return SavedResult(documents=documents)

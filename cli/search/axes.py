@@ -266,14 +266,15 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
     """
     from ...explore.ranges import is_range, range_of
 
-    if not isinstance(text, str):
-        return tuple(str(word) for word in text)
+    if not isinstance(text, str) or (":" not in text and not is_range(text)):
+        words = text.split(",") if isinstance(text, str) else map(str, text)
+        if found := tuple(dict.fromkeys(word.strip() for word in words if word.strip())):
+            return found
+        raise UsageError(f"{path}: no value is given; write a list, or first:last:how many, as in 2TB/s:10TB/s:9")
     if is_range(text):
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) == 1:
-        return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
         raise UsageError(f"{path}={text}: write first:last:how many, as in 2TB/s:10TB/s:9, or a list with commas")
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])

@@ -31,6 +31,8 @@ _SHARED = tuple(row for row in _COUNTS if row.field in PlanTable.__annotations__
 _EVEN: Mapping[str, float] = MappingProxyType({})
 # What a replica of inference may run at once by default: powers of two up to this.
 _MOST_AT_ONCE = 1024
+# The largest degree or batch: what multiplies two of them stays within 64 bits.
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Degrees:
         dp_shard: replicas that share states, of families that have the symbol.
 
     Raises:
-        PlanError: a number below one, or no devices.
+        PlanError: a number below one or beyond what a column holds, or no devices.
     """
 
     num_gpus: tuple[int, ...]
@@ -75,6 +77,8 @@ class Degrees:
             wrong = [number for number in getattr(self, name) if number < 1]
             if wrong:
                 raise PlanError(f"{name}={wrong[0]}: degrees and batches are 1 or more")
+            if beyond := [number for number in getattr(self, name) if number > _MOST]:
+                raise PlanError(f"{name}={beyond[0]}: degrees and batches are {_MOST:,} or less")
 
 
 def candidates(

@@ -77,7 +77,7 @@ def saved(text: str, path: str) -> Saved:
     tree = _parsed(text, path)
     schema = tree.get("schema")
     if schema == REPORT:
-        return _estimate(tree, path)
+        return estimate_of(tree, path)
     if schema == VALIDATION:
         return _validation(tree, path)
     if schema is None:
@@ -109,7 +109,8 @@ def _parsed(text: str, path: str) -> Mapping[str, object]:
     return tree
 
 
-def _estimate(tree: Mapping[str, object], path: str) -> Saved:
+def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
+    """Return the report of an estimate from its document; UsageError for a part that is not as it is written."""
     memory = dict(_numbers(tree, "memory", path))
     capacity = memory.pop("capacity", None)
     inputs = {"tool_version": _shown(tree.get("tool_version"))} | _flat(_mapping(tree, "inputs", path))

@@ -258,20 +258,16 @@ def row_of(document: Mapping[str, object]) -> dict[str, Cell]:
     """Return the document of an estimate as one row: inputs and metrics, then times and memory by their part."""
     found: dict[str, Cell] = {}
     for name, prefix in (("inputs", ""), ("metrics", ""), ("breakdown", "breakdown_s."), ("memory", "memory_bytes.")):
-        part = document.get(name, {})
-        assert isinstance(part, Mapping)
-        found |= {key: value for key, value in flat(part, prefix) if not key.endswith(_DIGESTS)}
-    return {"feasible": bool(document["feasible"]), **found}
+        found |= {key: value for key, value in flat(_part(document, name), prefix) if not key.endswith(_DIGESTS)}
+    return {"feasible": document.get("feasible") is not False, **found}
 
 
 def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     """Yield the panels of an estimate from its document."""
-    numbers: dict[str, dict[str, float]] = {}
-    for name in ("metrics", "breakdown", "memory"):
-        part = document[name]
-        assert isinstance(part, Mapping)
-        numbers[name] = {key: float(value) for key, value in part.items() if isinstance(value, int | float)}
-    metrics, times, memory = numbers.values()
+    metrics, times, memory = (
+        {key: float(value) for key, value in _part(document, name).items() if isinstance(value, int | float)}
+        for name in ("metrics", "breakdown", "memory")
+    )
     known = [(METRICS[name].label, format_metric(name, value)) for name, value in metrics.items() if name in METRICS]
     yield Panel("Result", ("", ""), known)
     served = "e2el_s" in metrics
@@ -279,15 +275,20 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     of = "Where the time of a request goes" if served else "Where the time of a step goes"
     yield _parts(of, {label(name): value for name, value in times.items()}, format_time)
     held = {name.replace("_", " "): value for name, value in memory.items() if name != "capacity"}
-    yield _parts(f"Memory of a GPU, of {format_bytes(memory['capacity'])}", held, format_bytes)
-    if warnings := document.get("warnings"):
-        assert isinstance(warnings, list)
+    of = f", of {format_bytes(memory['capacity'])}" if "capacity" in memory else ""
+    yield _parts(f"Memory of a GPU{of}", held, format_bytes)
+    if (warnings := document.get("warnings")) and isinstance(warnings, list):
         yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
         yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
-    inputs = document["inputs"]
-    assert isinstance(inputs, Mapping)
-    yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in flat(inputs) if v is not None])
+    inputs = flat(_part(document, "inputs"))
+    yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in inputs if v is not None])
+
+
+def _part(document: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return a part of the document of an estimate; none where it is left out, as an older version may have done."""
+    part = document.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
 def _parts(title: str, parts: Mapping[str, float], shown: object) -> Panel:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.errors import SlipstickError, UsageError
 
+# The largest whole number that a cell can say exactly: beyond it, a float skips some.
+_MOST = 2**53
+# The least that a measurement can be: what divides by it stays finite.
+ABOVE_ZERO = sys.float_info.min
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -37,14 +42,19 @@ class Row:
         return (self.cells.get(column) or "").strip()
 
     def number(self, column: str, default: int | None = None) -> int:
-        """Return a whole number; NotJudged where it is not given and there is no default."""
-        found = self.measured(column)
+        """Return a whole number from 1; from 0 where that is the default.
+
+        NotJudged where it is not given and there is no default, UsageError where it is another number.
+        """
+        found = self.measured(column, 0.0 if default == 0 else 1.0)
         if found is None and default is None:
             raise NotJudged(f"{column} is not given")
+        if found is not None and (found != int(found) or found > _MOST):
+            raise UsageError(f"row '{self.id}', column '{column}': '{self.text(column)}' is not a whole number")
         return int(found) if found is not None else int(default or 0)
 
-    def measured(self, column: str) -> float | None:
-        """Return a number, None where the cell is empty; UsageError where it is no number."""
+    def measured(self, column: str, least: float = ABOVE_ZERO) -> float | None:
+        """Return a number, None where the cell is empty; UsageError where it is none, or less than it can be."""
         given = self.text(column)
         try:
             number = float(given) if given else None
@@ -52,6 +62,9 @@ class Row:
             raise UsageError(f"row '{self.id}', column '{column}': '{given}' is not a number") from None
         if number is not None and not math.isfinite(number):
             raise UsageError(f"row '{self.id}', column '{column}': '{given}' is not a finite number")
+        if number is not None and number < least:
+            bound = "above 0" if least == ABOVE_ZERO else f"{least:g} or more"
+            raise UsageError(f"row '{self.id}', column '{column}': {given} must be {bound}")
         return number
 
     def flag(self, column: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...ir.errors import UsageError, did_you_mean
 from ...ir.text.formats import table_lines
 from ...ir.text.untrusted import read_text
-from .rows import Row
+from .rows import ABOVE_ZERO, Row
 
 # What a message lists at most; the rest is counted.
 MOST_FAULTS = 50
@@ -127,13 +127,10 @@ def _rows(
 
 def _wrong(row: Row, column: str) -> str | None:
     try:
-        number = row.measured(column)
+        row.measured(column, ABOVE_ZERO if column in POSITIVE else 0.0)
     except UsageError as error:
         return str(error)
-    if number is None or number > 0 or (number == 0 and column not in POSITIVE):
-        return None
-    needed = "above 0" if column in POSITIVE else "0 or more"
-    return f"row '{row.id}', column '{column}': {row.text(column)} must be {needed}"
+    return None
 
 
 def _plain(error: Exception) -> str:

@@ -127,3 +127,10 @@ def test_a_space_that_is_no_text_is_refused(cli: Cli, tmp_path: Path) -> None:
     wrong.write_bytes(b"\xff\xfe\xff")
     done = cli(*PLANS, "--space", str(wrong))
     assert (done.returncode, "wrong.yaml:1: it is not UTF-8 text" in done.stderr) == (4, True)
+
+
+def test_a_number_with_no_value_is_refused(cli: Cli, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("vary:\n  chip.clock: []\n", encoding="utf-8")
+    done = cli(*PLANS, "--space", str(wrong))
+    assert (done.returncode, "chip.clock: no value is given" in done.stderr) == (2, True)

@@ -135,8 +135,8 @@ def test_a_replica_of_inference_runs_one_batch() -> None:
     assert given["gbs"] == [4 * 2**k for k in range(11)]
 
 
-@pytest.mark.parametrize("wrong", [{"tp": (0,)}, {"num_gpus": ()}, {"global_batch": (-1,)}])
-def test_numbers_below_one_are_refused(wrong: dict[str, tuple[int, ...]]) -> None:
+@pytest.mark.parametrize("wrong", [{"tp": (0,)}, {"num_gpus": ()}, {"global_batch": (-1,)}, {"tp": (2**63,)}])
+def test_numbers_below_one_or_beyond_a_column_are_refused(wrong: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(PlanError):
         Degrees(**({"num_gpus": (8,)} | wrong))
 

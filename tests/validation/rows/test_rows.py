@@ -35,6 +35,10 @@ def test_what_is_missing_is_a_reason(row: Make) -> None:
         ("mla", "?", "neither true nor false"),
         ("tp", "nan", "'nan' is not a finite number"),
         ("tp", "inf", "'inf' is not a finite number"),
+        ("tp", "0", "0 must be 1 or more"),
+        ("tp", "-2", "-2 must be 1 or more"),
+        ("tp", "2.5", "'2.5' is not a whole number"),
+        ("tp", "1e300", "'1e300' is not a whole number"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_with_its_place(row: Make, column: str, cell: str, words: str) -> None:
