@@ -10,6 +10,16 @@ import click
 MOST = 10**9
 
 
+def tokens_of(text: str) -> str:
+    """Return the digits of a length in tokens; k and m count as in the names of models, by 1024.
+
+    >>> tokens_of("8192"), tokens_of("8k"), tokens_of("1M"), tokens_of("8q")
+    ('8192', '8192', '1048576', '8q')
+    """
+    digits, scale = text[:-1].strip(), {"k": 2**10, "m": 2**20}.get(text[-1:].lower())
+    return str(int(digits) * scale) if scale and digits.isascii() and digits.isdigit() and len(digits) <= 9 else text
+
+
 class Whole(click.IntRange):
     """A whole number up to a billion, or up to the end of the range."""
 
@@ -38,3 +48,14 @@ class Real(click.FloatRange):
 
     def _describe_range(self) -> str:
         return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+class Tokens(click.types.IntParamType):
+    """A length in tokens: 8192, or 8k."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or fail with what is allowed."""
+        try:
+            return int(tokens_of(str(value).strip()))
+        except ValueError:
+            self.fail(f"{str(value)[:40]!r} is not a valid integer.", param, ctx)

@@ -10,7 +10,7 @@ import click
 from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
-from .numbers import Whole
+from .numbers import Tokens, Whole
 from .run import RUN_FLAGS
 
 
@@ -108,7 +108,7 @@ def option_of(row: Row) -> click.Option:
     if row.kind == PAIRS:
         return click.Option([flag], multiple=True, metavar=word.metavar, help=word.help)
     named = Named(word.choices) if word.choices else None
-    kind, metavar = _KINDS.get(row.kind, (str, "TEXT"))
+    kind, metavar = (Tokens(), "N") if row.name == "seq" else _KINDS.get(row.kind, (str, "TEXT"))
     shown = word.metavar or (None if named else metavar)
     return click.Option(
         [flag, *word.also], type=named or kind, metavar=shown, default=told, show_default=True, help=word.help

@@ -57,20 +57,25 @@ class PlanNumbers:
     """
 
     num_gpus: Annotated[int | None, Word(
-        "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus", behind="exp_avg_sq_dtype", axis=Axis.NUMBER,
+        "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus",
+        also=("--num-gpus", "--world-size"), behind="exp_avg_sq_dtype", axis=Axis.NUMBER,
     )] = None
     tp: Annotated[int, Word(
-        "Tensor-parallel degree.", also=("--tensor-model-parallel-size",), axis=Axis.NUMBER,
+        "Tensor-parallel degree.",
+        also=("--tensor-model-parallel-size", "--tensor-parallel-size", "--tp-size"), axis=Axis.NUMBER,
     )] = 1
     pp: Annotated[int, Word(
-        "Pipeline-parallel degree (stages).", also=("--pipeline-model-parallel-size",), behind="dp", axis=Axis.NUMBER,
+        "Pipeline-parallel degree (stages).",
+        also=("--pipeline-model-parallel-size", "--pipeline-parallel-size", "--pp-size"),
+        behind="dp", axis=Axis.NUMBER,
     )] = 1
     cp: Annotated[int, Word(
-        "Context-parallel degree.", also=("--context-parallel-size",), behind="order", axis=Axis.NUMBER,
+        "Context-parallel degree.", also=("--context-parallel-size", "--cp-size"), behind="order", axis=Axis.NUMBER,
     )] = 1
     ep: Annotated[int, Word(
         "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
-        also=("--expert-model-parallel-size",), behind="cp_ulysses", axis=Axis.NUMBER,
+        also=("--expert-model-parallel-size", "--expert-parallel-size", "--ep-size"),
+        behind="cp_ulysses", axis=Axis.NUMBER,
     )] = 1
     etp: Annotated[int | None, Word(
         "Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
@@ -79,7 +84,7 @@ class PlanNumbers:
     )] = None
     dp: Annotated[int | None, Word(
         "Data-parallel degree (replicas).  [default: gpus / (tp x pp x cp)]",
-        also=("--data-parallel-size",), behind="tp", axis=Axis.NUMBER,
+        also=("--data-parallel-size", "--dp-size"), behind="tp", axis=Axis.NUMBER,
     )] = None
     vpp: Annotated[int, Word(
         "Virtual pipeline stages: model chunks per stage; above 1, the schedule is interleaved.",
@@ -95,7 +100,7 @@ class PlanNumbers:
     )] = None
     seq_len: Annotated[int, Word(
         "Sequence length in tokens; in decode, tokens in the KV cache.",
-        name="seq", also=("--seq-length",), section="Workload", behind="phase", axis=Axis.ONE,
+        name="seq", also=("--seq-length", "--seq-len"), section="Workload", behind="phase", axis=Axis.ONE,
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(

@@ -298,10 +298,15 @@ def _levels(system: File, network: Tree) -> Iterator[tuple[Tree, File, Keys]]:
 
 # A file of the catalogue does not change while the package runs, and its tree is read by many and changed by nobody.
 @cache
-def _of_catalogue(kind: str, name: str) -> File:
+def _of_catalogue(kind: str, given: str) -> File:
     known = names(kind)
+    # As people write it: DGX_H100.
+    name = given if given in known else given.strip().lower().replace("_", "-").replace(" ", "-")
     if name not in known:
-        raise UnknownNameError.of(kind.removesuffix("s"), name, known)
+        holding = [one for one in known if f"-{name}" in f"-{_of_catalogue(kind, one).tree.get('chip')}"]
+        if kind == "systems" and name and holding:
+            raise UnknownNameError(f"unknown system '{given}': it is a chip, of the systems {', '.join(holding)}")
+        raise UnknownNameError.of(kind.removesuffix("s"), given, known)
     file = resources.files(_PACKAGE) / kind / f"{name}.yaml"
     return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
 

@@ -89,6 +89,17 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         load_system("dgx-h10")
 
 
+@pytest.mark.parametrize("name", ["DGX-H100", "dgx_h100", " DGX_H100 "])
+def test_a_name_may_be_in_capitals_and_with_underscores(name: str) -> None:
+    assert load_system(name).name == "dgx-h100"
+
+
+@pytest.mark.parametrize("name", ["H100", "h100_sxm"])
+def test_a_chip_that_is_asked_for_as_a_system_names_the_systems_of_it(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown system '{name}': it is a chip, of the systems dgx-h100"):
+        load_system(name)
+
+
 @pytest.mark.parametrize("text", ["system.chip.memory.hbm.bandwidth=4.8TB/s", "chip.memory.hbm.bandwidth = 4.8e12"])
 def test_an_override_changes_one_number_and_its_source(text: str) -> None:
     plain, changed = load_system("dgx-h100"), load_system("dgx-h100", [text])

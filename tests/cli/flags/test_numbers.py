@@ -62,3 +62,19 @@ def test_numbers_of_flags_are_checked_by_these_types_alone() -> None:
                 if text in ("int", "float", "click.INT", "click.FLOAT") or "IntRange" in text or "FloatRange" in text:
                     found.append(f"{path}:{node.value.lineno}")
     assert found == []
+
+
+@pytest.mark.parametrize(("flag", "told"), [("--seq-len", "seq 8192"), ("--seq", "seq 8192")])
+def test_a_length_may_be_in_thousands_of_tokens(flag: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*STEP, "--gpus", "8", "--tp-size", "8", flag, "8k", "-q"]) == 0
+    assert told in capsys.readouterr().out
+    assert run([*STEP, "--gpus", "8", "--tp", "8", flag, "8q", "-q"]) == 2
+    assert "'8q' is not a valid integer" in capsys.readouterr().err
+
+
+def test_a_prompt_in_thousands_of_tokens_is_as_long_as_a_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for length in ("1k", "1024"):
+        assert run([*SERVE, "--gpus", "1", "--isl", length, "--osl", "64", "-q", "--format", "json"]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0].split('"metrics"')[1] == answers[1].split('"metrics"')[1]
