@@ -28,6 +28,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "compare": ("compare", "Compare two reports: what changed and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
+        "completion": ("flags.names", "Print the script by which a shell completes verbs, flags and names."),
         "cost": ("cost", "Show what a system costs: dies, packages, servers, network, a GPU-hour."),
         "design": ("designs.design", "Design a chip or a system from area and power on a technology node."),
         "doctor": ("doctor", "Check this installation: versions, extras, folders, and how to mend them."),
@@ -40,7 +41,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "list": (
             "catalogue",
-            "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
+            "List what there is: models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
         ),
         "report": ("report", "Write saved answers as one page, or as one table."),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
@@ -51,7 +52,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "show": (
             "catalogue",
-            "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
+            "Show one of what there is: a model, system, chip, stack, engine, process node, schedule, ...",
         ),
         "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),

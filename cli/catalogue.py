@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -11,20 +13,44 @@ from .flags.shared import Named
 from .output.answers import Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..report.results.documents import DocumentResult
 
-KINDS = (
-    "chips", "engines", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans",
-)  # fmt: skip
-SINGULAR = (
-    "chip", "engine", "metric", "model", "network", "op", "pass", "prices", "stack", "system", "tp-plan",
-)  # fmt: skip
+# What can be listed, and what one of it is called.
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "adapters": "adapter",
+        "cables": "cable",
+        "chips": "chip",
+        "d2d": "d2d",
+        "engines": "engine",
+        "memories": "memory",
+        "metrics": "metric",
+        "models": "model",
+        "networks": "network",
+        "nodes": "node",
+        "ops": "op",
+        "passes": "pass",
+        "precisions": "precision",
+        "prices": "prices",
+        "schedules": "schedule",
+        "stacks": "stack",
+        "switches": "switch",
+        "systems": "system",
+        "tp-plans": "tp-plan",
+        "transceivers": "transceiver",
+        "units": "unit",
+    }
+)
 
 
-@click.command("list", cls=Answering, params=[format_flag(), output_flag()])
-@click.argument("kind", type=Named(KINDS))
+@click.command(
+    "list", cls=Answering, params=[format_flag(), output_flag()], help=f"List all of a KIND: {', '.join(KINDS)}."
+)
+@click.argument("kind", type=Named(tuple(KINDS)), metavar="KIND")
 def list_command(kind: str) -> DocumentResult:
-    """List all entries of a KIND."""
+    """List all of a kind."""
     from ..report.catalogue.catalogue import list_text
     from ..report.results.documents import DocumentResult
 
@@ -33,20 +59,36 @@ def list_command(kind: str) -> DocumentResult:
     )
 
 
-@click.command("show", cls=Answering, params=[format_flag(), output_flag()])
-@click.argument("kind", type=Named(SINGULAR))
-@click.argument("name", required=False)
+def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the NAME of the KIND before it."""
+    from click.shell_completion import CompletionItem
+
+    from ..report.catalogue.catalogue import names_of
+
+    kind = ctx.params.get("kind")
+    known = names_of(_plural(kind)) if isinstance(kind, str) else ()
+    return [CompletionItem(name) for name in known if name.startswith(begun)]
+
+
+@click.command(
+    "show",
+    cls=Answering,
+    params=[format_flag(), output_flag()],
+    help=f"""Show one NAME of a KIND: {", ".join(KINDS.values())}.
+
+    Every number is printed with its unit and source.
+
+    Prices need no NAME: without one they are the usual ones.
+    """,
+)
+@click.argument("kind", type=Named(tuple(KINDS.values())), metavar="KIND")
+@click.argument("name", required=False, shell_complete=_names)
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
 )
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool) -> DocumentResult:
-    """Show one NAME of a KIND.
-
-    Systems, chips, networks, stacks, engines and prices print every number with its unit and source.
-
-    Prices need no NAME: without one they are the usual ones.
-    """
+    """Show one of a kind."""
     from ..report.catalogue.catalogue import show_text
     from ..report.results.documents import DocumentResult
 
@@ -70,4 +112,4 @@ def _usual(kind: str) -> str:
 
 
 def _plural(kind: str) -> str:
-    return KINDS[SINGULAR.index(kind)]
+    return next(plural for plural, one in KINDS.items() if one == kind)

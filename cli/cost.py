@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ..ir.errors import UsageError
+from .flags.names import of_catalogue
 from .flags.numbers import Whole
 from .flags.shared import MONEY, Named
 from .output.answers import Answering, format_flag, output_flag
@@ -47,7 +48,7 @@ class CostCommand(Answering):
 
 
 @click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(), output_flag()])
-@click.argument("system")
+@click.argument("system", shell_complete=of_catalogue("systems"))
 @click.option(
     "--gpus",
     type=Whole(min=1),

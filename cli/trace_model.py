@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .flags.names import of_catalogue
 from .flags.numbers import Whole
 from .flags.shared import DESCRIBING, Named
 from .output.answers import Answering, format_flag, output_flag
@@ -23,7 +24,7 @@ USUAL_SYSTEM = "dgx-h100"
 
 
 @click.command("trace", cls=Answering, params=[*DESCRIBING, format_flag(), output_flag()])
-@click.argument("model")
+@click.argument("model", shell_complete=of_catalogue("models"))
 @click.option(
     "--phase",
     type=Named(("train", "prefill", "decode")),

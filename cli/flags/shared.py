@@ -10,6 +10,7 @@ import click
 from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
+from .names import of_catalogue
 from .numbers import Tokens, Whole
 from .run import RUN_FLAGS
 
@@ -29,15 +30,18 @@ def _number(*names: str, help: str, default: int | None = None) -> click.Option:
     return click.Option(names, type=Whole(), metavar="N", default=default, show_default=True, help=help)
 
 
-def _text(*names: str, help: str, default: str | None = None, metavar: str = "TEXT") -> click.Option:
-    return click.Option(names, metavar=metavar, default=default, show_default=True, help=help)
+def _text(
+    *names: str, help: str, default: str | None = None, metavar: str = "TEXT", kind: str | None = None
+) -> click.Option:
+    completed = None if kind is None else of_catalogue(kind)
+    return click.Option(names, metavar=metavar, default=default, show_default=True, help=help, shell_complete=completed)
 
 
 def _word(name: str, words: tuple[str, ...], help: str, metavar: str | None = None) -> click.Option:
     return click.Option([name], type=Named(words), default=words[0], show_default=True, metavar=metavar, help=help)
 
 
-MODEL = click.Argument(["model"])
+MODEL = click.Argument(["model"], shell_complete=of_catalogue("models"))
 
 
 def _listed(*names: str, metavar: str, help: str) -> click.Option:
@@ -130,9 +134,15 @@ def _worded(section: str) -> Iterator[click.Option]:
 
 
 _MACHINE = (
-    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (required)."),
+    _text(
+        "--system",
+        metavar="NAME|FILE",
+        help="A name of `slipstick list systems`, or a YAML file (required).",
+        kind="systems",
+    ),
     _text(
         "--stack",
+        kind="stacks",
         metavar="NAME|FILE",
         help="Software stack, a name of `slipstick list stacks` or a YAML file: overheads, host time, overlap, "
         "kernels, allocator reserve; vllm@0.6 or vllm@2024-06 for an older version.  [default: the system's]",
@@ -144,12 +154,14 @@ _MACHINE = (
     ),
     _text(
         "--calibration",
+        kind="calibration",
         metavar="NAME|FILE",
         help="Constants of the kernels: a name of the catalogue, a YAML file that `slipstick calibrate` wrote, or "
         "'default' for those that carry over to any chip.  [default: the chip's]",
     ),
     _text(
         "--prices",
+        kind="prices",
         metavar="NAME|FILE",
         help="Price book: a profile of `slipstick list prices`, or a YAML file of differences from the usual one.  "
         "[default: the system's, else the usual]",

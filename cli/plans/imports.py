@@ -14,6 +14,7 @@ from ...ir.errors import NotUnderstoodError, UsageError
 from ...ir.text.json_text import json_text
 from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin
+from ..flags.names import of_catalogue
 from ..flags.numbers import Whole
 from ..flags.shared import Named
 from ..output.files import write_text
@@ -67,7 +68,12 @@ class ImportCommand(click.Command):
     metavar="NAME",
     help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
 )
-@click.option("--system", metavar="NAME|FILE", help="System that it runs on, for the plan file.")
+@click.option(
+    "--system",
+    metavar="NAME|FILE",
+    shell_complete=of_catalogue("systems"),
+    help="System that it runs on, for the plan file.",
+)
 @click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="GPUs of the launch, where it does not say.")
 @click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
 @click.option(

@@ -13,6 +13,7 @@ import click
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
 from ...ir.schedules.registry import USUAL
+from ..flags.names import of_catalogue
 from ..flags.numbers import Whole
 from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, quantity_of, run_of
@@ -99,6 +100,7 @@ class ChooseCommand(Answering, PlanCommand):
 _SYSTEM = click.Option(
     ["--system", "--systems"],
     required=True,
+    shell_complete=of_catalogue("systems"),
     metavar="NAME,..|all",
     help="Systems to compare: names of `slipstick list systems`, YAML files, or all of the catalogue.",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ..flags.names import of_catalogue
 from ..flags.numbers import MOST, Real, Whole, tokens_of
 from ..flags.request import PlanCommand
 from ..flags.run import count_of
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 USUAL_ENGINE = "vllm"
 
 
-def _text(*names: str, metavar: str, help: str) -> click.Option:
-    return click.Option(names, metavar=metavar, help=help)
+def _text(*names: str, metavar: str, help: str, kind: str | None = None) -> click.Option:
+    completed = None if kind is None else of_catalogue(kind)
+    return click.Option(names, metavar=metavar, help=help, shell_complete=completed)
 
 
 def _number(*names: str, help: str, least: int = 1) -> click.Option:
@@ -34,6 +36,7 @@ def _number(*names: str, help: str, least: int = 1) -> click.Option:
 
 ENGINE = _text(
     "--engine",
+    kind="engines",
     metavar="NAME|FILE",
     help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
     "[default: {USUAL_ENGINE} to serve; else that of the system]",

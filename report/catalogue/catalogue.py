@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, for
 from ..columns import in_columns
 from .engines import engines
 from .machines import MACHINES, chips, networks, show_machine, systems
+from .parts import PARTS, parts, precisions, schedules, show_part
 from .prices import profiles, show_prices
 from .stacks import stacks
 
@@ -31,6 +33,11 @@ def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
     return in_columns(rows, columns)
 
 
+def names_of(kind: str) -> list[str]:
+    """Name all of a kind."""
+    return [str(record["name"]) for record in _LISTS[kind]()]
+
+
 def show_text(
     kind: str,
     name: str,
@@ -42,6 +49,8 @@ def show_text(
     """Return everything about one; UnknownNameError names the nearest. `constants` are those of a system's kernels."""
     if kind == "prices":
         return show_prices(name, overrides, as_json, columns)
+    if kind in PARTS:
+        return show_part(kind, name, as_json, columns)
     if kind in MACHINES:
         return show_machine(kind, name, overrides, as_json, columns, constants)
     record = _model(name) if kind == "models" else _named(kind, name)
@@ -116,10 +125,13 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
         "networks": networks,
         "ops": _ops,
         "passes": _passes,
+        "precisions": precisions,
         "prices": profiles,
+        "schedules": schedules,
         "stacks": stacks,
         "systems": systems,
         "tp-plans": _tp_plans,
+        **{kind: partial(parts, kind) for kind in PARTS},
     }
 )
 
@@ -129,7 +141,7 @@ def _cell(key: str, value: object) -> str:
     if key == "options":
         return ", ".join(option.partition("=")[0] for option in str(value).split(", ")) if value else ""
     if isinstance(value, list):
-        return str(len(value)) if key == "entries" else ", ".join(map(str, value))
+        return str(len(value)) if key == "entries" else ", ".join(map(str, value)) or "-"
     if value is None:
         return "-"
     if not isinstance(value, int | float):
@@ -169,5 +181,5 @@ def _lines(record: Record) -> list[str]:
         elif isinstance(value, dict):
             out += [f"{key}:", *(f"  {k}: {json_text(v)}" for k, v in value.items())]
         else:
-            out.append(f"{key.ljust(width)}  {value}")
+            out.append(f"{key.ljust(width)}  {'-' if value is None else value}")
     return out

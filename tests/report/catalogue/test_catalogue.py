@@ -9,7 +9,12 @@ from slipstick.ir.errors import UnknownNameError
 from slipstick.report.catalogue.catalogue import list_text, show_text
 from slipstick.report.columns import in_columns
 
-KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "stacks", "systems", "tp-plans")
+ORDERED = (
+    "adapters", "cables", "d2d", "memories", "nodes", "precisions", "schedules", "switches", "transceivers", "units",
+)  # fmt: skip
+KINDS = (
+    "chips", "metrics", "models", "networks", "ops", "passes", "stacks", "systems", "tp-plans", *ORDERED,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -17,7 +22,8 @@ def test_a_list_has_the_names_of_its_json(kind: str) -> None:
     names = [record["name"] for record in json.loads(list_text(kind, as_json=True))]
     table = list_text(kind, as_json=False).splitlines()
     assert [line.split("  ")[0] for line in table] == ["name", *names]
-    assert names == sorted(names)
+    # What has an order of its own keeps it: nodes run from the oldest, schedules as they were published.
+    assert kind in ORDERED or names == sorted(names)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,7 +41,8 @@ def test_everything_listed_can_be_shown(kind: str) -> None:
         assert record["name"] in show_text(kind, record["name"], as_json=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# Of memories many are as near: hbm2 and hbm4.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memories"])
 def test_an_unknown_name_is_answered_with_the_nearest(kind: str) -> None:
     name = json.loads(list_text(kind, as_json=True))[0]["name"]
     with pytest.raises(UnknownNameError, match=f"did you mean '{name}'"):
