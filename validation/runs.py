@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..driver.metrics import METRICS
-from ..ir.errors import SlipstickError, did_you_mean
+from ..ir.errors import SlipstickError, UsageError, did_you_mean
 from .results.outcomes import Outcome, Part
 from .rows.rows import Row
 from .rows.split import in_first_half
@@ -85,7 +85,11 @@ def _fault(row: Row) -> str:
         return (
             f"column metric: '{metric}' is neither seconds nor bytes nor a rate; give the step time or tokens/s instead"
         )
-    if not (row.measured("measured") or 0.0) > 0.0:
+    try:
+        measured = row.measured("measured")
+    except UsageError:
+        measured = None
+    if measured is None:
         return f"column measured: '{row.text('measured')}' must be a number above zero"
     try:
         shlex.split(row.text("arguments"))
