@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
+# Plans that are simulated where limits are to be confirmed.
+_CONFIRMED = 3
 # Flags that say nothing here.
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
@@ -43,6 +45,7 @@ class Sought:
     max_gpus: int | None
     top: int
     aim: str
+    confirm: str
 
 
 class SizeCommand(Answering, ServeCommand):
@@ -78,13 +81,21 @@ class SizeCommand(Answering, ServeCommand):
     show_default=True,
     help="Of several systems, what should be least.",
 )
+@click.option(
+    "--confirm",
+    type=Named(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="Simulate the first plans request by request, and add replicas until they keep the limits: auto does so where "
+    "a limit is on a percentile.",
+)
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
-    fix them; TTFT and TPOT are means over Poisson arrivals. Of several systems, `--system dgx-h100,dgx-b200` or `all`,
-    each gets its own plan, and the cheapest fleet comes first.
+    fix them. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several
+    systems, `--system dgx-h100,dgx-b200` or `all`, each gets its own plan, and the cheapest fleet comes first.
 
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200
@@ -106,6 +117,7 @@ def size_command(ctx: click.Context, request: Request, serving: Serving, sought:
 def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Callable[[float], Sizing]:
     """Return what finds the plans of a system for a rate; the model is lowered once for all rates."""
     from ...cost.flops import Convention
+    from ...driver.serve.sizes.confirm import confirmed
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
@@ -120,7 +132,9 @@ def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sough
             requests_per_s=rate, target=serving.target, lengths=serving.lengths, engine=serving.limited(engine),
             most_gpus=sought.max_gpus or 10**6, convention=Convention(request.flops_convention),
         )  # fmt: skip
-        return size(question, system, shapes, lowered, sought.pools)
+        found = size(question, system, shapes, lowered, sought.pools)
+        simulates = sought.confirm == "on" or (sought.confirm == "auto" and serving.target.of_tails)
+        return confirmed(found, _CONFIRMED) if simulates and serving.target else found
 
     return of_rate
 
@@ -154,6 +168,7 @@ def _compared(
         model=request.source.model,
         rates=tuple(rates),
         asked=f"isl {serving.prompt}, osl {serving.output}" + (f", {serving.target}" if serving.target else ""),
+        target=serving.target,
         fleets=[best_first(found, aim) for found in fleets],
         left_out=left_out,
         aim=aim,

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...driver.metrics import format_metric
 from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
 from ..results.documents import DocumentResult
+from .sizing import confirmed_record, confirmed_text
 
 if TYPE_CHECKING:
+    from ...cost.serving.slo import SLO
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.sizes.sizing import Choice
 
@@ -30,8 +34,8 @@ _HEADING = (
     "system",
     "GPUs",
     "plan",
-    "TTFT",
-    "TPOT",
+    "{ttft}",
+    "{tpot}",
     "room",
     "$/hour",
     "rented",
@@ -89,6 +93,7 @@ class FleetComparison:
         model: as people name it.
         rates: requests per second, in the order asked.
         asked: lengths and latencies, as people read them.
+        target: the latencies.
         fleets: for each rate the best of each system, the best first.
         left_out: for each rate the systems without a fleet, each with why.
         aim: the metric by which they are ordered.
@@ -97,6 +102,7 @@ class FleetComparison:
     model: str
     rates: Sequence[float]
     asked: str
+    target: SLO
     fleets: Sequence[Sequence[Fleet]]
     left_out: Sequence[Mapping[str, str]]
     aim: str
@@ -143,22 +149,34 @@ def fleets_text(found: FleetComparison, width: int | None = None) -> str:
 def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
     head = f"{found.model}: {found.rates[place]:g} requests/s, {found.asked}"
-    table = in_columns([_HEADING, *(_row(k, one) for k, one in enumerate(fleets, 1))], width)
-    more = [*_break_evens(fleets), *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings)]
+    ttft, tpot = found.target.labels
+    heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
+    table = in_columns([heading, *(_row(k, one, found.target) for k, one in enumerate(fleets, 1))], width)
+    simulated = [
+        f"{one.system}, {confirmed_text(one.choice.confirmed, found.target)}"
+        for one in fleets
+        if one.choice.confirmed is not None
+    ]
+    more = [
+        *_break_evens(fleets),
+        *simulated,
+        *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings),
+    ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
 
 
-def _row(place: int, one: Fleet) -> list[str]:
+def _row(place: int, one: Fleet, target: SLO) -> list[str]:
     m = one.metrics
+    ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
     return [
         f"{place}",
         one.system,
         f"{one.choice.num_gpus:,}",
         one.choice.name,
-        format_time(m["ttft_s"]),
-        format_time(m["tpot_s"]),
+        format_time(ttft_s),
+        "-" if np.isnan(tpot_s) else format_time(tpot_s),
         f"{room:.0%}",
         format_usd(m["usd_per_hour"]) if "usd_per_hour" in m else "-",
         "-" if one.rented_usd_per_hour is None else format_usd(one.rented_usd_per_hour),
@@ -202,6 +220,7 @@ def fleets_json(found: FleetComparison) -> str:
                 "plan": one.choice.name,
                 "most_requests_per_s": one.choice.most_per_s,
                 "rented_usd_per_hour": one.rented_usd_per_hour,
+                "simulated": confirmed_record(one.choice.confirmed),
                 "break_even_usd_per_gpu_hour": None if one is fleets[0] else break_even(one, fleets[0]),
                 "metrics": dict(one.metrics),
                 "warnings": list(one.answer.warnings),
