@@ -119,7 +119,9 @@ def _errors(group: Iterable[Held]) -> Iterator[str]:
     ratios = np.array([[*one.ttft, *one.tpot] for one in group])
     for column in ratios.T:
         off = np.abs(column - 1.0)
-        yield f"{np.median(off):.1%}, {np.quantile(off, 0.9):.0%} ({np.mean(column) - 1.0:+.1%})"
+        # A closed form may say that a queue has no end where the simulated one has.
+        mean = f"{np.mean(column) - 1.0:+.1%}" if np.isfinite(column).all() else "some without end"
+        yield f"{np.median(off):.1%}, {np.quantile(off, 0.9, method='nearest'):.0%} ({mean})"
 
 
 def heading() -> tuple[str, ...]:

@@ -49,6 +49,21 @@ def confirmed(found: Sizing, most: int) -> Sizing:
     return replace(found, choices=tuple(ordered))
 
 
+def spared(found: Sizing, spare: int) -> Sizing:
+    """Return a size whose plans have so many replicas more than their load takes, of pools as many of each."""
+    return replace(found, choices=tuple(_with_spare(found.question, choice, spare) for choice in found.choices))
+
+
+def _with_spare(question: Question, choice: Choice, spare: int) -> Choice:
+    if choice.pools is None:
+        num = choice.copies + spare
+        server = replicated(choice.server, num * choice.shapes[0].dp)
+        return replace(choice, spare=spare, most_per_s=choice.most_per_s / choice.copies * num, server=server)
+    prefill, decode = (replicated(one, one.num_replicas + spare) for one in (choice.pools.prefill, choice.pools.decode))
+    pools = replace(choice.pools, prefill=prefill, decode=decode)
+    return replace(choice, spare=spare, most_per_s=most_of(pools, question.lengths), server=decode, pools=pools)
+
+
 def _enough(question: Question, choice: Choice) -> Choice:
     """The plan with as many replicas as keep the limits; InfeasibleError where more do not help."""
     tried, asked = choice, choice.num_gpus

@@ -86,7 +86,8 @@ class Choice:
         most_per_s: requests that it answers within the target.
         server: replicas that do all of the work, or those that decode.
         pools: disaggregated prefill and decode; None where replicas do both.
-        confirmed: what simulated requests had of it; None where none were.
+        confirmed: what simulated requests had of it, without what is spare; None where none were.
+        spare: replicas beyond those that the load takes, of pools so many of each.
     """
 
     shapes: tuple[Shape, ...]
@@ -94,6 +95,7 @@ class Choice:
     server: Server
     pools: Pools | None = None
     confirmed: Confirmed | None = None
+    spare: int = 0
 
     @property
     def copies(self) -> int:
