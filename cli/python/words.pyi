@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
+
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -52,21 +53,7 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal[
-        "none",
-        "fp8",
-        "fp8-delayed",
-        "fp8-rowwise",
-        "fp8-block",
-        "mxfp8",
-        "nvfp4",
-        "int8",
-        "w8a16",
-        "w4a16",
-        "mxfp4",
-        "mxfp4-mxfp8",
-        "as-published",
-    ]
+    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -90,6 +77,7 @@ class PlanWords(TypedDict, total=False):
     flops_convention: Literal["full", "causal"]
     cache: bool
     quiet: bool
+
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -121,6 +109,7 @@ class EstimateWords(PlanWords, total=False):
     engine: str | Path
     sensitivity: bool
 
+
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
 
@@ -149,8 +138,8 @@ class ServeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     disagg: str
     prefill_tp: int
     prefill_pp: int
@@ -162,6 +151,7 @@ class ServeWords(PlanWords, total=False):
     mtp: int
     ngram: int
     acceptance: float
+
 
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
@@ -190,17 +180,20 @@ class SizeWords(PlanWords, total=False):
     cached: int
     prefix_hit: float
     shared_prefix: bool
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     chunked_prefill: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
-    target_rps: str
+    target_rps: str | Path
     disagg: Literal["auto", "on", "off"]
     max_gpus: int
     top: int
     objective: Literal["cost", "gpus", "energy", "carbon"]
+    confirm: Literal["auto", "on", "off"]
+    spare: int
+
 
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
@@ -211,6 +204,7 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
+
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -246,8 +240,8 @@ class SearchWords(PlanWords, total=False):
     cached: int
     prefix_hit: float
     shared_prefix: bool
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     chunked_prefill: int
     max_num_seqs: int
     block_size: int
@@ -258,6 +252,7 @@ class SearchWords(PlanWords, total=False):
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
+
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -313,6 +308,7 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
+
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -340,6 +336,7 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
+
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""
