@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -53,7 +52,21 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
+    precision: Literal[
+        "none",
+        "fp8",
+        "fp8-delayed",
+        "fp8-rowwise",
+        "fp8-block",
+        "mxfp8",
+        "nvfp4",
+        "int8",
+        "w8a16",
+        "w4a16",
+        "mxfp4",
+        "mxfp4-mxfp8",
+        "as-published",
+    ]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -77,7 +90,6 @@ class PlanWords(TypedDict, total=False):
     flops_convention: Literal["full", "causal"]
     cache: bool
     quiet: bool
-
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -108,7 +120,6 @@ class EstimateWords(PlanWords, total=False):
     time_passes: bool
     engine: str | Path
     sensitivity: bool
-
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -152,7 +163,6 @@ class ServeWords(PlanWords, total=False):
     ngram: int
     acceptance: float
 
-
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
@@ -194,7 +204,6 @@ class SizeWords(PlanWords, total=False):
     confirm: Literal["auto", "on", "off"]
     spare: int
 
-
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
@@ -204,7 +213,6 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
-
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -252,7 +260,6 @@ class SearchWords(PlanWords, total=False):
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
-
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -308,7 +315,6 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
-
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -336,7 +342,6 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
-
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""

@@ -1,4 +1,4 @@
-"""`slipstick choose --rps`: fleets by system and load, percentiles that simulated requests keep, spare replicas, days."""
+"""`slipstick choose --rps`: fleets by system and load, percentiles that simulated requests keep, spares, days."""
 
 from __future__ import annotations
 
