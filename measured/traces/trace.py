@@ -152,12 +152,12 @@ def read_trace(path: Path) -> RankTrace:
             f"{path}: the trace holds neither kernels nor operators: profile with ProfilerActivity.CPU"
         )
     marked = sorted((Span(*step) for step in kept.steps), key=lambda step: step.start_us)
-    steps = tuple(marked) or _between_updates([Span(*mark) for mark in kept.updates])
+    steps = tuple(marked) or between_updates([Span(*mark) for mark in kept.updates])
     texts = kept.names.texts, kept.words.texts, kept.places.texts
     return RankTrace(str(path), found, *texts, steps, bool(len(kept.kernels.name)))
 
 
-def _between_updates(marks: Sequence[Span]) -> tuple[Span, ...]:
+def between_updates(marks: Sequence[Span]) -> tuple[Span, ...]:
     """Return the steps between updates of the weights; what lies before the first may be part of a step alone.
 
     Of several optimizers in turn, that which comes last in a step ends it.
