@@ -19,14 +19,10 @@ AXES = ("tp", "ep")
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Messages that something may hide, and what may hide them, both by axis: region and key of the node.
-
-    `labels` tell both apart by region and phase: true for messages, false for what may hide them.
-    """
+    """Messages that something may hide, and what may hide them, both by axis: region and key of the node."""
 
     messages: Mapping[str, frozenset[tuple[str, int]]]
     windows: Mapping[str, frozenset[tuple[str, int]]]
-    labels: Mapping[str, Labels]
 
     @classmethod
     def of(cls, graph: Graph) -> Beside:
@@ -42,20 +38,19 @@ class Beside:
             for axis, message, nodes in _found(region):
                 messages[axis].add((region.name, message))
                 windows[axis].update((region.name, key) for key in nodes)
-        labels = {axis: _labels(axis, frozenset(messages[axis]), frozenset(windows[axis])) for axis in AXES}
-        return cls(
-            {k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()}, labels
-        )
+        return cls({k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()})
 
+    def labels(self, axis: str, phase: Callable[[Entry], str]) -> Labels:
+        """Return what tells both apart, by region and phase: true for messages, false for what may hide them."""
+        messages, windows = self.messages[axis], self.windows[axis]
 
-def _labels(axis: str, messages: frozenset[tuple[str, int]], windows: frozenset[tuple[str, int]]) -> Labels:
-    def label(entry: Entry) -> tuple[str, str, bool] | None:
-        name = (entry.region, entry.key)
-        if name in messages and axis_of(entry) == axis:
-            return entry.region, phase_of(entry), True
-        return (entry.region, phase_of(entry), False) if name in windows else None
+        def label(entry: Entry) -> tuple[str, str, bool] | None:
+            name = (entry.region, entry.key)
+            if name in messages and axis_of(entry) == axis:
+                return entry.region, phase(entry), True
+            return (entry.region, phase(entry), False) if name in windows else None
 
-    return label
+        return label
 
 
 def phase_of(entry: Entry) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
+from ...ir.sizes.expr import Num
 from .account import Account
 from .policy import FORWARD_SHARE, Policy, floored
 from .stages import Staging
-from .step_program import RING, Label, StepProgram
+from .step_program import RING, WEIGHTS, Label, StepProgram
 
 # Copies to and from the host: a stream a direction, of which only what no work hides is part of the step.
 
@@ -54,12 +55,13 @@ def _exposed(spent: Array, window: Array, last: Array) -> Array:
 # Seconds of one run of a region, by region, phase and part.
 Spent = Mapping[Label, Array]
 # What runs once a step beside a micro-batch, and the phase that hides it.
-_WINDOWS = MappingProxyType({"prepare": "forward", "reduce": "backward"})
+_WINDOWS = MappingProxyType({"prepare": ("forward",), "reduce": ("backward", WEIGHTS)})
 # What something in the same region hides of the messages over an axis.
 HIDDEN = "hidden."
 # Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
 DATA = ("comm.fsdp", "comm.dp")
-PHASES = ("forward", "backward")
+PHASES = ("forward", "backward", WEIGHTS)
+LENT = "compute.lent_sms"
 # What runs once a step and may be exposed at its edge, where the first region of a stage begins or ends.
 _EDGES = (*((phase, part) for phase in _WINDOWS for part in DATA), ("optimizer", DOWN), ("optimizer", UP))
 
@@ -69,7 +71,7 @@ class StageTime:
     """What one class of stages spends on a micro-batch and, behind the last one, once a step.
 
     `forward_s` and `backward_s` are all that a micro-batch takes there; `wgrad_s` is the part of the backward phase
-    that only makes gradients of weights.
+    that only makes gradients of weights, where the schedule runs it apart.
     """
 
     forward: Account
@@ -101,7 +103,6 @@ class StageTimer:
     """Adds up stages of a table of plans."""
 
     spent: Spent
-    wgrad: Mapping[str, Array]
     staging: Staging
     plans: PlanTable
     policy: Policy
@@ -112,12 +113,18 @@ class StageTimer:
         runs = self.staging.runs(cls)
         sums = self._sums(runs | self.staging.sent(cls))
         zero = np.zeros(len(self.plans))
-        forward, backward = (self._pass(sums, phase, runs) for phase in PHASES)
+        forward, backward = (self._pass(sums, phase, runs) for phase in ("forward", "backward"))
+        wgrad_s = zero
+        if self.plans.family.pipeline.split_backward:
+            weights = self._pass(sums, WEIGHTS, runs)
+            wgrad_s = weights.total_s + zero
+            backward.join(weights)
         edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
         once = _once_a_step(sums, edges, zero, self.policy.overlap.dp)
         if self.policy.host.step_s > 0.0 and self.plans.family.workload is Workload.TRAIN:
             once.add("host", zero + self.policy.host.step_s)
-        return StageTime(forward, backward, once, self._wgrad(runs, backward))
+        lend(once, self.policy.sm_share, self.plans.family.async_tp)
+        return StageTime(forward, backward, once, wgrad_s)
 
     def _sums(self, runs: Mapping[str, Array]) -> dict[tuple[str, str], Array]:
         """Seconds of a stage by phase and part, in one order of addition whatever other plans the table has."""
@@ -140,6 +147,7 @@ class StageTimer:
             account.add("host", floored(device, host, self.policy.host.sharpness) - device)
         if phase == "forward" and self.policy.host.micro_batch_s > 0.0:
             account.add("host", np.full(len(self.plans), self.policy.host.micro_batch_s))
+        lend(account, self.policy.sm_share, self.plans.family.async_tp)
         return account
 
     def _host(self, phase: str, runs: Mapping[str, Array]) -> Array:
@@ -148,17 +156,19 @@ class StageTimer:
         total = np.zeros(len(self.plans))
         for region in sorted(self.program.layers & runs.keys()):
             again = self.program.issued_again[region] * FORWARD_SHARE
-            share = FORWARD_SHARE if phase == "forward" else 1.0 - FORWARD_SHARE + again
+            share = {"forward": FORWARD_SHARE, WEIGHTS: FORWARD_SHARE}.get(phase, 1.0 - FORWARD_SHARE + again)
+            if phase == "backward" and self.plans.family.pipeline.split_backward:
+                share -= FORWARD_SHARE
             total = total + runs[region] * self.staging.share * share * each
         return total
 
-    def _wgrad(self, runs: Mapping[str, Array], backward: Account) -> Array:
-        """Seconds of a micro-batch that make gradients of weights, never more than the backward phase."""
-        found = sum(
-            (s * runs[region] * self.staging.share for region, s in self.wgrad.items() if region in runs),
-            np.zeros(len(self.plans)),
-        )
-        return np.minimum(found, backward.total_s)
+
+def lend(account: Account, sm_share: Num, by_engines: bool) -> None:
+    """Book the computation that waits for the SMs that hidden communication holds."""
+    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
+    parts = [seconds for part, seconds in account.hidden.items() if part.startswith("comm.") and part not in none]
+    if parts and np.any(sm_share > 0.0):
+        account.add(LENT, sum(parts[1:], parts[0]) * sm_share)
 
 
 def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:
@@ -214,16 +224,18 @@ def _once_a_step(
             account.add(part, seconds)
     if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
         last = {part: edges.get(("optimizer", part), zero) for part in (DOWN, UP)}
-        copies, exposed = of_the_update(sums, last, _free(sums, "backward", zero))
+        copies, exposed = of_the_update(sums, last, _free(sums, _WINDOWS["reduce"], zero))
         account.add("offload", exposed, copies - exposed)
     return account
 
 
-def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
-    """Time for messages of a step: computation of a phase, or copies that last longer, less its own messages."""
-    computing = sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
-    lasting = np.maximum.reduce([np.asarray(computing), *(sums.get((phase, op), zero) for op in (DOWN, UP))])
-    return np.asarray(lasting - np.minimum(sum((sums.get((phase, part), zero) for part in DATA), zero), lasting))
+def _free(sums: Mapping[tuple[str, str], Array], phases: Sequence[str], zero: Array) -> Array:
+    """Time for messages of a step: computation of phases, or copies that last longer, less their own messages."""
+    computing = sum((s for (p, part), s in sums.items() if p in phases and part.startswith("compute.")), zero)
+    copies = (sum((sums.get((phase, op), zero) for phase in phases), zero) for op in (DOWN, UP))
+    lasting = np.maximum.reduce([np.asarray(computing), *copies])
+    talking = sum((sums.get((phase, part), zero) for phase in phases for part in DATA), zero)
+    return np.asarray(lasting - np.minimum(talking, lasting))
 
 
 def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:
