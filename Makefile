@@ -29,7 +29,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help mutants oracles setup stacks studies test validation $(CHECKS)
+.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -86,6 +86,9 @@ mutants: $(STAMP)  ## put 300 small faults into the product and see which no tes
 
 fuzz: $(STAMP)  ## hostile files of every format, 10000 each: what is refused, what gets past the parser, what is a fault (hours)
 	$(BIN)/python -m benchmarks.fuzz --count 10000 --keep results/fuzz
+
+laws: $(STAMP)  ## try laws of answers on 200,000 random plans: docs/laws.md (half an hour)
+	$(BIN)/python -m benchmarks.laws --page docs/laws.md
 
 oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
 	$(BIN)/python -m benchmarks.oracles

@@ -12,7 +12,7 @@ from slipstick.ir.layers import num_layers
 from slipstick.ir.plan import Family, PlanTable
 from slipstick.ir.plan.low_inference import KV_WORDS
 from slipstick.ir.plan.precision import RECIPES
-from slipstick.ir.schedules.registry import SCHEDULES
+from slipstick.ir.schedules.registry import SCHEDULES, can_run
 from slipstick.ir.types import DType
 
 _AWAY: tuple[tuple[str, ...], ...] = (("optimizer",), ("activations",), ("optimizer", "activations"))
@@ -78,10 +78,12 @@ def drawn_plans(seed: int, num: int, family: Family, graph: Graph) -> PlanTable:
     tp = of(1, 1, 2, 4, 8)
     pp = of(2, 2, 4, 8) if family.pp else one
     cp = of(1, 2, 4) if family.cp != "none" else one
-    inner = np.minimum(of(1, 2), cp) if family.usp else (cp if family.cp == "ulysses" else one)
-    ep = of(1, 2, 4, 8) if family.ep else one
+    inner = np.minimum(of(1, 2), cp) if family.usp else one
+    within = of(1, 2, 4, 8) if family.ep else one
+    # Whole experts lie on ranks of tp first.
+    ep = within * tp if family.ep and not family.etp else within
     shard = of(1, 2, 4) if family.hsdp else None
-    dp = ep * (shard if shard is not None else one) * of(1, 2, 4, 8)
+    dp = within * (shard if shard is not None else one) * of(1, 2, 4, 8)
     chunks = SCHEDULES[family.schedule]
     vpp = np.full(num, float(chunks.chunks))
     if chunks.interleaves and num_layers(graph) >= 16:
@@ -91,8 +93,10 @@ def drawn_plans(seed: int, num: int, family: Family, graph: Graph) -> PlanTable:
     decode = family.workload is Workload.DECODE
     length = of(512, 1024, 2048, 4096, 8192) if not decode else one
     cached = of(128, 1024, 4096, 16384) if decode else np.zeros(num)
-    return PlanTable(
+    plans = PlanTable(
         family, tp * cp * pp * dp, tp, dp, micro, num_micro, length, cached, cp=cp, ep=ep, pp=pp, vpp=vpp,
         cp_ulysses=inner, dp_shard=shard, capacity_factor=of(0.5, 1.0, 1.25) if family.capacity else None,
         expert_imbalance=np.where(ep > 1.0, of(1.0, 1.5), 1.0) if family.imbalance else None,
     )  # fmt: skip
+    runs = can_run(family.schedule, num_micro, pp, vpp) if training else np.ones(num, dtype=np.bool_)
+    return plans.part(np.flatnonzero(runs))

@@ -13,9 +13,8 @@ from slipstick.backends.machine.system import System
 from slipstick.cost.step.prepared import Prepared
 from slipstick.driver import Estimates, Lowered, evaluate, screen
 from slipstick.driver.estimate import Screened
-from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, PlanTable
+from slipstick.ir.plan import PlanTable
 
 from .machines import better_machines
 
@@ -23,6 +22,18 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 # Sums of some hundred numbers in another order differ by less.
 NEAR = 1e-9
+# What is no law, and why.
+LOW_MFU = "MFU <= 1 in a low precision"
+MORE_LINKS = "twice the GPUs and the batch: no shorter step, on links between pairs of chips"
+MORE_NODES = "twice the GPUs and the batch: no shorter step, with pipeline stages"
+BALANCED = ", after layers were balanced anew"
+NO_LAWS = {
+    LOW_MFU: "MFU is against the peak of the model's dtype; products of fp8 and fp4 run above that peak",
+    MORE_LINKS: "in a mesh or torus a group of more chips has more links, and its collectives are faster",
+    MORE_NODES: "more replicas move stages to other nodes; a message between stages takes the way between them",
+    BALANCED: "stages are balanced by cost, so that another length or policy moves a layer to another stage",
+}
+_SWITCHED = ("switch", "fat_tree", "rail_optimised")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +46,12 @@ class Outcome:
     law: str
     rows: Index
     excess: Array
+    within: float = NEAR
 
     @property
     def broken(self) -> NDArray[np.bool_]:
         """Which of them break it."""
-        return np.asarray(~(self.excess <= NEAR))
+        return np.asarray(~(self.excess <= self.within))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,14 @@ class Case:
         """Price the same plans on another machine with the same software."""
         return evaluate(self.lowered, system, self.ready.plans, prepared=self.ready)
 
+    def alike(self, rows: Index, other: Estimates) -> NDArray[np.bool_]:
+        """Whether the stages of partners hold the same layers: what balances layers by cost may move some."""
+        here, there = self.answer.staging, other.staging
+        one = [layout.stages for layout in here.layouts], [layout.classes for layout in here.layouts]
+        two = [layout.stages for layout in there.layouts], [layout.classes for layout in there.layouts]
+        pairs = zip(here.which[rows].tolist(), there.which.tolist(), strict=True)
+        return np.array([(one[0][a], one[1][a]) == (two[0][b], two[1][b]) for a, b in pairs], dtype=np.bool_)
+
     def all(self, law: str, excess: Array) -> Outcome:
         """An outcome over all plans."""
         return Outcome(law, np.arange(len(self.ready.plans)), np.asarray(excess))
@@ -83,7 +103,9 @@ class Case:
         found = screen(lowered, self.system, plans)
         if found.prepared is None:
             return None
-        return np.flatnonzero(found.legal), evaluate(lowered, self.system, found.prepared.plans, prepared=found.prepared)
+        return np.flatnonzero(found.legal), evaluate(
+            lowered, self.system, found.prepared.plans, prepared=found.prepared
+        )
 
 
 def over(more: Array, less: Array) -> Array:
@@ -98,7 +120,8 @@ def of_answers(case: Case) -> Iterator[Outcome]:
         wrong = ~np.isfinite(column) | (column < 0.0)
         yield case.all("every metric is finite and not negative", np.where(wrong, 1.0, 0.0))
         if name == "mfu":
-            yield case.all("model FLOPs are within the peak: MFU <= 1", column - 1.0)
+            low = case.ready.plans.family.precision != "none"
+            yield case.all(LOW_MFU if low else "model FLOPs are within the peak: MFU <= 1", column - 1.0)
     if "hfu" in found.metrics:
         yield case.all("HFU >= MFU", over(found.metrics["mfu"], found.metrics["hfu"]))
     parts = sum(np.asarray(v) for v in found.step.breakdown.values())
@@ -141,16 +164,27 @@ def of_more_work(case: Case) -> Iterator[Outcome]:
             rows, found = more
             time_s = found.metrics["step_time_s"]
             yield Outcome("twice the micro-batches take longer", rows, over(case.time_s[rows], time_s))
-            yield Outcome("twice the micro-batches take at most twice as long", rows, over(time_s, 2 * case.time_s[rows]))
+            yield Outcome(
+                "twice the micro-batches take at most twice as long", rows, over(time_s, 2 * case.time_s[rows])
+            )
     longer = replace(plans, kv_len=2.0 * plans.kv_len) if plans.family.workload is Workload.DECODE else replace(
         plans, seq_len=2.0 * plans.seq_len)  # fmt: skip
     for name, other in (("length", longer), ("micro-batch", replace(plans, micro_batch=2.0 * plans.micro_batch))):
         more = case.beside(case.lowered, other)
         if more is not None:
             rows, found = more
-            yield Outcome(f"twice the {name} takes longer", rows, over(case.time_s[rows], found.metrics["step_time_s"]))
-            held = found.metrics["peak_mem_bytes"]
-            yield Outcome(f"twice the {name} takes more memory", rows, over(case.peak_bytes[rows], held))
+            excess = over(case.time_s[rows], found.metrics["step_time_s"])
+            yield from _of_layouts(case, f"twice the {name} takes longer", rows, excess, found)
+            excess = over(case.peak_bytes[rows], found.metrics["peak_mem_bytes"])
+            yield from _of_layouts(case, f"twice the {name} takes more memory", rows, excess, found)
+
+
+def _of_layouts(case: Case, law: str, rows: Index, excess: Array, other: Estimates) -> Iterator[Outcome]:
+    """A law for plans whose stages hold the same layers, and apart those whose layers were balanced anew."""
+    alike = case.alike(rows, other)
+    yield Outcome(law, rows[alike], excess[alike])
+    if not alike.all():
+        yield Outcome(f"{law}{BALANCED}", rows[~alike], excess[~alike])
 
 
 def of_more_gpus(case: Case) -> Iterator[Outcome]:
@@ -164,9 +198,12 @@ def of_more_gpus(case: Case) -> Iterator[Outcome]:
         return
     rows, found = more
     if plans.family.zero == 0:
-        yield Outcome(
-            "twice the GPUs and the batch: no shorter step (without ZeRO)", rows,
-            over(case.time_s[rows], found.metrics["step_time_s"]),
-        )  # fmt: skip
+        # Between stages a message takes the way that the order of ranks gives it, which more replicas change.
+        place = plans.stages[0][rows] > 1.0
+        links = any(level.topology not in _SWITCHED for level in case.system.levels)
+        law = "twice the GPUs and the batch: no shorter step (without ZeRO)"
+        excess = over(case.time_s[rows], found.metrics["step_time_s"])
+        for told, here in ((MORE_LINKS if links else law, ~place), (MORE_LINKS if links else MORE_NODES, place)):
+            yield Outcome(told, rows[here], excess[here])
     held = found.metrics["peak_mem_bytes"]
     yield Outcome("twice the GPUs and the batch: no more memory a GPU", rows, over(held, case.peak_bytes[rows]))

@@ -13,12 +13,12 @@ from ...ir.graph import Workload
 from ...ir.plan import PlanTable
 from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .account import Account, total_of
-from .beside import Labels
+from .beside import MESSAGE, WINDOW
 from .overlap import hidden_behind_products
 from .policy import Policy
 from .stage_time import HIDDEN, Spent, StageTime, StageTimer
 from .stages import Staging
-from .step_program import Bookings, StepProgram
+from .step_program import Bookings, Label, StepProgram
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
@@ -148,18 +148,33 @@ def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy,
         hidden = hidden_behind_products(timing, plans, [pair for pair, _ in booked.pairs])
         for pair, phase in booked.pairs:
             _move(found, pair.region, phase, "tp", hidden[pair.region, pair.message])
-    for axis, labels in booked.beside.items():
-        if axes[axis] > 0.0:
-            _hide_beside(found, timing, labels, axis, axes[axis])
+    if any(axes.values()):
+        labels = booked.beside_pairs if plans.family.async_tp else booked.beside
+        _hide_beside(found, timing.sums(labels, once=True), axes)
     return found
 
 
-def _hide_beside(found: Found, timing: Timing, labels: Labels, axis: str, share: float) -> None:
-    """Hide messages over an axis behind what may run beside them, region by region and phase by phase."""
-    sums = timing.sums(labels, once=True)
-    for (region, phase, message), seconds in sums.items():
-        if message and (region, phase, False) in sums:
-            _move(found, region, phase, axis, np.minimum(seconds * share, sums[region, phase, False]))
+def _hide_beside(found: Found, sums: Mapping[Label, Array], axes: Mapping[str, float]) -> None:
+    """Hide messages behind what may run beside them, region by region and phase by phase.
+
+    What may hide messages of two axes hides no more of both together than it takes itself.
+    """
+    for region, phase in dict.fromkeys((region, phase) for region, phase, _ in sums):
+        here = {what: s for (r, p, what), s in sums.items() if (r, p) == (region, phase)}
+        hidden: dict[str, Array] = {}
+        for axis, share in axes.items():
+            beside = _beside(here, (axis,))
+            if share > 0.0 and f"{MESSAGE}{axis}" in here and beside:
+                left = total_of(_beside(here, (axis, *hidden))) - sum(hidden.values())
+                window = np.minimum(total_of(beside), left)
+                hidden[axis] = np.minimum(here[f"{MESSAGE}{axis}"] * share, window)
+                _move(found, region, phase, axis, hidden[axis])
+
+
+def _beside(here: Mapping[str, Array], axes: Sequence[str]) -> Mapping[str, Array]:
+    """Seconds of what may run beside messages over any of some axes."""
+    wanted = set(axes)
+    return {w: s for w, s in here.items() if w.startswith(WINDOW) and wanted & set(w.removeprefix(WINDOW).split("+"))}
 
 
 def _move(found: Found, region: str, phase: str, axis: str, seconds: Array) -> None:

@@ -12,7 +12,7 @@ from ...ir.graph import Graph, Phase
 from ...ir.layers import layer_row
 from ...ir.ops import Trait, has
 from ...ir.plan import Family
-from .beside import AXES, Beside, Labels, axis_of, phase_of
+from .beside import Beside, Labels, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients
 
@@ -34,12 +34,14 @@ class Bookings:
 
     Attributes:
         label: region, phase and part of a node.
-        beside: by axis, messages that something may hide and what may hide them.
+        beside: messages that something may hide, and what may hide them.
+        beside_pairs: the same without the products that hide messages of `pairs`.
         pairs: messages that the products next to them hide when both are taken apart, each with its phase.
     """
 
     label: Callable[[Entry], Label | None]
-    beside: Mapping[str, Labels]
+    beside: Labels
+    beside_pairs: Labels
     pairs: tuple[tuple[Pair, str], ...]
 
     @classmethod
@@ -56,7 +58,8 @@ class Bookings:
         apart = [replace(p, products=tuple(k for k in p.products if _alike(p, k, weights))) for p in pairs]
         return cls(
             label,
-            {axis: beside.labels(axis, phase) for axis in AXES if beside.messages[axis]},
+            beside.labels(phase),
+            beside.labels(phase, frozenset((p.region, k) for p in apart for k in p.products)),
             tuple((p, _phase(graph, p, weights)) for p in apart if p.products),
         )
 
