@@ -19,6 +19,9 @@ JOINT := --joint --leave-out mi210-server
 MEASURED := $(filter-out tests/validation/runs.csv,$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
 
+# Writes the list of what is installed.
+CYCLONEDX := 7.5.0
+
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
@@ -29,7 +32,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles setup stacks studies test validation $(CHECKS)
+.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -96,6 +99,13 @@ oracles: $(STAMP)  ## compare every causal language model with DTensor, transfor
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
 	cp $(PICTURES) examples/pictures
+
+# The tool lives apart: what it needs is no part of what it lists.
+sbom: $(STAMP)  ## list what is installed, with versions and licences: results/sbom.cdx.json (CycloneDX)
+	mkdir -p results build
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==$(CYCLONEDX)
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o results/sbom.cdx.json $(BIN)/python
 
 setup: $(STAMP)  ## make the environment and nothing else
 
