@@ -19,6 +19,9 @@ JOINT := --joint --leave-out mi210-server
 MEASURED := $(filter-out tests/validation/runs.csv,$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
 
+# Writes the list of what is installed.
+CYCLONEDX := 7.5.0
+
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
@@ -29,7 +32,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help mutants oracles setup stacks studies test validation $(CHECKS)
+.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -87,12 +90,22 @@ mutants: $(STAMP)  ## put 300 small faults into the product and see which no tes
 fuzz: $(STAMP)  ## hostile files of every format, 10000 each: what is refused, what gets past the parser, what is a fault (hours)
 	$(BIN)/python -m benchmarks.fuzz --count 10000 --keep results/fuzz
 
+laws: $(STAMP)  ## try laws of answers on 200,000 random plans: docs/laws.md (half an hour)
+	$(BIN)/python -m benchmarks.laws --page docs/laws.md
+
 oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
 	$(BIN)/python -m benchmarks.oracles
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
 	cp $(PICTURES) examples/pictures
+
+# The tool lives apart: what it needs is no part of what it lists.
+sbom: $(STAMP)  ## list what is installed, with versions and licences: results/sbom.cdx.json (CycloneDX)
+	mkdir -p results build
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==$(CYCLONEDX)
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o results/sbom.cdx.json $(BIN)/python
 
 setup: $(STAMP)  ## make the environment and nothing else
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -146,11 +147,33 @@ def main(args: Sequence[str] | None = None) -> None:
         root.main(prog_name="slipstick")
     gc.disable()
     _open_streams()
+    ended = _listen()
     code = run(args)
+    code = 128 + ended[0] if ended and code == 130 else code
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _listen() -> list[int]:
+    """End as by Ctrl-C on SIGTERM and SIGHUP, so that a search keeps what is done and says how to go on.
+
+    Returns what came, once something has: the exit code is 128 and its number, as a shell has it. A second signal ends
+    the process at once. One that is ignored, as under `nohup`, stays so.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        came.append(number)
+        raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+    return came
 
 
 def _open_streams() -> None:
