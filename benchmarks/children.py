@@ -55,7 +55,7 @@ def measured(probe: str, *args: str) -> Mapping[str, list[float]]:
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
     # Modules that are compiled anew in every process would be most of what a short one takes.
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, cwd=ROOT, env=own | environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env={**own, **environment}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChildError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout
