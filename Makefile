@@ -25,6 +25,9 @@ CYCLONEDX := 7.5.0
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
+# What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
+RELEASED_CASES := $(foreach case,help cached single plans lowering searching,--only $(case))
+
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
@@ -32,7 +35,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -65,6 +68,11 @@ check-floors:
 
 bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
+
+bench-compare: $(STAMP)  ## measure what the last release was measured by, and fail where something got slower
+	mkdir -p results
+	$(BIN)/python -m benchmarks $(RELEASED_CASES) > results/bench.json
+	$(BIN)/python -m benchmarks.compare benchmarks/released.json results/bench.json
 
 calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without one device in turn, and chip by chip
 	$(CALIBRATE) $(TABLES) $(JOINT) -o backends/calibration/joint.yaml

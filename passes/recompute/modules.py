@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, has
+from ..wildcards import matches
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
 _LATENT_UP = ("q_b_proj", "kv_b_proj")
@@ -198,7 +198,7 @@ def _nodes(region: Region, name: str) -> frozenset[int]:
 
 def _matches(scope: str, name: str) -> bool:
     inner = _inner(scope)
-    return fnmatchcase(scope, name) or fnmatchcase(inner, name) or f".{name}." in f".{inner}."
+    return matches(scope, name) or matches(inner, name) or f".{name}." in f".{inner}."
 
 
 def _with_views(region: Region, keys: set[int]) -> set[int]:
