@@ -23,8 +23,13 @@ _CHIP = "chip"
 _BUSY_TRAINING, _BUSY_SERVING = 0.9, 0.6
 
 
-def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True) -> Num:
-    """Return the clock that the power limit leaves matrix kernels, over that of the data sheet.
+# Operations of a dtype in the time of one in 16 bits, on units made for both. Where a chip does more of them than that,
+# the power is taken to be that of 16 bits.
+_NARROWER = {"fp8": 2.0, "int8": 2.0, "fp6": 2.0, "fp4": 4.0, "int4": 4.0}
+
+
+def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True, dtype: str = "bf16") -> Num:
+    """Return the clock that the power limit leaves products of a dtype, over that of the data sheet.
 
     A training step draws all it may for hours (`steady`). In inference products come in bursts between kernels that
     wait for memory: the mean over them, which is what is limited, is lower, and constants of kernels hold the clock of
@@ -37,23 +42,31 @@ def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True) -> N
     """
     if chip.power_limit_w is None and not steady:
         return 1.0
-    peaks = chip.peak_flop_per_s
-    peak = peaks.bf16 if peaks.bf16 is not None else peaks.fp16 if peaks.fp16 is not None else peaks.fp32
     limit_w = chip.power_w if chip.power_limit_w is None else np.minimum(chip.power_limit_w, chip.power_w)
-    return constants.clock(limit_w, chip.power_w, peak, _BUSY_TRAINING if steady else _BUSY_SERVING)
+    busy = _BUSY_TRAINING if steady else _BUSY_SERVING
+    return constants.clock(limit_w, chip.power_w, _peak(chip, dtype), busy)
+
+
+def _peak(chip: Chip, dtype: str) -> Num:
+    """The peak in 16 bits that draws the power of products of a dtype."""
+    peaks = chip.peak_flop_per_s
+    wide = peaks.bf16 if peaks.bf16 is not None else peaks.fp16 if peaks.fp16 is not None else peaks.fp32
+    if dtype not in _NARROWER:
+        return wide
+    return np.minimum(wide, chip.matmul_flop_per_s(dtype) / _NARROWER[dtype])
 
 
 def powered(system: System, steady: bool) -> Chip:
-    """Return the chip with the matrix peaks and clock that its power leaves; itself where that is all of them.
+    """Return the chip with the matrix peaks that its power leaves; itself where that is all of them.
 
-    All kernels of a training step that multiply matrices share one clock, since the power that is limited is a mean
-    over many of them. In serving only the matrix units slow down: what waits for memory draws less.
+    Kernels of a training step that multiply matrices share a clock, since the power that is limited is a mean over many
+    of them. What waits for memory draws less.
     """
     chip, constants = system.chip, system.kernels.power.get(_CHIP)
     if constants is None:
         return chip
-    share = clock_share(chip, constants, steady)
-    if np.all(share == 1.0):
+    found = {dtype: clock_share(chip, constants, steady, dtype) for dtype in chip.peak_flop_per_s.by_dtype()}
+    if all(np.all(share == 1.0) for share in found.values()):
         return chip
-    clock_hz = chip.clock_hz * share if steady else chip.clock_hz
-    return replace(chip, peak_flop_per_s=chip.peak_flop_per_s.times(share), clock_hz=clock_hz)
+    peaks = {dtype: peak * found[dtype] for dtype, peak in chip.peak_flop_per_s.by_dtype().items()}
+    return replace(chip, peak_flop_per_s=replace(chip.peak_flop_per_s, **peaks))
