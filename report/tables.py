@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
 from ..driver.metrics import METRICS, format_metric
+from ..ir.plan.precision import counted_dtype
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .accuracy import Accuracy
 from .bounds import bound_seconds
@@ -176,8 +177,9 @@ def _notes(answer: Estimate) -> Iterator[str]:
     replicated = answer.replicated
     if replicated is not None and NOTABLE <= replicated.largest < LARGE:  # a larger share is among the warnings
         yield replicated.line
-    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    dtype = counted_dtype(answer.plan.family, str(graph.dtype))
+    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(dtype)))
+    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
     memory = trust_of_metric(answer, "peak_mem_bytes")
     if memory is not None:
