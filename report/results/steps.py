@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate, ServeMoney
     from ...driver.serve.sizes.sizing import Sizing
+    from ...driver.uncertainty.bands import Interval
     from ...ir.plan import Plan
 
 # Metrics of a step and of a server that a few lines have room for.
@@ -66,6 +67,13 @@ class StepResult(_Estimated):
 
         run = {} if self.answer.run is None else self.answer.run.metrics
         return {**self.answer.metrics, **run, **metrics_of(self.answer.money)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, step_bands
+
+        return intervals(self.metrics, step_bands(self.answer))
 
     @property
     def breakdown_s(self) -> Mapping[str, float]:
@@ -141,6 +149,13 @@ class ServeResult(_Estimated):
     def metrics(self) -> Mapping[str, float]:
         """Metrics by name, in SI units; those of money with them."""
         return {**self.answer.metrics, **({} if self.money is None else self.money.metrics)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, server_bands
+
+        return intervals(self.metrics, server_bands(self.answer))
 
     @property
     def money(self) -> ServeMoney | None:
