@@ -19,6 +19,7 @@ from ..measured.match.planned import planned_record
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
 from .explain.intervals import intervals_record
+from .explain.provenance import provenance_record
 from .explain.sensitivity import sensitivity
 from .explain.trust import trust_of_metric, trust_of_parts
 from .nodes import planned_step
@@ -45,6 +46,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "feasible": answer.fits,
         "metrics": metrics,
         "intervals": intervals_record(metrics, step_bands(answer), evidence_of_step(answer.table)),
+        "provenance": provenance_record(answer),
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),
         "bounds": dict(bound_seconds(answer)),

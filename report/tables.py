@@ -14,6 +14,7 @@ from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .bounds import bound_seconds
 from .cost.money import money_lines
 from .explain.intervals import evidence_line, interval_lines
+from .explain.provenance import shares_line, shares_of
 from .explain.sensitivity import sensitivity
 from .explain.trust import Trust, trust_of_parts
 from .labels import bound_label, low_types, parameter_label, part_label
@@ -187,3 +188,4 @@ def _notes(answer: Estimate) -> Iterator[str]:
     bands = step_bands(answer)
     yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
     yield evidence_line(evidence_of_step(answer.table), bands["step_time_s"])
+    yield f"times rest on: {shares_line(shares_of(answer))} (--explain provenance, --explain settings)"

@@ -28,7 +28,9 @@ def write_evidence(seen: Iterable[Observed], path: Path = EVIDENCE) -> None:
     groups: dict[tuple[str, ...], list[Observed]] = {}
     designs = designs_of_chips()
     for one in seen:
-        if one.level is None and one.silicon is None and (one.chip or one.software):
+        # Of rows that only say whether something ran there is nothing to miss.
+        is_label = one.measured is None and not one.reason
+        if one.level is None and one.silicon is None and (one.chip or one.software) and not is_label:
             model = one.model.removesuffix(".json").rpartition("/")[2]
             key = (
                 one.table,

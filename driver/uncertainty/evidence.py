@@ -21,6 +21,8 @@ from ...backends.machine.system import System
 
 # Tables of kernels, which say of a chip what any software on it builds on.
 KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})
+# Tables of whole runs, which say of software how near its numbers come.
+RUNS = frozenset({"inference", "memory", "runs", "training"})
 # Names of software that costs nothing beside its kernels.
 IDEAL = frozenset({"default", "ideal"})
 _MAKERS = (
@@ -182,5 +184,5 @@ def _measured_chips(kernels_only: bool) -> Mapping[str, str]:
 @cache
 def _chips_of(software: str) -> frozenset[str]:
     """Chips on which whole runs of a software were measured."""
-    whole = (one for one in backed() if one.software == software and one.table not in KERNELS)
+    whole = (one for one in backed() if one.software == software and one.table in RUNS)
     return frozenset(one.chip for one in whole if one.rows and one.chip)

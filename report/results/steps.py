@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -49,6 +49,7 @@ class StepResult(_Estimated):
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
+    settings: Callable[[], str] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -126,8 +127,11 @@ class StepResult(_Estimated):
         return (self.svg(), ALT) if drawable() else ("", "")
 
     def explain(self, name: str) -> str:
-        """Return why a node, a metric or the memory is what it is."""
+        """Return why a node, a metric or the memory is what it is; see `slipstick estimate --explain`."""
         from ..explain.explain import explain_text
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_text(self.answer, name)
 
@@ -144,6 +148,7 @@ class ServeResult(_Estimated):
 
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
+    settings: Callable[[], str] | None = None
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -182,6 +187,9 @@ class ServeResult(_Estimated):
     def explain(self, name: str) -> str:
         """Return why a metric of the server is what it is."""
         from ..explain.serving import explain_serving
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_serving(self.answer, name)
 

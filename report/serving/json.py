@@ -14,6 +14,7 @@ from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ..cost.money import money_inputs, money_record
 from ..explain.intervals import intervals_record
+from ..explain.provenance import shares_of_server
 from ..json_report import SCHEMA, inputs_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
         "feasible": True,
         "metrics": metrics,
         "intervals": intervals_record(metrics, server_bands(answer), evidence),
+        "provenance": {str(basis): share for basis, share in shares_of_server(answer).items()},
         "breakdown": dict(answer.breakdown_s),
         "phases": {
             str(one.plan.family.workload): {

@@ -17,6 +17,7 @@ from ...driver.uncertainty.evidence import evidence_of
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..catalogue.engines import prompts_text
 from ..explain.intervals import evidence_line, interval_lines
+from ..explain.provenance import shares_line, shares_of_server
 from ..labels import low_types, request_part_label
 from ..tables import NARROW, bar, print_side_by_side, titled_table
 from .money import serving_money_lines
@@ -200,6 +201,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
     bands = server_bands(answer)
     yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
     yield evidence_line(evidence_of(server.system, server.engine.name), bands["tpot_s"])
+    more = "(--explain prefill:provenance, --explain decode:provenance, --explain settings)"
+    yield f"times rest on: {shares_line(shares_of_server(answer))} {more}"
     if answer.pools is not None:
         link = answer.pools.link
         streamed = ", layer by layer" if link.layers > 1 else ""
