@@ -12,9 +12,10 @@ import numpy as np
 
 from slipstick.backends.machine.files.catalogue import names, read_file
 from slipstick.benchmarks.errors.observe import TABLES, Observed
-from slipstick.benchmarks.errors.quantiles import Kind, Residual, bands, coverage, differences
+from slipstick.benchmarks.errors.quantiles import LEAST, Kind, Residual, bands, coverage, differences, quantiles
 from slipstick.driver.uncertainty.bands import DENSE, EXPERTS, QUANTITIES, Band
-from slipstick.driver.uncertainty.evidence import silicon_named, software_of
+from slipstick.driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence, silicon_named, software_of
+from slipstick.report.columns import in_columns
 
 PACKAGE = Path("backends/calibration")
 RESIDUALS, EVIDENCE, ERRORS = TABLES / "bands" / "residuals.csv", PACKAGE / "evidence.csv", PACKAGE / "errors.csv"
@@ -122,12 +123,33 @@ def write_errors(known: Mapping[Kind, Band], path: Path = ERRORS) -> None:
 
 def coverage_table(residuals: Sequence[Residual], known: Mapping[Kind, Band]) -> str:
     """Return how many of the judging rows lie inside their bands, as a table of text."""
-    lines = [("quantity", "model", "software", "chip", "rows", "sets", "in 50 %", "in 90 %", "50 %", "90 %")]
+    lines = [["quantity", "model", "software", "chip", "rows", "sets", "in 50 %", "in 90 %", "50 %", "90 %"]]
     for (quantity, model, software, silicon), one in coverage([*residuals, *differences(residuals)], known).items():
         lines.append(
-            (quantity, model, software, silicon, str(one.rows), str(one.sets), f"{one.half:.0%}", f"{one.most:.0%}",
+            [quantity, model, software, silicon, str(one.rows), str(one.sets), f"{one.half:.0%}", f"{one.most:.0%}",
              f"{math.exp(one.band.low):.2f} .. {math.exp(one.band.high):.2f}",
-             f"{math.exp(one.band.least):.2f} .. {math.exp(one.band.most):.2f}")
+             f"{math.exp(one.band.least):.2f} .. {math.exp(one.band.most):.2f}"]
         )  # fmt: skip
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return in_columns(lines)
+
+
+def unseen_table(residuals: Sequence[Residual]) -> str:
+    """Return, as text, how often rows of a publication lie inside bands of all others, the mean over publications.
+
+    Of rows whose chip and software are measured; a publication counts once, and needs LEAST rows of others.
+    """
+    lines = [["quantity", "publications", "rows", "in 50 %", "in 90 %"]]
+    own = [r for r in residuals if r.kind[2:] == (SoftwareEvidence.MEASURED, ChipEvidence.MEASURED)]
+    for quantity in QUANTITIES:
+        shares = []
+        rows = [r for r in own if r.kind[0] == quantity]
+        for dataset in sorted({r.dataset for r in rows}):
+            known = [r for r in rows if r.dataset != dataset]
+            if len(known) >= LEAST:
+                least, low, high, most = quantiles(known)
+                logs = [r.log for r in rows if r.dataset == dataset]
+                shares.append((np.mean([low <= x <= high for x in logs]), np.mean([least <= x <= most for x in logs])))
+        if shares:
+            half, nearly_all = np.mean(shares, axis=0)
+            lines.append([quantity, str(len(shares)), str(len(rows)), f"{half:.0%}", f"{nearly_all:.0%}"])
+    return in_columns(lines)

@@ -58,7 +58,7 @@ OF_OTHERS = ("mi300x-platform", "tpu-v6e-pod", "tpu-v5p-pod", "hls-gaudi-2", "hl
 # Metrics of whole runs and the quantities that they are.
 _OF_METRICS = {
     "duration_s": THROUGHPUT, "tokens_per_s": THROUGHPUT, "tpot_s": TPOT, "ttft_s": TTFT, "e2el_s": E2EL,
-    "step_time_s": STEP, "tokens_per_s_per_gpu": STEP, "model_flop_per_s_per_gpu": STEP,
+    "step_time_s": STEP, "tokens_per_s_per_gpu": STEP, "model_flop_per_s_per_gpu": STEP, "peak_mem_bytes": MEMORY,
 }  # fmt: skip
 
 
@@ -184,9 +184,9 @@ def _runs(path: Path) -> Iterator[Observed]:
 def _run(one: Outcome, arguments: Sequence[str], inputs: Mapping[str, object]) -> Observed:
     system, engine = _record(inputs, "system"), _record(inputs, "engine")
     quantity = _OF_METRICS[one.row.text("metric")]
-    if quantity == STEP and str(inputs.get("phase")) == "prefill":
-        quantity = TTFT
-    inverse = one.unit == "/s" and quantity == STEP  # a rate of steps stands for their time
+    if quantity == STEP:
+        quantity = {"prefill": TTFT, "decode": TPOT}.get(str(inputs.get("phase")), STEP)
+    inverse = one.unit == "/s" and quantity in (STEP, TTFT, TPOT)  # a rate of steps stands for their time
     has = one.part is not Part.SKIPPED
     values = (one.predicted, one.measured) if has else (1.0, 1.0)
     predicted_, measured = (1.0 / v for v in values) if inverse else values
