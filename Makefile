@@ -10,7 +10,7 @@ TYPING := .typing/slipstick
 SINGLE := $(foreach table,gemm attention,--from tests/validation/$(table).csv)
 TABLES := $(SINGLE) $(foreach table,elementwise collectives moe,--from tests/validation/$(table).csv)
 CALIBRATE := $(BIN)/slipstick calibrate
-UNSEEN := a40-server dgx-b200 l40s-server
+UNSEEN := a40-server dgx-a100-80gb dgx-b200 dgx-h100 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
 
@@ -35,7 +35,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -88,6 +88,9 @@ engines: $(STAMP)  ## fit what engine profiles leave free anew, to served reques
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
+
+errors: $(STAMP)  ## judge again what bands around answers rest on: backends/calibration/{errors,evidence}.csv (ten minutes)
+	$(BIN)/python -m benchmarks.errors
 
 coverage: $(STAMP)  ## trace and count models of transformers, foreign packages and ONNX: docs/coverage*.md (hours)
 	$(BIN)/python -m benchmarks.coverage.all

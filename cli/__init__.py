@@ -56,6 +56,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Show one of what there is: a model, system, chip, stack, engine, process node, schedule, ...",
         ),
         "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
+        "support": ("catalogue", "Say which models, chips and software are measured, and how near predictions came."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
