@@ -30,7 +30,8 @@ def graph(name: str) -> Graph:
 @cache
 def plan(pp: int = 1, mbs: int = 1) -> Plan:
     return make_plan(
-        num_gpus=8, tp=2, pp=pp, seq_len=4096, micro_batch=mbs, global_batch=64, family=Defaults(SYSTEM.stack, Family(zero=1))
+        num_gpus=8, tp=2, pp=pp, seq_len=4096, micro_batch=mbs, global_batch=64,
+        family=Defaults(SYSTEM.stack, Family(zero=1)),
     )  # fmt: skip
 
 
