@@ -13,7 +13,7 @@ from ...ir.plan import Plan
 from ...ir.units import format_bytes
 from ..estimate import Estimate, estimate
 from ..serve.server import Server
-from .algorithm import Algorithm
+from .algorithm import POLICY, Algorithm
 from .refit import Refit, refit
 from .rollout import Rollouts, RolloutTime, rollout_time
 from .samples import Samples, forward_s
@@ -74,6 +74,7 @@ class PostTrainingStep:
         change: what changing between training and generating takes; None likewise.
         parts_s: seconds by part: `rollout`, `pass.MODEL`, `environment`, `train.MODEL`, `weights`, `states`.
         step_time_s: of the step.
+        peak_mem_bytes: of the fullest device of the trainer, with the states of every model that is trained.
         idle: share of the step in which the engine's and the trainer's devices wait for the other side.
     """
 
@@ -86,6 +87,7 @@ class PostTrainingStep:
     parts_s: Mapping[str, float]
     step_time_s: float
     idle: Mapping[str, float]
+    peak_mem_bytes: float
 
     @property
     def num_gpus(self) -> int:
@@ -106,7 +108,7 @@ class PostTrainingStep:
             "step_time_s": self.step_time_s, "tokens_per_s": rate, "tokens_per_s_per_gpu": rate / self.num_gpus,
             "samples_per_s": self.samples.num / self.step_time_s, "num_gpus": float(self.num_gpus),
             "mean_tokens": self.samples.mean_tokens, "updates": self.samples.updates,
-            "trainer_peak_mem_bytes": self.trainer.metrics["peak_mem_bytes"],
+            "trainer_peak_mem_bytes": self.peak_mem_bytes,
         }  # fmt: skip
         if self.rollout is not None:
             found |= {
@@ -152,12 +154,17 @@ def post_training_step(
     mean = float((requests.prompt + requests.output).mean())
     num = rollouts.samples * asked.algorithm.sequences
     samples = Samples(num, mean, rollouts.longest, asked.batch or num, asked.epochs, asked.packed)
-    trainer = _trained(graph, system, samples.plan(plan))
-    learning = _learning(asked, system, plan, samples, trainer)
+    own = {role: estimate(other, system, samples.plan(plan)) for role, other in asked.others.items()}
+    trainer = estimate(graph, system, samples.plan(plan))
+    peak = trainer.metrics["peak_mem_bytes"] + sum(
+        _states(own.get(role, trainer)) for role in asked.algorithm.trains if role != POLICY
+    )
+    _check_memory(peak, system)
+    learning = _learning(asked, samples, trainer, own)
     if not asked.algorithm.rolls_out or server is None:
         return PostTrainingStep(
             asked=asked, trainer=trainer, server=None, rollout=None, samples=samples, change=None, parts_s=learning,
-            step_time_s=sum(learning.values()), idle={},
+            step_time_s=sum(learning.values()), idle={}, peak_mem_bytes=peak,
         )  # fmt: skip
     colocated = asked.placement == COLOCATED
     change = refit(trainer, server, colocated, asked.moves_states)
@@ -170,7 +177,7 @@ def post_training_step(
     time_s, idle = _together(asked, rollout, sum(learning.values()) + asked.environment_s, change)
     return PostTrainingStep(
         asked=asked, trainer=trainer, server=server, rollout=rollout, samples=samples, change=change,
-        parts_s={name: s for name, s in parts.items() if s}, step_time_s=time_s, idle=idle,
+        parts_s={name: s for name, s in parts.items() if s}, step_time_s=time_s, idle=idle, peak_mem_bytes=peak,
     )  # fmt: skip
 
 
@@ -194,34 +201,43 @@ def _together(
     return time_s, {"engine": learning_s / time_s, "trainer": rollout.all_s / time_s}
 
 
-def _learning(asked: PostTraining, system: System, plan: Plan, samples: Samples, trainer: Estimate) -> dict[str, float]:
-    """Seconds of passes over all samples and of training, by part; models without a graph are as the policy."""
-    own = {role: _trained(graph, system, samples.plan(plan), must_fit=False) for role, graph in asked.others.items()}
+def _learning(
+    asked: PostTraining, samples: Samples, trainer: Estimate, own: Mapping[str, Estimate]
+) -> dict[str, float]:
+    """Seconds of passes over all samples and of training, by part; models without a graph are as the policy.
+
+    Models that are not trained lie in host memory, and their weights come up for their pass.
+    """
     found: dict[str, float] = {}
     for role in asked.algorithm.looks:
-        found[f"pass.{role}"] = forward_s(own.get(role, trainer), samples.num)
+        model = own.get(role, trainer)
+        resting = 0.0 if role in asked.algorithm.trains else model.memory_bytes["weights"]
+        link = trainer.table.system.chip.host_link
+        fetched_s = 0.0 if link is None else resting / float(link.bytes_per_s * link.efficiency)
+        found[f"pass.{role}"] = forward_s(model, samples.num) + fetched_s
     for role in asked.algorithm.trains:
-        update = own.get(role, trainer)
         # The last micro-batch of an update may be filled up: what is counted is what runs.
-        found[f"train.{role}"] = update.metrics["step_time_s"] * samples.updates
+        found[f"train.{role}"] = own.get(role, trainer).metrics["step_time_s"] * samples.updates
     return found
 
 
-def _trained(graph: Graph, system: System, plan: Plan, must_fit: bool = True) -> Estimate:
-    answer = estimate(graph, system, plan)
-    if must_fit and not answer.fits:
-        needed, has = answer.metrics["peak_mem_bytes"], float(system.chip.hbm_bytes)
+def _states(model: Estimate) -> float:
+    """Bytes of weights, gradients and optimizer states of a model that is trained."""
+    return sum(model.memory_bytes[name] for name in ("weights", "gradients", "optimizer"))
+
+
+def _check_memory(num_bytes: float, system: System) -> None:
+    has = float(system.chip.hbm_bytes)
+    if num_bytes > has:
         raise InfeasibleError(
-            f"the trainer needs {format_bytes(needed)} a GPU and has {format_bytes(has)}: more --tp or --pp, "
+            f"the trainer needs {format_bytes(num_bytes)} a GPU and has {format_bytes(has)}: more --tp or --pp, "
             "--zero 1, --recompute full, or a shorter --max-tokens"
         )
-    return answer
 
 
 def _beside_states(server: Server, trainer: Estimate) -> Server:
     """The engine with less room for its cache: weights and states of the trainer stay on the device."""
-    held = sum(trainer.memory_bytes[name] for name in ("weights", "gradients", "optimizer"))
-    return replace(server, times=replace(server.times, free_bytes=server.times.free_bytes - held))
+    return replace(server, times=replace(server.times, free_bytes=server.times.free_bytes - _states(trainer)))
 
 
 def fastest(found: Sequence[PostTrainingStep]) -> PostTrainingStep:

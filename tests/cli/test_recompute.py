@@ -35,7 +35,7 @@ def test_the_plan_that_is_written_is_the_step_that_was_found(cli: Cli, tmp_path:
     [
         (("--memory-limit", "1GiB"), 3, "no memory policy fits 1 GiB"),
         (("--memory-limit", "0GiB"), 2, "above 0, as 70GiB"),
-        (("--memory-limit", "24s"), 2, "--memory-limit"),
+        (("--memory-limit", "24s"), 2, "wrong unit"),
         (("--phase", "decode"), 2, "memory policies say what training keeps"),
         (("--runs-on", "megatrn"), 2, "megatron"),
     ],
