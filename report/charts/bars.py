@@ -18,13 +18,12 @@ def bars(
     data: Sequence[Datum],
     head: Sequence[str],
     colors: Mapping[str, str],
-    heading: str,
-    detail: Sequence[str] = (),
+    heading: str = "",
 ) -> Chart:
     """Return bars, one a row of `data` in its order, with its label at its end: name, value, label, color, detail."""
     named = [name for name in colors if any(row["class"] == name for row in data)]
     most = max((abs(number(row["value"])) for row in data), default=0.0)
-    told = [{"field": name, "type": "nominal"} for name in ("name", "label", "class", *detail)]
+    told = [{"field": name, "type": "nominal"} for name in ("name", "label", "class")]
     shared: Spec = {
         "y": {
             "field": "name",
@@ -54,5 +53,5 @@ def bars(
             {"mark": {"type": "text", "align": "left", "dx": 6}, "encoding": {"text": {"field": "label"}}},
         ],
     }
-    rows = [[str(row[name]) for name in ("name", "label", "class", *detail)] for row in data]
+    rows = [[str(row[name]) for name in ("name", "label", "class")] for row in data]
     return Chart(title, alt, spec, data, ROW * len(data), Panel("", head, rows))

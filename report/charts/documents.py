@@ -19,7 +19,8 @@ Document = Mapping[str, object]
 def charts_of(document: Document) -> list[Chart]:
     """Return the charts that a document has the numbers for; none for one of another kind."""
     schema = str(document.get("schema", ""))
-    return [chart for chart in _KINDS.get(schema.rpartition("/")[0], _nothing)(document) if chart.data]
+    made = _KINDS.get(schema.rpartition("/")[0])
+    return [chart for chart in made(document) if chart.data] if made is not None else []
 
 
 def _report(document: Document) -> Iterator[Chart]:
@@ -29,10 +30,6 @@ def _report(document: Document) -> Iterator[Chart]:
         yield from step_charts(document)
         yield from timeline_charts(document)
     yield from money_charts(document)
-
-
-def _nothing(document: Document) -> Iterator[Chart]:
-    yield from ()
 
 
 _KINDS: Mapping[str, Callable[[Document], Iterator[Chart]]] = MappingProxyType(

@@ -32,24 +32,17 @@ _MOST_AXES = 10
 
 def search_charts(document: Document) -> Iterator[Chart]:
     """Yield the front of a search, and parallel coordinates of its rows."""
-    goals = [name.lstrip("+-") for name in _texts(document, "objectives")]
-    goals = [name for name in (goal.split()[0] for goal in goals) if name in METRICS]
-    rows, best = _rows(document)
+    said = document.get("objectives")
+    goals = [
+        str(one).lstrip("+-").split()[0] for one in (said if isinstance(said, list) else ()) if str(one).strip("+- ")
+    ]
+    goals = [name for name in goals if name in METRICS]
+    front = records(document, "front")
+    seen = {str(row) for row in front}
+    rows, best = [*front, *(row for row in records(document, "best") if str(row) not in seen)], len(front)
     if goals:
         yield _front(goals, rows, best)
         yield from _parallel(goals, rows, best)
-
-
-def _texts(document: Document, name: str) -> Sequence[str]:
-    found = document.get(name)
-    return [str(one) for one in found] if isinstance(found, list) else ()
-
-
-def _rows(document: Document) -> tuple[list[Document], int]:
-    """Return the front and behind it the best rows that are not on it, and how many are on the front."""
-    front = records(document, "front")
-    seen = {str(row) for row in front}
-    return [*front, *(row for row in records(document, "best") if str(row) not in seen)], len(front)
 
 
 def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:

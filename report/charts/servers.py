@@ -60,17 +60,12 @@ def _parts(document: Document) -> Chart:
             "name": request_part_label(name),
             "value": seconds,
             "label": f"{format_time(seconds)}, {seconds / total:.1%}",
-            "class": _class(name),
+            "class": kind if (kind := name.partition(".")[0]) in _COLORS else "waits",
         }
         for name, seconds in sorted(found.items(), key=lambda one: -one[1])
     ]
     alt = f"The parts of a request of {format_time(total)}, from its arrival to its last token; they add up."
-    return bars("Where the time of a request goes", alt, data, ("part", "time and share", "class"), _COLORS, "")
-
-
-def _class(name: str) -> str:
-    kind = name.partition(".")[0]
-    return kind if kind in _COLORS else "waits"
+    return bars("Where the time of a request goes", alt, data, ("part", "time and share", "class"), _COLORS)
 
 
 def _curve(title: str, short: str, name: str, curve: list[Document], rate: float, color: str) -> Chart:

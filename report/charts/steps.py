@@ -77,7 +77,7 @@ def parts_chart(document: Document) -> Chart:
     alt = f"The parts of a step of {format_time(total)}; they add up."
     if data:
         alt += f" The greatest is {data[0]['name']} with {data[0]['label']} of the step."
-    return bars("Where the time of a step goes", alt, data, ("part", "time and share", "class"), _CLASSES, "")
+    return bars("Where the time of a step goes", alt, data, ("part", "time and share", "class"), _CLASSES)
 
 
 def memory_chart(document: Document) -> Chart:

@@ -54,7 +54,10 @@ class Page:
 
 @cache
 def _templates() -> Environment:
-    """Templates of this folder; a name that a template says and nobody gives is our own mistake."""
+    """Templates of this folder; a name that a template says and nobody gives is our own mistake.
+
+    Text that would steer a terminal stands as it is typed; text of our own templates is free of it already.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -62,13 +65,8 @@ def _templates() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=_visible,
+        finalize=lambda value: value.translate(_CONTROLS) if type(value) is str else value,
     )
-
-
-def _visible(value: object) -> object:
-    """Return text with what would steer a terminal as it is typed; text of our own templates is free of it already."""
-    return value.translate(_CONTROLS) if type(value) is str else value
 
 
 def page(given: Page) -> str:
@@ -79,7 +77,9 @@ def page(given: Page) -> str:
 
     (title, line), *rest = given.summary
     drawn = bool(given.charts) and drawable()
-    script = _own_script()
+    loader = _templates().loader
+    assert loader is not None
+    script = _inline(loader.get_source(_templates(), "page.js")[0])
     parts = [script, *([_inline(scripts())] if drawn else [])]
     warnings = [row[0] for panel in given.panels if panel.title == _NOTES for row in panel.rows]
     charts: list[dict[str, object]] = [
@@ -160,12 +160,6 @@ def _anchor(title: str, place: int) -> str:
     'memory-of-a-gpu-of-79-6-gib-3'
     """
     return f"{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}-{place}"
-
-
-def _own_script() -> str:
-    env = _templates()
-    assert env.loader is not None
-    return _inline(env.loader.get_source(env, "page.js")[0])
 
 
 def _inline(script: str) -> str:
