@@ -34,7 +34,7 @@ from ...report.charts.steps import part_class
 from ...report.cost.money import metrics_of
 from ...report.labels import bound_label, part_label
 from ..plans.text import command_file_text
-from .asked import Asked, moved_paths
+from .dragged import Dragged, moved_paths
 
 # Points of a curve over a number of the machine, from a quarter of it to four times as much.
 _CURVE = np.geomspace(0.25, 4.0, 17)
@@ -47,14 +47,14 @@ Record = dict[str, object]
 
 
 @dataclass(slots=True)
-class Rule:
+class SlideRule:
     """Models that were loaded and lowered, so that a drag only evaluates."""
 
     graphs: dict[str, Graph] = field(default_factory=dict)
     lowered: dict[tuple[str, Family], Lowered] = field(default_factory=dict)
     last: tuple[object, dict[Family, list[Plan]]] = (None, {})
 
-    def answer(self, asked: Asked) -> Record:
+    def answer(self, asked: Dragged) -> Record:
         """Return the answer for a point as a page shows it; where it is no legal plan, why, and the best that is."""
         system = load_system(asked.system, asked.overrides)
         found: Record = {
@@ -72,7 +72,7 @@ class Rule:
             found["curves"] = self._curves(asked, system, plan, answer)
         return found | self._best(asked, system)
 
-    def warm(self, asked: Asked) -> int:
+    def warm(self, asked: Dragged) -> int:
         """Lower the model for one more family of the plans that the best is chosen from; return how many are left."""
         missing = self._missing(asked, self._candidates(asked, load_system(asked.system, asked.overrides)))
         if missing:
@@ -93,14 +93,14 @@ class Rule:
             self.lowered[key] = lower(self._graph(model), family, pipeline_for(family, True))
         return self.lowered[key]
 
-    def _estimate(self, asked: Asked, system: System, plan: Plan) -> Estimate:
+    def _estimate(self, asked: Dragged, system: System, plan: Plan) -> Estimate:
         answer = estimate(self._graph(asked.model), system, plan, lowered=self._lowered(asked.model, plan.family))
         try:
             return worth(answer, Terms())
         except UsageError as error:
             return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))
 
-    def _curves(self, asked: Asked, system: System, plan: Plan, answer: Estimate) -> list[Record]:
+    def _curves(self, asked: Dragged, system: System, plan: Plan, answer: Estimate) -> list[Record]:
         """Return the step time over the number of GPUs, and over numbers of the machine: all machines as one table."""
         lowered = self._lowered(asked.model, plan.family)
         moved = [(label, paths) for name, label in _MOVED if (paths := moved_paths(system, name))]
@@ -119,7 +119,7 @@ class Rule:
             ),
         ]
 
-    def _over_gpus(self, asked: Asked, system: System, lowered: Lowered, answer: Estimate) -> Record:
+    def _over_gpus(self, asked: Dragged, system: System, lowered: Lowered, answer: Estimate) -> Record:
         plans: list[Plan] = []
         for power in range(-6, 7):
             try:
@@ -132,7 +132,7 @@ class Rule:
         counts = [float(plan.num_gpus) for plan in plans]
         return _curve("GPUs", [f"{plan.num_gpus:,}" for plan in plans], counts, times, float(asked.gpus))
 
-    def _candidates(self, asked: Asked, system: System) -> dict[Family, list[Plan]]:
+    def _candidates(self, asked: Dragged, system: System) -> dict[Family, list[Plan]]:
         """Return the legal plans among which the best is: all tp, pp and mbs, with what else was asked for."""
         words, key = asked.words, (asked.words, system.stack.name)
         if key == self.last[0]:
@@ -151,10 +151,10 @@ class Rule:
         self.last = (key, found)
         return found
 
-    def _missing(self, asked: Asked, families: Mapping[Family, Sequence[Plan]]) -> list[Family]:
+    def _missing(self, asked: Dragged, families: Mapping[Family, Sequence[Plan]]) -> list[Family]:
         return [family for family in families if (asked.model, family) not in self.lowered]
 
-    def _best(self, asked: Asked, system: System) -> Record:
+    def _best(self, asked: Dragged, system: System) -> Record:
         """Return the fastest plan that fits, of families that are lowered already; `warming` where some are not."""
         families = self._candidates(asked, system)
         best: tuple[float, float, Plan] | None = None
@@ -244,7 +244,7 @@ def _shown(answer: Estimate) -> Record:
     }
 
 
-def _python(asked: Asked) -> str:
+def _python(asked: Dragged) -> str:
     words = {
         "gpus": asked.gpus,
         "tp": asked.tp,

@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from ...ir.errors import SlipstickError, UsageError
-from .asked import Asked
+from .dragged import Dragged
 
 HOST = "127.0.0.1"
 # A point of the slide rule is a few hundred bytes.
@@ -36,14 +36,14 @@ _LOCKED = {
 }
 
 
-class Answering(Protocol):
+class Answers(Protocol):
     """What answers points of the slide rule."""
 
-    def answer(self, asked: Asked) -> dict[str, object]:
+    def answer(self, asked: Dragged) -> dict[str, object]:
         """Answer one."""
         ...
 
-    def warm(self, asked: Asked) -> int:
+    def warm(self, asked: Dragged) -> int:
         """Make ready for more; return how much is left."""
         ...
 
@@ -53,7 +53,7 @@ class RuleServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, rule: Answering, page: str, policy: str, port: int = 0) -> None:
+    def __init__(self, rule: Answers, page: str, policy: str, port: int = 0) -> None:
         """Take a port, any free one with 0; UsageError where it is taken."""
         self.rule, self.page, self.policy = rule, page.encode(), policy
         self.token, self.lock = secrets.token_urlsafe(24), threading.Lock()
@@ -101,17 +101,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         found: dict[str, object]
         try:
-            asked = Asked.read(json.loads(body))
+            asked = Dragged.read(json.loads(body))
             with self.server.lock:
                 found = handled(asked)
         except (SlipstickError, ValueError, RecursionError) as error:
             found = {"error": str(error)}
         self._send(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
 
-    def _answer(self, asked: Asked) -> dict[str, object]:
+    def _answer(self, asked: Dragged) -> dict[str, object]:
         return self.server.rule.answer(asked)
 
-    def _warm(self, asked: Asked) -> dict[str, object]:
+    def _warm(self, asked: Dragged) -> dict[str, object]:
         return {"warming": self.server.rule.warm(asked)}
 
     def _body(self) -> bytes | None:
@@ -171,8 +171,8 @@ def page_of(start: object, choices: object) -> tuple[str, str]:
     data = json.dumps({"start": start, "choices": choices}).replace("<", "\\u003c")
     text = env.get_template("ui.html.j2").render(script=Markup(script), style=Markup(style), data=Markup(data))
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return text, policy
 

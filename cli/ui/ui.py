@@ -36,12 +36,12 @@ def ui_command(model: str, system: str, port: int, opens: bool) -> None:
     \b
     slipstick ui llama-3.1-405b --system dgx-h100
     """  # noqa: D301
-    from .asked import Asked, choices
-    from .rule import Rule
+    from .dragged import Dragged, choices
+    from .rule import SlideRule
     from .server import RuleServer, page_of
 
-    Asked.read({**_START, "model": model, "system": system})
-    rule = Rule()
+    Dragged.read({**_START, "model": model, "system": system})
+    rule = SlideRule()
     page, policy = page_of({**_START, "model": model, "system": system}, choices())
     with RuleServer(rule, page, policy, port) as server:
         click.echo(f"slipstick ui: {server.address}")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Rows from which a table with a heading can be filtered, columns from which it leaves out those that are all alike.
 _MANY_ROWS, _MANY_COLUMNS = 8, 8
 _CONTROLS = {c: f"\\x{c:02x}" for c in (*range(9), 11, 12, *range(14, 32), 127)}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {}; base-uri 'none'; form-action 'none'"
+)
 # Of the notes of an answer, what a page says at its top.
 _NOTES = "Notes"
 
@@ -81,6 +84,9 @@ def page(given: Page) -> str:
     assert loader is not None
     script = _inline(loader.get_source(_templates(), "page.js")[0])
     parts = [script, *([_inline(scripts())] if drawn else [])]
+    # A page runs exactly these scripts, and asks nobody for anything.
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in parts]
+    policy = _POLICY.format(" ".join(f"'sha256-{one}'" for one in hashes))
     warnings = [row[0] for panel in given.panels if panel.title == _NOTES for row in panel.rows]
     charts: list[dict[str, object]] = [
         {
@@ -102,7 +108,7 @@ def page(given: Page) -> str:
         _templates()
         .get_template("page.html.j2")
         .render(
-            policy=_policy(parts),
+            policy=policy,
             title=title,
             line=line,
             command=given.command,
@@ -165,16 +171,6 @@ def _anchor(title: str, place: int) -> str:
 def _inline(script: str) -> str:
     """Return a script as it may stand inside a page: nothing in it ends it early, or opens a comment."""
     return script.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """Return what a page may do: run exactly these scripts, and ask nobody for anything."""
-    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts)
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _data(value: object) -> Markup:

@@ -10,19 +10,19 @@ from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
-from slipstick.cli.ui.asked import Asked
+from slipstick.cli.ui.dragged import Dragged
 from slipstick.cli.ui.server import MOST_BYTES, RuleServer, page_of
 from slipstick.ir.errors import UsageError
-from tests.cli.ui.test_asked import START
+from tests.cli.ui.test_dragged import START
 
 
 class Echo:
     """Answers with what was asked."""
 
-    def answer(self, asked: Asked) -> dict[str, object]:
+    def answer(self, asked: Dragged) -> dict[str, object]:
         return {"gpus": asked.gpus}
 
-    def warm(self, asked: Asked) -> int:
+    def warm(self, asked: Dragged) -> int:
         return 3
 
 

@@ -10,23 +10,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slipstick.cli.ui.asked import Asked, choices
-from slipstick.cli.ui.rule import Rule
+from slipstick.cli.ui.dragged import Dragged, choices
+from slipstick.cli.ui.rule import SlideRule
 from slipstick.cli.ui.server import RuleServer, page_of
 from tests.chromium import chromium, complaints, in_light, requests, until
-from tests.cli.ui.test_asked import START
+from tests.cli.ui.test_dragged import START
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 
 @pytest.fixture(scope="module")
-def rule() -> Rule:
-    return Rule()
+def rule() -> SlideRule:
+    return SlideRule()
 
 
 @pytest.fixture(scope="module")
-def page(rule: Rule, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def page(rule: SlideRule, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     with (
         chromium(tmp_path_factory.mktemp("profile")) as browser,
         RuleServer(rule, *page_of(START, choices())) as server,
@@ -48,8 +48,8 @@ def settled(page: Chrome) -> None:
     until(page, "document.documentElement.dataset.serial && !running && !waiting && !answer.warming", 60)
 
 
-def point(page: Chrome) -> Asked:
-    return Asked.read(page.execute_script("return state"))
+def point(page: Chrome) -> Dragged:
+    return Dragged.read(page.execute_script("return state"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -61,7 +61,7 @@ def test_it_opens_without_complaint_and_asks_its_own_server_alone(page: Chrome, 
     assert len(page.find_elements("css selector", "#curves svg")) == 4
 
 
-def test_a_drag_by_keyboard_changes_the_answer_to_that_of_its_command(page: Chrome, rule: Rule) -> None:
+def test_a_drag_by_keyboard_changes_the_answer_to_that_of_its_command(page: Chrome, rule: SlideRule) -> None:
     from selenium.webdriver.common.keys import Keys
 
     settled(page)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import slipstick
-from slipstick.cli.ui.asked import Asked, choices
-from slipstick.cli.ui.rule import Rule
+from slipstick.cli.ui.dragged import Dragged, choices
+from slipstick.cli.ui.rule import SlideRule
 from slipstick.ir.errors import SlipstickError, UsageError
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ START: dict[str, object] = {
 )
 def test_what_is_no_name_of_the_catalogue_or_no_number_is_refused(said: dict[str, object]) -> None:
     with pytest.raises(SlipstickError):
-        Asked.read({**START, **said})
+        Dragged.read({**START, **said})
 
 
 @pytest.mark.parametrize("said", [None, [], "gpt2", 3])
 def test_what_is_no_point_is_refused(said: object) -> None:
     with pytest.raises(UsageError, match="an object"):
-        Asked.read(said)
+        Dragged.read(said)
 
 
 @pytest.mark.parametrize(
     "moved", [{}, {"hbm": 2.0, "outer": 0.5}, {"clock": 1.25, "price": 0.5}, {"inner": 0.25, "capacity": 3.0}], ids=str
 )
 def test_an_answer_is_that_of_its_command_and_of_its_python(moved: dict[str, object]) -> None:
-    found = Rule().answer(Asked.read({**START, **moved}))
+    found = SlideRule().answer(Dragged.read({**START, **moved}))
     words: dict[str, object] = {"slipstick": slipstick}
     exec(str(found["python"]).replace("slipstick.estimate(", "found = slipstick.estimate("), words)
     same: StepResult = words["found"]  # type: ignore[assignment]
@@ -91,7 +91,7 @@ def _set(found: dict[str, object]) -> dict[str, str]:
 
 
 def test_curves_pass_through_the_point() -> None:
-    found = Rule().answer(Asked.read({**START, "hbm": 1.5}))
+    found = SlideRule().answer(Dragged.read({**START, "hbm": 1.5}))
     metrics, curves = found["metrics"], found["curves"]
     assert isinstance(metrics, dict)
     assert isinstance(curves, list)
@@ -102,7 +102,7 @@ def test_curves_pass_through_the_point() -> None:
 
 
 def test_the_best_plan_is_no_worse_than_any_that_was_tried_by_hand() -> None:
-    rule, asked = Rule(), Asked.read(START)
+    rule, asked = SlideRule(), Dragged.read(START)
     left = [rule.warm(asked) for _ in range(8)]
     assert left[-1] == 0
     best = rule.answer(asked)["best"]
@@ -114,7 +114,7 @@ def test_the_best_plan_is_no_worse_than_any_that_was_tried_by_hand() -> None:
 
 
 def test_a_plan_that_is_not_legal_says_why_and_still_has_a_best_one() -> None:
-    rule, asked = Rule(), Asked.read({**START, "tp": 8})
+    rule, asked = SlideRule(), Dragged.read({**START, "tp": 8})
     rule.warm(asked)
     found = rule.answer(asked)
     assert "tp=8 does not divide the 12 heads" in str(found["error"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ _FLOP_PATHS = ("chip.matmul.", "chip.vector.")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Dragged:
     """A point of the slide rule: model, system, plan, and by how much numbers of the system are moved."""
 
     model: str
@@ -51,7 +51,7 @@ class Asked:
     factors: tuple[tuple[str, float], ...]
 
     @classmethod
-    def read(cls, said: object) -> Asked:
+    def read(cls, said: object) -> Dragged:
         """Read what a page sent; UsageError for anything that is no name of the catalogue, or no number in its bounds.
 
         Names are looked up and never opened: no path of the disk and no module can be asked for.
@@ -96,10 +96,10 @@ class Asked:
         """Numbers of the system that are moved, as `--set` has them."""
         system = plain_system(self.system)
         return tuple(
-            f"{path}={text}"
+            f"{path}={number * factor:.6g}{_unit(path)}"
             for name, factor in self.factors
             if factor != 1.0
-            for path, text in _moved(system, name, factor)
+            for path, number in moved_paths(system, name).items()
         )
 
     @property
@@ -120,18 +120,14 @@ def choices() -> dict[str, object]:
     """Return the names that a page may ask for, and of each system what its sliders move."""
     from ...frontend.huggingface.configs.models import names
 
-    systems = {
-        name: {"chip": system.chip.name, "numbers": {key: _told(system, key) for key in FACTORS}}
-        for name in system_names()
-        for system in [plain_system(name)]
-    }
+    systems: dict[str, object] = {}
+    for name in system_names():
+        system, numbers = plain_system(name), {}
+        for key in FACTORS:
+            first = next(iter(moved_paths(system, key).items()), None)
+            numbers[key] = None if first is None else {"value": first[1], "unit": _unit(first[0])}
+        systems[name] = {"chip": system.chip.name, "numbers": numbers}
     return {"models": list(names()), "systems": systems, "recompute": list(RECOMPUTE), "zero": list(map(str, ZERO))}
-
-
-def _told(system: System, name: str) -> dict[str, object] | None:
-    """Return the first number that a slider moves, and its unit; None where a system has none."""
-    found = next(iter(moved_paths(system, name).items()), None)
-    return None if found is None else {"value": found[1], "unit": _unit(found[0])}
 
 
 @cache
@@ -156,11 +152,6 @@ def moved_paths(system: System, name: str) -> Mapping[str, float]:
     if name == "price" and price is not None:
         return {"server.price": float(price)}
     return {path: known[path] for path in chosen if path in known}
-
-
-def _moved(system: System, name: str, factor: float) -> Iterator[tuple[str, str]]:
-    for path, number in moved_paths(system, name).items():
-        yield path, f"{number * factor:.6g}{_unit(path)}"
 
 
 def _unit(path: str) -> str:
