@@ -51,14 +51,19 @@ def chromium(folder: Path) -> Iterator[Chrome]:
         browser.quit()
 
 
+def _log(browser: Chrome, name: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = browser.get_log(name)  # type: ignore[no-untyped-call]
+    return found
+
+
 def complaints(browser: Chrome) -> list[str]:
     """Return what the console says since it was last asked."""
-    return [str(line["message"]) for line in browser.get_log("browser")]
+    return [str(line["message"]) for line in _log(browser, "browser")]
 
 
 def requests(browser: Chrome) -> list[str]:
     """Return the addresses that were asked for since the last time."""
-    events = (json.loads(line["message"])["message"] for line in browser.get_log("performance"))
+    events = (json.loads(line["message"])["message"] for line in _log(browser, "performance"))
     return [str(e["params"]["request"]["url"]) for e in events if e["method"] == "Network.requestWillBeSent"]
 
 

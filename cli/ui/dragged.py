@@ -148,9 +148,9 @@ def moved_paths(system: System, name: str) -> Mapping[str, float]:
         "clock": ["chip.clock", *(path for path in known if path.startswith(_FLOP_PATHS))],
         "price": [],
     }[name]
-    price = system.server.price_usd
-    if name == "price" and price is not None:
-        return {"server.price": float(price)}
+    server = system.server
+    if name == "price" and server is not None and server.price_usd is not None:
+        return {"server.price": float(server.price_usd)}
     return {path: known[path] for path in chosen if path in known}
 
 

@@ -130,11 +130,11 @@ class SlideRule:
                 plans.append(plan)
         times = evaluate(lowered, system, PlanTable.of(plans)).metrics["step_time_s"]
         counts = [float(plan.num_gpus) for plan in plans]
-        return _curve("GPUs", [f"{plan.num_gpus:,}" for plan in plans], counts, times, float(asked.gpus))
+        return _curve("GPUs", [f"{plan.num_gpus:,}" for plan in plans], counts, times.tolist(), float(asked.gpus))
 
     def _candidates(self, asked: Dragged, system: System) -> dict[Family, list[Plan]]:
         """Return the legal plans among which the best is: all tp, pp and mbs, with what else was asked for."""
-        words, key = asked.words, (asked.words, system.stack.name)
+        words, key = asked.words, (asked.words, system.name, system.stack.name)
         if key == self.last[0]:
             return self.last[1]
         found: dict[Family, list[Plan]] = {}
@@ -157,35 +157,31 @@ class SlideRule:
     def _best(self, asked: Dragged, system: System) -> Record:
         """Return the fastest plan that fits, of families that are lowered already; `warming` where some are not."""
         families = self._candidates(asked, system)
-        best: tuple[float, float, Plan] | None = None
+        found: list[tuple[float, float, Plan]] = []
         for family, plans in families.items():
             if (asked.model, family) not in self.lowered:
                 continue
             lowered = self.lowered[asked.model, family]
-            fitting = screen(lowered, system, PlanTable.of(plans)).fitting()
+            screened = screen(lowered, system, PlanTable.of(plans))
+            fitting = screened.fitting()
             if fitting is None:
                 continue
             metrics = evaluate(lowered, system, fitting.plans, prepared=fitting).metrics
             at = int(np.argmin(metrics["step_time_s"]))
-            time_s = float(metrics["step_time_s"][at])
-            if best is None or time_s < best[0]:
-                named = {(p.tp, p.pp, p.micro_batch): p for p in plans}
-                chosen = fitting.plans
-                plan = named[int(chosen.tp[at]), int(chosen.pp[at]), int(chosen.micro_batch[at])]
-                best = (time_s, float(metrics["mfu"][at]), plan)
-        shown = (
-            None
-            if best is None
-            else {
-                "tp": best[2].tp,
-                "pp": best[2].pp,
-                "mbs": best[2].micro_batch,
-                "plan": best[2].degrees,
-                "step_time_s": best[0],
-                "step": format_time(best[0]),
-                "mfu": format_metric("mfu", best[1]),
+            plan = plans[int(np.flatnonzero(screened.fits)[at])]
+            found.append((float(metrics["step_time_s"][at]), float(metrics["mfu"][at]), plan))
+        shown: Record | None = None
+        if found:
+            time_s, mfu, plan = min(found, key=lambda one: one[0])
+            shown = {
+                "tp": plan.tp,
+                "pp": plan.pp,
+                "mbs": plan.micro_batch,
+                "plan": plan.degrees,
+                "step_time_s": time_s,
+                "step": format_time(time_s),
+                "mfu": format_metric("mfu", mfu),
             }
-        )
         return {"best": shown, "warming": len(self._missing(asked, families))}
 
 

@@ -165,7 +165,7 @@ def page_of(start: object, choices: object) -> tuple[str, str]:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    folder = resources.files(__package__) / "page"
+    folder = resources.files("slipstick.cli.ui") / "page"
     script, style = ((folder / name).read_text(encoding="utf-8") for name in ("ui.js", "ui.css"))
     env = Environment(loader=PackageLoader("slipstick.cli.ui", "page"), autoescape=True, undefined=StrictUndefined)
     data = json.dumps({"start": start, "choices": choices}).replace("<", "\\u003c")

@@ -180,13 +180,13 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
             {
                 "data": {"values": ends},
                 "transform": [{"filter": "datum.at > 0.5"}],
-                "mark": {**label, "dy": -8},
+                "mark": label | {"dy": -8},
                 "encoding": {"x": x, "y": y, "text": {"field": "label"}},
             },
             {
                 "data": {"values": ends},
                 "transform": [{"filter": "datum.at < 0.5"}],
-                "mark": {**label, "dy": 10},
+                "mark": label | {"dy": 10},
                 "encoding": {"x": x, "y": y, "text": {"field": "label"}},
             },
         ]

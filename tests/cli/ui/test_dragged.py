@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from ast import literal_eval
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,12 +83,10 @@ def test_an_answer_is_that_of_its_command_and_of_its_python(moved: dict[str, obj
     assert {"step_time_s", "usd_per_mtok"} <= set(metrics)
     # The flags of the command are the words of the call.
     flags = shlex.split(str(found["command"]))[2:]
-    assert [text for text in flags if "=" in text] == [f"{k}={v}" for k, v in (same.answer and _set(found)).items()]
-
-
-def _set(found: dict[str, object]) -> dict[str, str]:
     _, _, said = str(found["python"]).partition("set=")
-    return eval(said.rstrip(")")) if said else {}  # type: ignore[no-any-return]
+    assert [text for text in flags if "=" in text] == [
+        f"{k}={v}" for k, v in literal_eval(said.rstrip(")") or "{}").items()
+    ]
 
 
 def test_curves_pass_through_the_point() -> None:
