@@ -152,7 +152,8 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
         },
     }
     y: Spec = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
-    label: dict[str, object] = {"type": "text", "fontSize": 11, "color": SOFT}
+    above: Spec = {"type": "text", "fontSize": 11, "color": SOFT, "dy": -8}
+    below: Spec = {"type": "text", "fontSize": 11, "color": SOFT, "dy": 10}
     spec: Spec = {
         "layer": [
             {"mark": {"type": "rule", "color": RULE}, "encoding": {"x": x}},
@@ -180,13 +181,13 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
             {
                 "data": {"values": ends},
                 "transform": [{"filter": "datum.at > 0.5"}],
-                "mark": label | {"dy": -8},
+                "mark": above,
                 "encoding": {"x": x, "y": y, "text": {"field": "label"}},
             },
             {
                 "data": {"values": ends},
                 "transform": [{"filter": "datum.at < 0.5"}],
-                "mark": label | {"dy": 10},
+                "mark": below,
                 "encoding": {"x": x, "y": y, "text": {"field": "label"}},
             },
         ]
