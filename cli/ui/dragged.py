@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from ...backends.machine.load import load_system, system_names
@@ -128,6 +128,12 @@ def choices() -> dict[str, object]:
             numbers[key] = None if first is None else {"value": first[1], "unit": _unit(first[0])}
         systems[name] = {"chip": system.chip.name, "numbers": numbers}
     return {"models": list(names()), "systems": systems, "recompute": list(RECOMPUTE), "zero": list(map(str, ZERO))}
+
+
+@lru_cache(maxsize=32)
+def moved_system(name: str, overrides: tuple[str, ...]) -> System:
+    """Return a system of the catalogue with numbers set anew, as `--set` sets them."""
+    return load_system(name, overrides)
 
 
 @cache

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...backends.machine.load import load_system
 from ...backends.machine.system import System
 from ...backends.machine.system_table import tabled
 from ...cost.money import Terms
@@ -34,10 +33,10 @@ from ...report.charts.steps import part_class
 from ...report.cost.money import metrics_of
 from ...report.labels import bound_label, part_label
 from ..plans.text import command_file_text
-from .dragged import Dragged, moved_paths
+from .dragged import Dragged, moved_paths, moved_system
 
 # Points of a curve over a number of the machine, from a quarter of it to four times as much.
-_CURVE = np.geomspace(0.25, 4.0, 17)
+_CURVE = np.geomspace(0.25, 4.0, 11)
 # Numbers of the machine that have a curve.
 _MOVED = (("hbm", "HBM bandwidth"), ("outer", "bandwidth between nodes"), ("clock", "clock"))
 _TILES = ("step_time_s", "mfu", "tokens_per_s_per_gpu", "peak_mem_bytes", "usd_per_mtok", "usd_per_gpu_hour")
@@ -56,7 +55,7 @@ class SlideRule:
 
     def answer(self, asked: Dragged) -> Record:
         """Return the answer for a point as a page shows it; where it is no legal plan, why, and the best that is."""
-        system = load_system(asked.system, asked.overrides)
+        system = moved_system(asked.system, asked.overrides)
         found: Record = {
             "command": shlex.join(["slipstick", "estimate", asked.model, *asked.flags]),
             "python": _python(asked),
@@ -74,7 +73,7 @@ class SlideRule:
 
     def warm(self, asked: Dragged) -> int:
         """Lower the model for one more family of the plans that the best is chosen from; return how many are left."""
-        missing = self._missing(asked, self._candidates(asked, load_system(asked.system, asked.overrides)))
+        missing = self._missing(asked, self._candidates(asked, moved_system(asked.system, asked.overrides)))
         if missing:
             self._lowered(asked.model, missing[0])
         return max(len(missing) - 1, 0)
