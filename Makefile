@@ -124,7 +124,7 @@ setup: $(STAMP)  ## make the environment and nothing else
 $(STAMP): pyproject.toml constraints.txt | $(TYPING)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[hf,calibrate,plot,ray,results,search,dev]'
+	$(PIP) --editable '.[hf,calibrate,plot,ray,report,results,search,dev]'
 	touch $@
 
 # Type checkers cannot follow the import hook of an editable install; they follow this link.

@@ -61,6 +61,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "support": ("catalogue", "Say which models, chips and software are measured, and how near predictions came."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
+        "ui": ("ui.ui", "Open the live slide rule: drag numbers of plan and machine, and see the answer follow."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )
