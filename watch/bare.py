@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar, cast
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from ..ir.errors import NotBuiltError
 
-M = TypeVar("M", bound=nn.Module)
 # What holds the module that it wraps, by the attribute under which it does.
 _WRAPPED: Final = ("_orig_mod", "_checkpoint_wrapped_module")
 # Set on a module by compilers, accelerate and trainers; what is recorded is the class's own code.
@@ -67,7 +66,7 @@ def bare(module: nn.Module, dtype: torch.dtype | None = None, keeps_buffers: boo
         if id(part) in copies:
             return copies[id(part)]
         kind = _written(type(part))
-        copies[id(part)] = copy = cast(nn.Module, kind.__new__(kind))
+        copies[id(part)] = copy = kind.__new__(kind)
         own = vars(part)
         state = {name: value for name, value in own.items() if name not in (*_OF_THE_RUN, *_HOOKS)}
         state |= {name: type(own[name])() for name in _HOOKS if name in own}

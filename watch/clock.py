@@ -27,9 +27,7 @@ class StepClock:
         """Note that a step has ended."""
         now = time.perf_counter()
         if self.on_cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
+            self._events.append(_event())
         elif self._last_s is not None:
             self.times_s.append(now - self._last_s)
         self._last_s, self._waited = now, False
@@ -45,18 +43,22 @@ class StepClock:
         self._events.clear()
         self._last_s = None
         if self.on_cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
+            self._events.append(_event())
         else:
             self._last_s = time.perf_counter()
 
     def taken(self) -> tuple[float, float, int]:
         """Return the median step, the median wait and the number of steps since the last call; zeros for none."""
-        while len(self._events) > 1 and self._events[1].query():
+        while len(self._events) > 1 and self._events[1].query():  # type: ignore[no-untyped-call]
             first = self._events.pop(0)
             self.times_s.append(first.elapsed_time(self._events[0]) * 1e-3)
         found = (median(self.times_s or [0.0]), median(self.waits_s or [0.0]), len(self.times_s))
         self.times_s.clear()
         self.waits_s.clear()
         return found
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event

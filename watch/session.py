@@ -97,7 +97,7 @@ class RunWatch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def passed(self, inputs: Mapping[str, object] | Mapping[str | int, object]) -> None:
+    def passed(self, inputs: Mapping[str, object]) -> None:
         """Note a forward pass of training with these arguments, by name."""
         self._clock.starts()
         if self.num_steps == 0:
@@ -148,7 +148,7 @@ class RunWatch:
         # Inside of compiled code nothing may be noted; nothing that infers is part of a step.
         if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not module.training:
             return
-        self.passed(named(module, args, kwargs) if self.num_steps == 0 else {**dict(enumerate(args)), **kwargs})
+        self.passed(named(module, args, kwargs) if self.num_steps == 0 else {"": args, **kwargs})
 
     def _after_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         if self._optimizer is None and any(

@@ -53,8 +53,8 @@ def watch_trainer(
     """
     if len(trainer.model_parts) != 1:
         raise NotBuiltError(
-            f"a rank with {len(trainer.model_parts)} parts of the model: under pipeline parallelism a rank does not hold the "
-            "model to be recorded; estimate it from its config: slipstick import"
+            f"a rank with {len(trainer.model_parts)} parts of the model: under pipeline parallelism no rank holds "
+            "the model to be recorded; estimate it from its config: slipstick import"
         )
     return RunWatch(trainer.model_parts[0], system, plan or words_of_config(trainer), stack, every, say)
 
@@ -71,7 +71,7 @@ def words_of_config(trainer: TitanTrainer) -> PlanWords:
     words = {row.field: row.read(said[name]) for name, row in WORDS.items() if name in said}
     if words.get("pp", 1) != 1:
         raise NotBuiltError(
-            f"pp={words['pp']}: under pipeline parallelism a rank does not hold the model to be recorded; estimate it "
+            f"pp={words['pp']}: under pipeline parallelism no rank holds the model to be recorded; estimate it "
             "from its config: slipstick import"
         )
     return changed(PlanWords(), words)

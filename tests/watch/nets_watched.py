@@ -15,7 +15,8 @@ class Bigram(nn.Module):
         self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 64)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.down(nn.functional.gelu(self.up(self.embed(ids))))
+        out: Tensor = self.down(nn.functional.gelu(self.up(self.embed(ids))))
+        return out
 
 
 def loss_of(net: nn.Module, batch: int = 4, seq: int = 8) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def run(
 ) -> None:  # fmt: skip
     for _ in range(steps):
         for _ in range(passes):
-            each(net).backward()
+            each(net).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -173,7 +174,7 @@ def test_a_model_that_cannot_be_recorded_trains_on() -> None:
 
 def test_a_compiled_model_is_the_model() -> None:
     net = Bigram()
-    compiled = torch.compile(net, backend="eager")
+    compiled = cast(nn.Module, torch.compile(net, backend="eager"))
     found, said = watched(compiled)
     with found:
         run(compiled, torch.optim.SGD(net.parameters()), 2)

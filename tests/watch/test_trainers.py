@@ -48,17 +48,19 @@ def test_a_trainer_of_transformers_logs_both(tmp_path: Path) -> None:
         report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True, activation_checkpointing=True,
         activation_checkpointing_kwargs={"use_reentrant": False},
     )  # fmt: skip
-    trainer = Trainer(LlamaForCausalLM(config), args, train_dataset=Tokens(), callbacks=[watch])
+    model = LlamaForCausalLM(config)
+    trainer = Trainer(model, args, train_dataset=Tokens(), callbacks=[watch])
     trainer.train()
     logged = [line for line in trainer.state.log_history if "loss" in line]
     assert [line["step"] for line in logged] == [2, 4]
     for line in logged:
         assert {name.removeprefix("slipstick/") for name in line if name.startswith("slipstick/")} == NUMBERS
         assert line["slipstick/ratio"] == pytest.approx(line["slipstick/step_s"] / line["slipstick/predicted_step_s"])
-    assert watch.watch is not None and watch.watch.prediction is not None, said
+    assert watch.watch is not None
+    assert watch.watch.prediction is not None, said
     plan, graph = watch.watch.prediction.answer.plan, watch.watch.prediction.answer.table.lowered.source
     assert (plan.micro_batch, plan.global_batch, plan.seq_len, plan.recompute) == (2, 4, 16, "full")
-    assert graph.num_parameters == sum(p.numel() for p in trainer.model.parameters())
+    assert graph.num_parameters == sum(p.numel() for p in model.parameters())
 
 
 def test_a_trainer_of_lightning_logs_both(tmp_path: Path) -> None:
@@ -91,7 +93,8 @@ def test_a_trainer_of_lightning_logs_both(tmp_path: Path) -> None:
             callbacks=[watch],
         )  # fmt: skip
         trainer.fit(Lit(), DataLoader(Tokens(), batch_size=4))
-    assert watch.watch is not None and watch.watch.prediction is not None, said
+    assert watch.watch is not None
+    assert watch.watch.prediction is not None, said
     plan, graph = watch.watch.prediction.answer.plan, watch.watch.prediction.answer.table.lowered.source
     assert (plan.micro_batch, plan.global_batch, plan.seq_len) == (4, 12, 16)
     assert graph.num_parameters == sum(p.numel() for p in Bigram().parameters())
@@ -125,7 +128,7 @@ def test_a_loop_of_torchtitan_is_watched() -> None:
     optimizer = torch.optim.AdamW(net.parameters())
     with watch_trainer(titan(net), "dgx-h100", every=1, say=said.append) as found:
         for _ in range(2):
-            loss_of(net).backward()
+            loss_of(net).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     assert found.prediction is not None, said
     assert found.prediction.answer.table.system.stack.name == "torchtitan"
