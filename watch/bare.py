@@ -65,7 +65,10 @@ def bare(module: nn.Module, dtype: torch.dtype | None = None, keeps_buffers: boo
         part = unwrapped(part)
         if id(part) in copies:
             return copies[id(part)]
-        kind = _written(type(part))
+        kind = type(part)
+        if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
+            # `fully_shard` puts a class of its own before the one that was written.
+            kind = next(base for base in kind.__bases__ if base.__name__ != "FSDPModule")
         copies[id(part)] = copy = kind.__new__(kind)
         own = vars(part)
         state = {name: value for name, value in own.items() if name not in (*_OF_THE_RUN, *_HOOKS)}
@@ -107,12 +110,6 @@ def recomputes(module: nn.Module) -> bool:
     return any(getattr(part, name, False) is True for part in parts for name in _CHECKPOINTING) or any(
         "_checkpoint_wrapped_module" in part._modules for part in parts
     )
-
-
-def _written(kind: type[nn.Module]) -> type[nn.Module]:
-    """Return the class as it was written: `fully_shard` puts one of its own before it."""
-    is_sharded = kind.__name__.startswith("FSDP") and any(base.__name__ == "FSDPModule" for base in kind.__bases__)
-    return next(base for base in kind.__bases__ if base.__name__ != "FSDPModule") if is_sharded else kind
 
 
 def _relinked(state: Mapping[str, object], copies: Mapping[int, nn.Module]) -> Iterator[tuple[str, object]]:

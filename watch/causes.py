@@ -61,17 +61,17 @@ def _of_machine(at: Evidence) -> Iterator[str]:
     is_cpu_chip = "xeon" in system.chip.name.lower() or "epyc" in system.chip.name.lower()
     if at.run.device == "cpu" and not is_cpu_chip:
         yield f"the run is on a CPU and the prediction for {system.chip.name}"
-    elif at.run.device != "cpu" and not _same_chip(at.run.device_name, system.chip.name):
+    elif at.run.device != "cpu" and not same_chip(at.run.device_name, system.chip.name):
         yield f"the run is on {at.run.device_name} and the prediction for {system.chip.name}"
     elif at.run.device == "cpu":
         threads = torch.get_num_threads()
         yield f"the run has {threads} threads of this CPU, the prediction all cores of a {system.chip.name}"
 
 
-def _same_chip(device: str, chip: str) -> bool:
+def same_chip(device: str, chip: str) -> bool:
     """Whether a name of the driver is of a chip of the catalogue.
 
-    >>> _same_chip("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"), _same_chip("NVIDIA A100-SXM4-40GB", "H100-SXM5-80GB")
+    >>> same_chip("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"), same_chip("NVIDIA A100-SXM4-40GB", "H100-SXM5-80GB")
     (True, False)
     """
     return chip.split("-")[0].lower() in device.lower()

@@ -57,7 +57,11 @@ class LightningWatch(Callback):
             return
         self._steps = trainer.global_step
         self.watch.step(trainer.optimizers[0] if trainer.optimizers else None)
-        if self.watch.num_steps > 1 and self.watch.num_steps % _log_every(trainer) == 0:
+        # Set on a Trainer by what connects its loggers.
+        if (
+            self.watch.num_steps > 1
+            and self.watch.num_steps % max(int(getattr(trainer, "log_every_n_steps", 50)), 1) == 0
+        ):
             reading = self.watch.read()
             for logger in trainer.loggers if reading is not None else ():
                 logger.log_metrics(dict(reading.numbers()) if reading is not None else {}, step=trainer.global_step)
@@ -66,8 +70,3 @@ class LightningWatch(Callback):
         """Read once more."""
         if self.watch is not None:
             self.watch.stop()
-
-
-def _log_every(trainer: Trainer) -> int:
-    # Set on a Trainer by what connects its loggers.
-    return max(int(getattr(trainer, "log_every_n_steps", 50)), 1)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ...ir.errors import UsageError
+from ..flags.settings import used
 from ..flags.shared import Named
-from ..settings import used
 from .files import columns, writing
 
 if TYPE_CHECKING:
@@ -46,17 +46,13 @@ def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for 
     )
 
 
-def _keep_color(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    ctx.meta[_COLOR] = value
-
-
 COLOR = click.Option(
     ["--color"],
     type=Named(("auto", "always", "never")),
     default="auto",
     show_default=True,
     expose_value=False,
-    callback=_keep_color,
+    callback=lambda ctx, _, value: ctx.meta.__setitem__(_COLOR, value),
     help="Colors and bold text; auto: on a terminal, unless NO_COLOR is set, or anywhere where FORCE_COLOR is.",
 )
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..ir.errors import ParseError, UnknownNameError
-from .flags.shared import flag_name
+from ...ir.errors import ParseError, UnknownNameError
+from .shared import flag_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ ALL: Final = "defaults"
 RESERVED: Final = frozenset({"CACHE", "CAPTURE", "CONFIG", "DEBUG", "LIMITS", "RUNS"})
 
 
-class Settings(Mapping[str, Mapping[str, object]]):
+class OwnDefaults(Mapping[str, Mapping[str, object]]):
     """Defaults by verb and parameter, read when a verb asks; `say` gets a line that tells what was read and from where.
 
     The nearest counts: a variable of the verb (`SLIPSTICK_ESTIMATE_ZERO=1`), one of all verbs (`SLIPSTICK_SYSTEM`), the
@@ -105,8 +105,8 @@ def _file() -> Path | None:
 
 
 def _section(path: Path, name: str, verbs: Mapping[str, object]) -> Mapping[str, object]:
-    from ..ir.text.formats import read_toml
-    from ..ir.text.untrusted import read_text
+    from ...ir.text.formats import read_toml
+    from ...ir.text.untrusted import read_text
 
     tree = read_toml(read_text(path), str(path))
     allowed = [ALL, *verbs]
