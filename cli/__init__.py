@@ -9,11 +9,12 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 import click
 
@@ -192,8 +193,15 @@ def run(args: Sequence[str] | None = None) -> int:
 
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
+    from .flags.settings import OwnDefaults
+
+    given = list(sys.argv[1:] if args is None else args)
+    is_quiet = not {"-q", "--quiet"}.isdisjoint(given)
     try:
-        with root.make_context("slipstick", list(sys.argv[1:] if args is None else args)) as context:
+        with root.make_context("slipstick", given) as context:
+            # Behind the parse of its own flags: `help` is both a flag and a verb.
+            own = OwnDefaults(root, lambda line: None if is_quiet else click.echo(line, err=True))
+            context.default_map = cast("MutableMapping[str, object]", own)
             code = root.invoke(context)
     except click.exceptions.Exit as leave:
         return leave.exit_code
