@@ -18,6 +18,7 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.result import Simulated
 from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.plan.precision import counted_dtype
 from ..estimate import Estimate
 from .load import Load
 from .notes import room_notes, wave_notes
@@ -221,7 +222,8 @@ def _flops(flops: ModelFlops, seq: float, context: float, convention: Convention
 
 
 def _peak(server: Server) -> float:
-    return float(server.system.chip.matmul_flop_per_s(str(server.served.decode.source.dtype)))
+    served = server.served.decode
+    return float(server.system.chip.matmul_flop_per_s(counted_dtype(server.plan.family, str(served.source.dtype))))
 
 
 def _bandwidth(server: Server) -> float:
