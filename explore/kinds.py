@@ -99,10 +99,13 @@ def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[s
     `schedules` and `recompute` are the words of these columns.
     """
     of = {name: rows[name] for name in ("tp", "pp", "cp", "ep", "vpp") if name in rows}
-    axes = sum((column > 1).astype(float) for name, column in of.items() if name != "vpp")
-    words = np.zeros(len(rows["tp"]))
+    axes, words = np.zeros(len(rows["tp"])), np.zeros(len(rows["tp"]))
+    for name, column in of.items():
+        if name == "vpp":
+            words += column > 1
+        else:
+            axes += column > 1
     for name, known in (("schedule", schedules), ("recompute", recompute)):
         if name in rows and known:
             words += np.array([known[int(at)] not in ("1f1b", "none") for at in rows[name]], dtype=float)
-    chunks = (of["vpp"] > 1).astype(float) if "vpp" in of else 0.0
-    return int(np.lexsort([np.arange(len(words)), words + chunks, axes])[0])
+    return int(np.lexsort([np.arange(len(words)), words, axes])[0])
