@@ -7,7 +7,7 @@ times spread, only on their mean:
     P(n) = P(0) product over k <= n of rate S(k) / k      and beyond the room B a geometric tail of ratio rate S(B) / B
 
 A new request sees these (Poisson arrivals see time averages). Its first token is then late by what differs from one
-request to the next: the rest of the step that runs, prompts of others in that step and in its own (each step computes
+request to the next: the rest of the step that runs, prefills of other requests there and in its own (each step computes
 those that came during the one before, a branching process with `m` of them on average and `m / (1 - (rate p)^2)` the
 variance, p the time of a prompt), the queue of prompts where they take the budget of steps, and that for room. The
 time of its tokens is a mean over its life: of the number in flight, whose deviations last `S kappa`, kappa their
@@ -220,7 +220,7 @@ def _points() -> Array:
 
 
 def _prompts(mean: Array, load: Array, at: Array) -> Array:
-    """Return prompts of others in a step at points: negative binomial with `mean / (1 - load^2)` as its variance."""
+    """Return prefills of other requests in a step at points: negative binomial with `mean / (1 - load^2)` as its variance."""
     spread = 1.0 / np.maximum(1.0 - load**2, 1e-3)
     success = np.minimum(1.0 / spread, 1.0 - 1e-9)
     shape = mean * success / (1.0 - success)
