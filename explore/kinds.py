@@ -84,13 +84,14 @@ def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[s
     `schedules` and `recompute` are the words of these columns.
     """
     of = {name: rows[name] for name in ("tp", "pp", "cp", "ep", "vpp") if name in rows}
-    axes = sum((column > 1).astype(float) for name, column in of.items() if name != "vpp")
     words = np.zeros(len(rows["tp"]))
     for name, known in (("schedule", schedules), ("recompute", recompute)):
         if name in rows and known:
             words += np.array([known[int(at)] not in ("1f1b", "none") for at in rows[name]], dtype=float)
-    chunks = (of["vpp"] > 1).astype(float) if "vpp" in of else 0.0
-    return int(np.lexsort([np.arange(len(words)), words + chunks, axes])[0])
+    if "vpp" in of:
+        words += of["vpp"] > 1
+    axes = np.sum([column > 1 for name, column in of.items() if name != "vpp"], axis=0)
+    return int(np.lexsort((np.arange(len(words)), words, axes))[0])
 
 
 def _firsts(keys: NDArray[np.float64]) -> NDArray[np.intp]:
