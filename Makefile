@@ -10,7 +10,7 @@ TYPING := .typing/slipstick
 SINGLE := $(foreach table,gemm attention,--from tests/validation/$(table).csv)
 TABLES := $(SINGLE) $(foreach table,elementwise collectives moe,--from tests/validation/$(table).csv)
 CALIBRATE := $(BIN)/slipstick calibrate
-UNSEEN := a40-server dgx-b200 l40s-server
+UNSEEN := a40-server dgx-a100-80gb dgx-b200 dgx-h100 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
 
@@ -25,6 +25,9 @@ CYCLONEDX := 7.5.0
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
+# What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
+RELEASED_CASES := $(foreach case,help cached single plans lowering searching,--only $(case))
+
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
@@ -32,7 +35,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -66,6 +69,11 @@ check-floors:
 bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
 
+bench-compare: $(STAMP)  ## measure what the last release was measured by, and fail where something got slower
+	mkdir -p results
+	$(BIN)/python -m benchmarks $(RELEASED_CASES) > results/bench.json
+	$(BIN)/python -m benchmarks.compare benchmarks/released.json results/bench.json
+
 calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without one device in turn, and chip by chip
 	$(CALIBRATE) $(TABLES) $(JOINT) -o backends/calibration/joint.yaml
 	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
@@ -80,6 +88,9 @@ engines: $(STAMP)  ## fit what engine profiles leave free anew, to served reques
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
+
+errors: $(STAMP)  ## judge again what bands around answers rest on: backends/calibration/{errors,evidence}.csv (ten minutes)
+	$(BIN)/python -m benchmarks.errors
 
 coverage: $(STAMP)  ## trace and count models of transformers, foreign packages and ONNX: docs/coverage*.md (hours)
 	$(BIN)/python -m benchmarks.coverage.all
@@ -113,7 +124,7 @@ setup: $(STAMP)  ## make the environment and nothing else
 $(STAMP): pyproject.toml constraints.txt | $(TYPING)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[hf,calibrate,plot,ray,results,search,dev]'
+	$(PIP) --editable '.[hf,calibrate,plot,ray,report,results,search,dev]'
 	touch $@
 
 # Type checkers cannot follow the import hook of an editable install; they follow this link.

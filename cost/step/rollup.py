@@ -94,16 +94,19 @@ def roll_up(
     step.join(_dearest([s.once for s in stages], staging))
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
-    # Compute by class, then communication, copies to and from the host, waiting for the host, bubble
-    # and optimizer.
-    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
     return Step(
-        dict(sorted(step.exposed.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0]))),
+        in_reading_order(step.exposed),
         step.hidden,
         best.forward_s,
         best.backward_s,
         tuple(stages),
     )
+
+
+def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Sort parts of a step: compute by class, communication, copies to the host, the host, bubble, optimizer."""
+    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
+    return dict(sorted(parts.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))
 
 
 def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:

@@ -31,6 +31,7 @@ from ..trace.memory_text import memory_text
 from ..training_run import explain_run
 from .metric import metric_lines
 from .money_reasons import explain_money
+from .provenance import provenance_text
 from .trust import accuracy_of
 
 MOST = 12
@@ -39,11 +40,13 @@ MOST = 12
 def explain_text(answer: Estimate, wanted: str) -> str:
     """Explain a metric by name, or nodes by name (`block0/%17`), op, or wildcard over module paths.
 
-    `memory` explains the memory of the fullest stage over the step. UnknownNameError names the nearest when nothing
-    matches.
+    `memory` explains the memory of the fullest stage over the step, `provenance` what times rest on. UnknownNameError
+    names the nearest when nothing matches.
     """
     if wanted == "memory":
         return memory_text(answer)
+    if wanted == "provenance":
+        return provenance_text(answer)
     # The metric that a table shows under this label, else the text itself.
     labels = {m.label.lower(): m.name for m in METRICS.values()}
     wanted = labels.get(wanted.lower(), wanted)
