@@ -238,6 +238,12 @@ def schedules(repeat: int) -> Iterator[Row]:
         )
 
 
+def watching(repeat: int) -> Iterator[Row]:
+    """What `slipstick.watch` takes of the steps behind the first: 1 % was asked for."""
+    samples = measured("watching", "40", str(repeat))["percent"]
+    yield row("share of a training step that watching it takes, readings included", samples, "%", Target(1.0))
+
+
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "trace": trace,
@@ -260,5 +266,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "whole_search": whole_search,
         "products": products,
         "schedules": schedules,
+        "watching": watching,
     }
 )

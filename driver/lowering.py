@@ -90,7 +90,7 @@ def compiled(
         program,
         Bindings(program),
         MemoryProgram.of(lowered),
-        StageProgram.of(lowered, family.pp_layout, family.recompute_layers, layouts),
+        StageProgram.of(lowered, family.pp_layout, family.recomputed_layers, layouts),
         ConstraintProgram.of(lowered, graph),
         Uneven.of(lowered),
         ModelFlops.of(asked),

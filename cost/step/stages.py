@@ -13,7 +13,7 @@ from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
-from ...ir.plan.layout.stages import Layout, between_stages, by_cost
+from ...ir.plan.layout.stages import Layout, Recomputed, between_stages, by_cost
 from ...ir.sizes.expr import total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points, distinct
@@ -107,12 +107,12 @@ class StageProgram:
     policy: str
     costs: ExprTable
     num_blocks: int
-    recomputed: int = 0
+    recomputed: Recomputed = 0
     layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
 
     @classmethod
     def of(
-        cls, graph: Graph, policy: str = "auto", recomputed: int = 0, layouts: Layouts | None = None
+        cls, graph: Graph, policy: str = "auto", recomputed: Recomputed = 0, layouts: Layouts | None = None
     ) -> StageProgram:
         """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed.
 
@@ -121,7 +121,7 @@ class StageProgram:
         costs = ExprTable.of([total(work_of(r, n).tensor_flops for n in r.nodes) for r in graph.regions])
         return cls(graph, policy, costs, num_layers(graph), recomputed, Layouts() if layouts is None else layouts)
 
-    def laid(self, policy: str, recomputed: int) -> StageProgram:
+    def laid(self, policy: str, recomputed: Recomputed) -> StageProgram:
         """Return the same graph laid out in another way: see `of`."""
         return (
             self

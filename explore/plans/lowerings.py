@@ -62,5 +62,5 @@ class Lowerings:
             return compiled(self._graph, family, *self._prefixes.run(pipeline), self._layouts)
 
         found = self._compiled.of((pipeline.passes, family.order), made)
-        stages = found.stages.laid(family.pp_layout, family.recompute_layers)
+        stages = found.stages.laid(family.pp_layout, family.recomputed_layers)
         return found if stages is found.stages else replace(found, stages=stages)

@@ -117,7 +117,8 @@ class GemmModel:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype and one of weights at a time."""
-        chip, trains = powered(system.chip), group.entries[0].trains
+        trains = group.entries[0].trains
+        chip = powered(system, steady=trains)
 
         def of_types(types: tuple[str, str], rows: Rows) -> Pricer:
             dtype, weights = types
