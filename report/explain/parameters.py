@@ -51,8 +51,7 @@ def parameters(system: System, timing: Timing) -> list[Parameter]:
     Left out are numbers that say how a rate is reached (efficiencies, SMs), and levels over which no message goes.
     """
     return [
-        *_of_chip(timing),
-        *_of_power(system),
+        *_of_chip(system, timing),
         *_of_host(system, timing),
         *_of_network(system, timing),
         *_of_software(system, timing),
