@@ -63,6 +63,12 @@ MONEY = (
 )
 # Of a server that answers requests: see `driver/serve/answer.py`.
 SERVING = (
+    Metric(
+        "ttft_tail_s", "TTFT at the limit's percentile", "s", "TTFT that the share of requests of a limit have, or less"
+    ),
+    Metric(
+        "tpot_tail_s", "TPOT at the limit's percentile", "s", "TPOT that the share of requests of a limit have, or less"
+    ),
     Metric("ttft_low_s", "TTFT, least", "s", "time to the first token of a request whose prompt runs by itself"),
     Metric("ttft_high_s", "TTFT, most", "s", "the same behind the prompts of all others, come at the same moment"),
     Metric("itl_s", "ITL", "s", "time between two moments at which tokens of a request come"),

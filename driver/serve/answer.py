@@ -26,6 +26,9 @@ from .parts import request_parts
 from .pools import Pools
 from .server import Server
 
+# Latencies at the percentiles of limits, where there are such.
+TAILS = ("ttft_tail_s", "tpot_tail_s")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeMoney:
@@ -179,9 +182,10 @@ def fleet_metrics(
     tokens = found.output_tokens_per_s * replicas
     flops = request_flops(server, lengths, server.convention)
     latencies = {name: getattr(found, name) for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s")}
+    tails = {} if np.isnan(found.ttft_tail_s).all() else {name: getattr(found, name) for name in TAILS}
     drafted = {} if server.speculation is None else {"tokens_per_round": np.asarray(server.tokens_per_gap)}
     return {
-        **latencies, "e2el_s": found.e2el_s,
+        **latencies, **tails, "e2el_s": found.e2el_s,
         "requests_per_s": found.requests_per_s * replicas,
         "tokens_per_s": tokens,
         "tokens_per_s_per_gpu": tokens / num_gpus,
