@@ -61,7 +61,7 @@ class EstimateCommand(ServeCommand):
 class EstimatingCommand(Answering, EstimateCommand):
     """The verb that answers; it also writes timelines and explanations."""
 
-    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
+    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg", "png")
 
     delivered: ClassVar[tuple[str, ...]] = (
         "emit",

@@ -18,6 +18,7 @@ from ..ir.types import DType
 from ..measured.match.planned import planned_record
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
+from .costed import costed_rows
 from .explain.intervals import intervals_record
 from .explain.provenance import provenance_record
 from .explain.sensitivity import sensitivity
@@ -60,7 +61,30 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         report["run"] = run_records(answer.run)
     if answer.money is not None:
         report["money"] = money_record(answer.money)
-    return _with_nodes(json_text(report, indent=2), planned_record(planned_step(answer)))
+    chip, graph = answer.table.system.chip, answer.table.lowered.source
+    report["roofline"] = {
+        "chip": chip.name,
+        "dtype": str(graph.dtype),
+        "matmul_flop_per_s": float(chip.matmul_flop_per_s(str(graph.dtype))),
+        "hbm_bytes_per_s": float(chip.hbm_bytes_per_s),
+    }
+    return _with_nodes(json_text(report, indent=2), _worked(planned_record(planned_step(answer)), answer))
+
+
+def _worked(nodes: dict[str, object], answer: Estimate) -> dict[str, object]:
+    """Add to each node what one run of it works and moves, and what bounds it."""
+    work = {
+        row.node: {
+            "tensor_flops": row.tensor_flops,
+            "vector_flops": row.vector_flops,
+            "num_bytes": row.num_bytes,
+            "bound": row.bound,
+        }
+        for row in costed_rows(answer)
+    }
+    rows = nodes["rows"]
+    assert isinstance(rows, list)
+    return {**nodes, "rows": [{**row, **work.get(row["node"], {})} for row in rows]}
 
 
 def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:

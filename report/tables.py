@@ -10,6 +10,7 @@ from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
 from ..driver.metrics import METRICS, format_metric
 from ..driver.uncertainty.answers import band_of_step, evidence_of_step, step_bands
+from ..ir.plan.precision import counted_dtype
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .bounds import bound_seconds
 from .cost.money import money_lines
@@ -182,8 +183,9 @@ def _notes(answer: Estimate) -> Iterator[str]:
     replicated = answer.replicated
     if replicated is not None and NOTABLE <= replicated.largest < LARGE:  # a larger share is among the warnings
         yield replicated.line
-    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    dtype = counted_dtype(answer.plan.family, str(graph.dtype))
+    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(dtype)))
+    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
     bands = step_bands(answer)
     yield from interval_lines(answer.metrics, bands, OF_INTERVALS)

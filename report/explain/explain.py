@@ -129,7 +129,7 @@ def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
         yield "  hidden behind attention: all rings of a phase expose max(0, time - attention x (1 - 1/cp))"
     if not plans.family.async_tp:
         return
-    for pair in answer.table.lowered.step.pairs:
+    for pair, _ in answer.table.lowered.step.booked(answer.plan.family).pairs:
         if (pair.region, pair.message) == (entry.region, entry.key):
             hidden = float(hidden_behind_products(timing, plans, [pair])[entry.region, entry.key][0])
             names = ", ".join(f"{pair.region}/%{k}" for k in pair.products)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,8 +15,6 @@ from .result import FILE_COLUMNS, Result
 from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ...cost.money import StepMoney
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate, ServeMoney
@@ -45,7 +44,7 @@ class _Estimated(Result):
 class StepResult(_Estimated):
     """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -108,23 +107,13 @@ class StepResult(_Estimated):
 
         return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
 
-    def plot(self) -> Figure:
-        """Return where the step goes, and its operators under the roofline, as a figure of matplotlib."""
-        from .pictures import figure
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the report with its elasticities, and the step on the clock."""
+        from ..charts.timeline import timeline_record
+        from ..json_report import report_json
 
-        return figure(self.answer)
-
-    def svg(self) -> str:
-        """Return the same as SVG."""
-        from .pictures import figure_svg
-
-        return figure_svg(self.answer)
-
-    def picture(self) -> tuple[str, str]:
-        """Return the same for a page; nothing where it cannot be drawn."""
-        from .pictures import ALT, drawable
-
-        return (self.svg(), ALT) if drawable() else ("", "")
+        tree: dict[str, object] = json.loads(report_json(self.answer, self.overrides, True))
+        return {**tree, "timeline": timeline_record(self.answer)}
 
     def explain(self, name: str) -> str:
         """Return why a node, a metric or the memory is what it is; see `slipstick estimate --explain`."""
@@ -183,6 +172,12 @@ class ServeResult(_Estimated):
         from ..serving.screen import serving_text
 
         return serving_text(self.answer, columns or FILE_COLUMNS, color)
+
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the report, and what the latencies become under more load."""
+        from ..charts.servers import load_record
+
+        return {**self.to_dict(), "load_curve": load_record(self.answer)}
 
     def explain(self, name: str) -> str:
         """Return why a metric of the server is what it is."""
@@ -303,7 +298,7 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     if (warnings := document.get("warnings")) and isinstance(warnings, list):
         yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
-        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
+        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money) if n != "gpu_hour.parts"])
     inputs = flat(_part(document, "inputs"))
     yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in inputs if v is not None])
 

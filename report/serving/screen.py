@@ -14,6 +14,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.simulated import PERCENTILES
 from ...driver.uncertainty.answers import server_bands
 from ...driver.uncertainty.evidence import evidence_of
+from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..catalogue.engines import prompts_text
 from ..explain.intervals import evidence_line, interval_lines
@@ -213,7 +214,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
             f"drafts: {made.length} tokens a round, each kept with probability {made.acceptance:g} if all before it "
             f"were: {made.tokens:.2f} tokens a round"
         )
-    graph, chip = server.served.decode.source, server.system.chip
-    peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
-    of = f"{server.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    served, chip = server.served.decode, server.system.chip
+    dtype = counted_dtype(server.plan.family, str(served.source.dtype))
+    peak = format_flop_per_s(float(chip.matmul_flop_per_s(dtype)))
+    of = f"{server.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"MFU: {of}; MBU: weights and cache of a decode step"

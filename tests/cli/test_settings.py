@@ -1,43 +1,103 @@
-"""Settings that were left open: which an answer hangs on, and by how much; what was said is left alone."""
+"""Defaults of one's own: which source counts, what is said of them, and what a saved command holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 from slipstick.cli import run
-from slipstick.cli.output.settings import MOST, changes, changes_text
-from slipstick.ir.errors import PlanError
 
-WORDS = ["estimate", "llama-3.1-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--seq", "4096", "--gbs", "8"]
+ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
 
 
-def test_changes_are_sorted_and_those_that_are_refused_or_small_are_left_out() -> None:
-    values = {("a", 1): 1.1, ("a", 2): 0.7, ("b", 1): 1.001, ("c", 1): 1.2}
-
-    def again(name: str, value: object) -> float:
-        if name == "d":
-            raise PlanError("not legal")
-        return values[name, int(str(value))]
-
-    found = changes(1.0, {"a": (1, 2), "b": (1,), "c": (1,), "d": (1,)}, again)
-    assert [[(one.name, one.value) for one in of] for of in found] == [[("a", 2), ("a", 1)], [("c", 1)]]
-    assert found[0][0].share == pytest.approx(-0.3)
-    assert "none changes it" in changes_text("step_time_s", 1.0, [])
+@pytest.fixture(autouse=True)
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return tmp_path
 
 
-def test_no_more_settings_than_are_read() -> None:
-    many = {str(k): (k,) for k in range(1, 9)}
-    found = changes(1.0, many, lambda _, value: 1.0 + int(str(value)) / 10)
-    assert [of[0].name for of in found] == ["8", "7", "6", "5"][:MOST]
+def answer(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, object], str, str]:
+    assert run((*ASK, *more)) == 0
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    return report["inputs"]["plan"], str(report["inputs"]["system"]["name"]), said.err
 
 
-def test_a_setting_is_what_the_estimate_with_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*WORDS, "--explain", "settings", "--quiet"]) == 0
-    text = capsys.readouterr().out
-    row = next(line for line in text.splitlines() if line.startswith("--recompute") and " full " in line)
-    assert run([*WORDS, "--recompute", "full", "--quiet", "--no-sensitivity"]) == 0
-    time = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("step time"))
-    assert " ".join(row.split()[2:4]) == " ".join(time.split()[2:4])
+def test_the_nearest_source_counts(
+    at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (at / "slipstick.toml").write_text(
+        "[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 2\n[estimate]\ntp = 4\nzero = 1\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("SLIPSTICK_ZERO", "2")
+    monkeypatch.setenv("SLIPSTICK_ESTIMATE_ZERO", "3")
+    plan, system, err = answer(capsys)
+    assert (plan["dp"], plan["tp"], plan["zero"], system) == (8 // 4, 4, 3, "dgx-h100")
+    assert "--tp 4 (slipstick.toml [estimate])" in err
+    assert "--zero 3 (SLIPSTICK_ESTIMATE_ZERO)" in err
+    # Plan files are nearer, flags the nearest.
+    (at / "plan.yaml").write_text("tp: 8\nzero: 0\n", encoding="utf-8")
+    plan, _, err = answer(capsys, "--plan", "plan.yaml", "--zero", "1", "--quiet")
+    assert err == ""
+    assert (plan["tp"], plan["zero"]) == (8, 1)
 
 
-def test_what_was_said_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*WORDS, "--stack", "megatron-core", "--explain", "settings", "--quiet"]) == 0
-    assert "--stack" not in capsys.readouterr().out
+def test_a_file_of_the_user_counts_where_the_folder_has_none(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = at / "home" / "slipstick"
+    home.mkdir(parents=True)
+    (home / "slipstick.toml").write_text("[defaults]\nsystem = 'dgx-h200'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    assert answer(capsys)[1] == "dgx-h200"
+    (at / "slipstick.toml").write_text("[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    assert answer(capsys)[1] == "dgx-h100"
+
+
+def test_a_saved_command_says_defaults_as_flags(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "slipstick.toml").write_text(
+        "[estimate]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\nset = {'chip.memory.hbm.bandwidth' = '4.8TB/s'}\n"
+        "quiet = true\n",
+        encoding="utf-8",
+    )
+    assert run(("estimate", "llama-3.1-8b", "--tp", "4", "--zero", "1", "-o", "a.md")) == 0
+    command = next(line for line in (at / "a.md").read_text().splitlines() if line.startswith("slipstick estimate"))
+    assert set(command.split()[3:]) == {
+        "--tp", "4", "--zero", "1", "-o", "a.md", "--gpus=8", "--system=dgx-h100", "--quiet",
+        "--set=chip.memory.hbm.bandwidth=4.8TB/s",
+    }  # fmt: skip
+    assert "defaults" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[estimate]\ngpu = 8\n", "did you mean 'gpus'"),
+        ("[estimat]\ngpus = 8\n", "did you mean 'estimate'"),
+        ("system = 'dgx-h100'\n", "a section holds flags"),
+        ("[estimate\n", "slipstick.toml"),
+    ],
+)
+def test_a_fault_is_said_with_the_file(text: str, told: str, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "slipstick.toml").write_text(text, encoding="utf-8")
+    assert run(ASK) in (2, 4)
+    err = capsys.readouterr().err
+    assert told in err
+    assert "internal" not in err
+
+
+def test_another_file_or_none_may_be_named(
+    at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (at / "slipstick.toml").write_text("[estimat]\n", encoding="utf-8")
+    (at / "mine.toml").write_text("[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    monkeypatch.setenv("SLIPSTICK_CONFIG", "mine.toml")
+    assert answer(capsys)[1] == "dgx-h100"
+    monkeypatch.setenv("SLIPSTICK_CONFIG", "")
+    assert run((*ASK, "--system", "dgx-h100", "--gpus", "8", "--tp", "8")) == 0
+
+
+@pytest.mark.parametrize(("color", "bold"), [("always", True), ("never", False), ("auto", False)])
+def test_color_is_as_asked_for(color: str, bold: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run((*ASK[:4], "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--quiet", "--color", color)) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is bold
