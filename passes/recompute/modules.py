@@ -227,7 +227,7 @@ def _means(node: Node, name: str) -> bool:
     path, colon, op = name.rpartition(":")
     if not colon:
         return _matches(node.scope, name)
-    return fnmatchcase(node.op, op) and (fnmatchcase(_inner(node.scope), path) or fnmatchcase(node.scope, path))
+    return matches(node.op, op) and (matches(_inner(node.scope), path) or matches(node.scope, path))
 
 
 def _matches(scope: str, name: str) -> bool:
