@@ -1,7 +1,7 @@
 """What layers keep, offload and recompute within a limit of memory: found policies beside those that frameworks have.
 
 A step of Llama 3.1 under limits between what full recomputation needs and what keeping everything needs: the first
-layers recomputed as Megatron-LM does (block), results chosen one by one, and results that may go to host memory as well.
+layers recomputed as Megatron-LM does (block), results chosen one by one, and results that may go to host memory too.
 Then what recomputation adds to a layer of a GPT of 22B on A100, as Korthikanti et al. measured it (arXiv 2205.05198,
 table 4: 19.6 ms without, 27.2 ms with full and 20.9 ms with selective recomputation).
 """
@@ -14,6 +14,7 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.explore.recompute.search import FoundPolicy, find_policy, said
+from slipstick.explore.recompute.spaces import PolicySpace
 from slipstick.ir.graph import Phase
 from slipstick.ir.plan.structure import Defaults
 
@@ -45,7 +46,9 @@ def found_rows(full: bool) -> Iterator[list[Cell]]:
     low, high = limits(graph, system, plan)
     for share in SHARES if full else SHARES[1:4:2]:
         limit = low + share * (high - low)
-        chosen, moved = (find_policy(graph, system, plan, limit, offload=offload) for offload in (False, True))
+        chosen, moved = (
+            find_policy(graph, system, plan, limit, PolicySpace(to_host=to_host)) for to_host in (False, True)
+        )
         print(f"{share:.0%}: {chosen.search_s:.1f} s and {moved.search_s:.1f} s to find", file=sys.stderr)
         yield from _rows(name, limit, chosen, moved)
 
