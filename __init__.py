@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
+    from slipstick.watch.session import watch
 
 __all__ = [
     "Captured",
@@ -101,6 +102,7 @@ __all__ = [
     "tabled",
     "trace",
     "trace_graph",
+    "watch",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
@@ -155,6 +157,7 @@ _MODULE_OF = {
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.cli.python.verbs",
     "trace_graph": "slipstick.frontend.exported",
+    "watch": "slipstick.watch.session",
 }
 
 

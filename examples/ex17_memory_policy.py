@@ -1,7 +1,8 @@
 """What layers keep, offload and recompute within a limit of memory: found policies beside those that frameworks have.
 
 A step of Llama 3.1 under limits between what full recomputation needs and what keeping everything needs: the first
-layers recomputed as Megatron-LM does (block), results chosen one by one, and results that may go to host memory too.
+layers recomputed as Megatron-LM does (block), results chosen one by one, and results that may go to host memory as
+well.
 Then what recomputation adds to a layer of a GPT of 22B on A100, as Korthikanti et al. measured it (arXiv 2205.05198,
 table 4: 19.6 ms without, 27.2 ms with full and 20.9 ms with selective recomputation).
 """

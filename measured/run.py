@@ -17,6 +17,7 @@ from ..ir.errors import NotUnderstoodError
 from ..ir.text.formats import read_json
 from ..ir.text.untrusted import open_regular, read_bytes
 from .traces.kinds import KernelKind
+from .traces.nsys import HEADER
 from .traces.timeline import spent
 from .traces.trace import KINDS, RankTrace, read_trace
 
@@ -75,6 +76,10 @@ _LOGS: Mapping[str, Sequence[_Line]] = MappingProxyType(
             _line("tokens_per_s", r"tokens_per_sec: NUMBER"),
             _line("tokens_per_s_per_gpu", r"tokens_per_sec_per_gpu: NUMBER"),
         ),
+        "log of MLPerf": (
+            _line("step_time_s", r':::MLLOG .*"train_step_time": NUMBER'),
+            _line("samples_per_s", r':::MLLOG .*"throughput": NUMBER'),
+        ),
     }
 )
 # What benchmarks of servers write, with our metric and what turns the number into SI.
@@ -112,8 +117,9 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
     """Read a measured run; NotUnderstoodError for a file that is none of what is known.
 
     Args:
-        path: a trace of torch.profiler (.json, .json.gz), a log of Megatron-LM, torchtitan or nanotron, transformers'
-            trainer_state.json, or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
+        path: a trace of torch.profiler (.json, .json.gz), a report of Nsight Systems (.sqlite), a log of Megatron-LM,
+            torchtitan, nanotron or MLPerf, transformers' trainer_state.json, a snapshot of PyTorch's allocator as JSON,
+            or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
         num_steps: steps that a trace holds, where the profiler did not mark them.
     """
     if is_trace(path):
@@ -134,7 +140,7 @@ def is_trace(path: Path) -> bool:
             head = (gzip.GzipFile(fileobj=file) if path.name.endswith(".gz") else file).read(1 << 20)
         except (OSError, EOFError, zlib.error) as error:
             raise NotUnderstoodError(f"{path}: {error}") from None
-    return _TRACE.search(head) is not None
+    return head.startswith(HEADER) or _TRACE.search(head) is not None
 
 
 def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
@@ -143,7 +149,11 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
     Where steps are marked, what lies outside of them is not counted, unless `num_steps` says how many there are.
     """
     steps, name = num_steps or len(trace.steps), Path(trace.path).name
-    notes = [] if steps else [f"{name}: no step is marked: all of the trace counts as one; give --steps N"]
+    notes = []
+    if not steps:
+        notes.append(f"{name}: no step is marked: all of the trace counts as one; give --steps N")
+    elif num_steps is None and not trace.is_marked:
+        notes.append(f"{name}: no step is marked: steps are those between updates of the optimizer")
     steps = steps or 1
     inside = trace.step_of >= 0 if num_steps is None and trace.steps else np.ones(len(trace.ran), dtype=np.bool_)
     if not inside.any():
@@ -158,7 +168,7 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
         "idle": time.idle_us,
     }
     classes |= {name: us * 1e-6 / steps for name, us in parts.items()}
-    marked = median(step.time_us for step in trace.steps) * 1e-6 if trace.steps and num_steps is None else None
+    marked = float(np.median(trace.step_times_us)) * 1e-6 if trace.steps and num_steps is None else None
     metrics = {
         "step_time_s": marked or time.total_us * 1e-6 / steps,
         "exposed_comm_s": classes["exposed communication"],
@@ -232,6 +242,32 @@ def _of_statistics(tree: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
+def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
+    """`torch.cuda.memory._snapshot()` as JSON: the most that the allocator had reserved, of the device that had most.
+
+    Segments say what is reserved now; the trace of each device is walked backward from there.
+    """
+    segments, traces = tree.get("segments"), tree.get("device_traces")
+    if not isinstance(segments, list):
+        return {}
+    now: dict[int, float] = {}
+    for segment in segments:
+        if isinstance(segment, Mapping):
+            device = segment.get("device")
+            key = device if isinstance(device, int) else 0
+            now[key] = now.get(key, 0.0) + (_real(segment.get("total_size")) or 0.0)
+    most = list(now.values())
+    for device, events in enumerate(traces if isinstance(traces, list) else ()):
+        reserved = now.get(device, 0.0)
+        for event in reversed(events if isinstance(events, list) else ()):
+            action = event.get("action") if isinstance(event, Mapping) else None
+            if action in ("segment_alloc", "segment_map", "segment_free", "segment_unmap"):
+                size = _real(event.get("size")) or 0.0
+                reserved += size if action in ("segment_free", "segment_unmap") else -size
+                most.append(reserved)
+    return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
+
+
 def _real(value: object) -> float | None:
     """Return a positive number; None for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
@@ -242,5 +278,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = Map
         "trainer_state.json of transformers": _of_trainer,
         "result of vllm bench serve or SGLang": _of_server,
         "result of genai-perf or aiperf": _of_statistics,
+        "snapshot of PyTorch's allocator": _of_snapshot,
     }
 )

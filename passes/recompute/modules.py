@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, has
+from ..wildcards import matches
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
 _LATENT_UP = ("q_b_proj", "kv_b_proj")
@@ -227,12 +227,12 @@ def _means(node: Node, name: str) -> bool:
     path, colon, op = name.rpartition(":")
     if not colon:
         return _matches(node.scope, name)
-    return fnmatchcase(node.op, op) and (fnmatchcase(_inner(node.scope), path) or fnmatchcase(node.scope, path))
+    return matches(node.op, op) and (matches(_inner(node.scope), path) or matches(node.scope, path))
 
 
 def _matches(scope: str, name: str) -> bool:
     inner = _inner(scope)
-    return fnmatchcase(scope, name) or fnmatchcase(inner, name) or f".{name}." in f".{inner}."
+    return matches(scope, name) or matches(inner, name) or f".{name}." in f".{inner}."
 
 
 def _with_views(region: Region, keys: set[int]) -> set[int]:

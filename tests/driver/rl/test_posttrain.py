@@ -109,11 +109,9 @@ def test_stragglers_cost_time_and_no_tokens() -> None:
 def test_requests_are_cut_at_the_room_and_keep_their_mean(
     prompts: int, group: int, mean: int, spread: float, seed: int
 ) -> None:
-    work = Rollouts(
-        prompts=prompts, group=group, prompt=Uniform(10, 300), answer=Lognormal(mean, spread), longest=LONGEST,
-        seed=seed,
-    )  # fmt: skip
-    drawn = Lognormal(mean, spread).draw(np.random.default_rng(seed), prompts * group)
+    answer = Lognormal(mean, spread)
+    work = Rollouts(prompts=prompts, group=group, prompt=Uniform(10, 300), answer=answer, longest=LONGEST, seed=seed)
+    drawn = answer.draw(np.random.default_rng(seed), prompts * group)
     try:
         found = work.requests()
     except UsageError:
@@ -211,9 +209,9 @@ def test_the_pair_of_plans_that_is_found_beats_every_pair_there_is() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match="an engine is needed"):
         post_training_step(PostTraining(algorithm=ALGORITHMS["grpo"], rollouts=rollouts()), load(MODEL), SYSTEM, TRAIN)
-    small, alone = plan_of(Workload.TRAIN, 1), PostTraining(algorithm=ALGORITHMS["sft"], rollouts=rollouts())
+    small = plan_of(Workload.TRAIN, 1)
     with pytest.raises(InfeasibleError, match="the trainer needs"):
-        post_training_step(alone, load(MODEL), SYSTEM, small)
+        post_training_step(PostTraining(algorithm=ALGORITHMS["sft"], rollouts=rollouts()), load(MODEL), SYSTEM, small)
     with pytest.raises(UsageError, match="of --placement async alone"):
         step(staleness=2)
     with pytest.raises(UsageError, match="leave no room"):
