@@ -143,7 +143,11 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
     Where steps are marked, what lies outside of them is not counted, unless `num_steps` says how many there are.
     """
     steps, name = num_steps or len(trace.steps), Path(trace.path).name
-    notes = [] if steps else [f"{name}: no step is marked: all of the trace counts as one; give --steps N"]
+    notes = []
+    if not steps:
+        notes.append(f"{name}: no step is marked: all of the trace counts as one; give --steps N")
+    elif num_steps is None and not trace.is_marked:
+        notes.append(f"{name}: no step is marked: steps are those between updates of the optimizer")
     steps = steps or 1
     inside = trace.step_of >= 0 if num_steps is None and trace.steps else np.ones(len(trace.ran), dtype=np.bool_)
     if not inside.any():
@@ -158,7 +162,7 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
         "idle": time.idle_us,
     }
     classes |= {name: us * 1e-6 / steps for name, us in parts.items()}
-    marked = median(step.time_us for step in trace.steps) * 1e-6 if trace.steps and num_steps is None else None
+    marked = float(np.median(trace.step_times_us)) * 1e-6 if trace.steps and num_steps is None else None
     metrics = {
         "step_time_s": marked or time.total_us * 1e-6 / steps,
         "exposed_comm_s": classes["exposed communication"],

@@ -1,52 +1,72 @@
-"""Clocks of a chip that is given less power than it was made for."""
+"""Clocks of a chip in steady work under its power limit."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...ir.sizes.expr import Num
-from .chip import Chip, Peaks
+from .chip import Chip
 
-# Part of the design power that does not follow the clock: leakage, memory, links. Idle and memory-bound readings of
-# data-centre GPUs lie between a fifth and two fifths of it.
-STATIC_SHARE = 0.3
+if TYPE_CHECKING:
+    from ..kernels.power import PowerConstants
+    from .system import System
+
+# The kind of constants in a calibration: one clock for all units of a chip.
+_CHIP = "chip"
 
 
-def clock_share(chip: Chip) -> Num:
-    """Return the clock under the power limit over the one without: ((P - P_0) / (P_design - P_0))^(1/3), at most 1.
+# Part of the time in which work keeps matrix units busy, as far as power is concerned: long products alone do all of
+# it, and kernels that wait for memory draw three quarters and more of what products do (measured on H100).
+_BUSY_TRAINING, _BUSY_SERVING = 0.9, 0.6
 
-    Dynamic power goes as f V^2 and V as f, so the clock goes as the third root of what is left for it. A limit that
-    leaves nothing gives a hundredth.
+
+# Operations of a dtype in the time of one in 16 bits, on units made for both. Where a chip does more of them than that,
+# the power is taken to be that of 16 bits.
+_NARROWER = {"fp8": 2.0, "int8": 2.0, "fp6": 2.0, "fp4": 4.0, "int4": 4.0}
+
+
+def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True, dtype: str = "bf16") -> Num:
+    """Return the clock that the power limit leaves products of a dtype, over that of the data sheet.
+
+    A training step draws all it may for hours (`steady`). In inference products come in bursts between kernels that
+    wait for memory: the mean over them, which is what is limited, is lower, and constants of kernels hold the clock of
+    the design power.
 
     >>> from slipstick.backends.machine.load import load_system
-    >>> f'{clock_share(load_system("dgx-h100", ["chip.power_limit=500 W"]).chip):.3f}'  # of 700 W
-    '0.840'
+    >>> system = load_system("a40-server", ["chip.power_limit=200 W"])  # of 300 W
+    >>> f'{clock_share(system.chip, system.kernels.power["chip"]):.3f}'
+    '0.806'
     """
-    if chip.power_limit_w is None:
+    if chip.power_limit_w is None and not steady:
         return 1.0
-    static_w = STATIC_SHARE * chip.power_w
-    left = np.maximum((chip.power_limit_w - static_w) / (chip.power_w - static_w), 1e-6)
-    return np.minimum(left, 1.0) ** (1.0 / 3.0)
+    limit_w = chip.power_w if chip.power_limit_w is None else np.minimum(chip.power_limit_w, chip.power_w)
+    busy = _BUSY_TRAINING if steady else _BUSY_SERVING
+    return constants.clock(limit_w, chip.power_w, _peak(chip, dtype), busy)
 
 
-def powered(chip: Chip) -> Chip:
-    """Return the chip at the clock and matrix peaks that its power limit leaves; itself where there is no limit.
+def _peak(chip: Chip, dtype: str) -> Num:
+    """The peak in 16 bits that draws the power of products of a dtype."""
+    peaks = chip.peak_flop_per_s
+    wide = peaks.bf16 if peaks.bf16 is not None else peaks.fp16 if peaks.fp16 is not None else peaks.fp32
+    if dtype not in _NARROWER:
+        return wide
+    return np.minimum(wide, chip.matmul_flop_per_s(dtype) / _NARROWER[dtype])
 
-    Matrix products draw the whole design power; kernels that wait for memory do not, and keep their clocks.
+
+def powered(system: System, steady: bool) -> Chip:
+    """Return the chip with the matrix peaks that its power leaves; itself where that is all of them.
+
+    Kernels of a training step that multiply matrices share a clock, since the power that is limited is a mean over many
+    of them. What waits for memory draws less.
     """
-    share = clock_share(chip)
-    if np.all(share == 1.0):
+    chip, constants = system.chip, system.kernels.power.get(_CHIP)
+    if constants is None:
         return chip
-    p = chip.peak_flop_per_s
-    peaks = Peaks(
-        bf16=_times(p.bf16, share), fp16=_times(p.fp16, share), tf32=_times(p.tf32, share), fp32=p.fp32 * share,
-        fp8=_times(p.fp8, share), int8=_times(p.int8, share), fp64=_times(p.fp64, share), fp6=_times(p.fp6, share),
-        fp4=_times(p.fp4, share), int4=_times(p.int4, share),
-    )  # fmt: skip
-    return replace(chip, peak_flop_per_s=peaks, clock_hz=chip.clock_hz * share)
-
-
-def _times(peak: Num | None, share: Num) -> Num | None:
-    return None if peak is None else peak * share
+    found = {dtype: clock_share(chip, constants, steady, dtype) for dtype in chip.peak_flop_per_s.by_dtype()}
+    if all(np.all(share == 1.0) for share in found.values()):
+        return chip
+    peaks = {dtype: peak * found[dtype] for dtype, peak in chip.peak_flop_per_s.by_dtype().items()}
+    return replace(chip, peak_flop_per_s=replace(chip.peak_flop_per_s, **peaks))

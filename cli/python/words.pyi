@@ -149,8 +149,8 @@ class ServeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     disagg: str
     prefill_tp: int
     prefill_pp: int
@@ -190,17 +190,19 @@ class SizeWords(PlanWords, total=False):
     cached: int
     prefix_hit: float
     shared_prefix: bool
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     chunked_prefill: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
-    target_rps: str
+    target_rps: str | Path
     disagg: Literal["auto", "on", "off"]
     max_gpus: int
     top: int
     objective: Literal["cost", "gpus", "energy", "carbon"]
+    confirm: Literal["auto", "on", "off"]
+    spare: int
 
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
@@ -246,8 +248,8 @@ class SearchWords(PlanWords, total=False):
     cached: int
     prefix_hit: float
     shared_prefix: bool
-    ttft: str | float
-    tpot: str | float
+    ttft: str
+    tpot: str
     chunked_prefill: int
     max_num_seqs: int
     block_size: int

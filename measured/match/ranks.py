@@ -37,7 +37,7 @@ def rank_rows(traces: Sequence[RankTrace], steps: int) -> Sequence[RankRow]:
         time = spent(trace, chosen)
         step_us = time.total_us / steps
         if trace.steps:
-            step_us = float(np.median([step.time_us for step in trace.steps]))
+            step_us = float(np.median(trace.step_times_us))
         rows.append(
             RankRow(
                 trace.path,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _OPS = frozenset({"cpu_op", "operator"})
-_STEP = "ProfilerStep#"
+STEP = "ProfilerStep#"
 # Optimizers of PyTorch set a mark around their steps, which runs nothing of its own.
 OPTIMIZER = "Optimizer."
+_UPDATE = "Optimizer.step#"
 # Of an operator over lists of tensors, as optimizers call them, shapes would take kilobytes each.
 _MOST_INPUTS = 24
 # What is kept of a collective, in this order.
@@ -64,13 +65,15 @@ class Events:
 class KeptEvents:
     """The events of a file: kernels, operators with the marks of optimizers, launches, and the steps that are marked.
 
-    A kernel that copies has a name that begins with a line break, which no kernel's own does.
+    `updates` are the marks of optimizers' steps alone. A kernel that copies has a name that begins with a line break,
+    which no kernel's own does.
     """
 
     kernels: Events = field(default_factory=Events)
     ops: Events = field(default_factory=Events)
     launches: Events = field(default_factory=Events)
     steps: list[tuple[str, float, float]] = field(default_factory=list)
+    updates: list[tuple[str, float, float]] = field(default_factory=list)
     names: TextTable = field(default_factory=TextTable)
     words: TextTable = field(default_factory=TextTable)
     places: TextTable = field(default_factory=TextTable)
@@ -94,11 +97,13 @@ class KeptEvents:
             if (link := _id(args, "correlation")) >= 0:
                 self._row(self.launches, event, "", self._thread(event), "")
                 self.launches.link.append(link)
-        elif category != "gpu_user_annotation" and name.startswith(_STEP):
+        elif category != "gpu_user_annotation" and name.startswith(STEP):
             self.steps.append((name, number_of(event.get("ts")), number_of(event.get("dur"))))
         elif category == "user_annotation" and name.startswith(OPTIMIZER):
             self._row(self.ops, event, name, self._thread(event), "")
             self.ops.external.append(-1)
+            if name.startswith(_UPDATE):
+                self.updates.append((name, number_of(event.get("ts")), number_of(event.get("dur"))))
 
     def _row(self, events: Events, event: Mapping[str, object], name: str, place: str, word: str) -> None:
         events.name.append(self.names.number(name))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from ...ir.errors import NotUnderstoodError
-from .columns import KeptEvents, number_of
+from .columns import STEP, KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
-from .ran import Ints, RanKernels, ran
+from .ran import Floats, Ints, RanKernels, ran
 from .stream import trace_events
 
 KINDS = tuple(KernelKind)
@@ -56,7 +57,9 @@ class Message:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of one rank, what ran in the order of its launches; `steps` are those that the profiler marked.
+    """A trace of one rank, what ran in the order of its launches.
+
+    `steps` are those that the profiler marked; where it marked none, those between updates of the optimizer.
 
     `names`, `inputs` and `streams` are texts by the numbers of the columns, as `messages` are; `on_device` says whether
     anything ran on a device. `last_us` is when the last event ended.
@@ -69,6 +72,11 @@ class RankTrace:
     streams: tuple[str, ...]
     steps: tuple[Span, ...]
     on_device: bool
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the profiler marked the steps."""
+        return any(step.name.startswith(STEP) for step in self.steps)
 
     def name(self, number: int) -> str:
         """Return a kernel's or an operator's name."""
@@ -103,6 +111,23 @@ class RankTrace:
         at = np.searchsorted(starts, self.ran.launched_us, side="right") - 1
         return np.where((at >= 0) & self.ran.known & (self.ran.launched_us < ends[at]), at, -1)
 
+    @cached_property
+    def step_times_us(self) -> Floats:
+        """How long each step took: from its first kernel to that of the next, since the host runs ahead of a device.
+
+        The last one takes what its mark does, or until its last kernel where that ends later. On a CPU all take what
+        their marks do, as they do where one of them launched nothing.
+        """
+        ran, own = self.ran, np.array([step.time_us for step in self.steps])
+        inside = self.step_of >= 0
+        which = self.step_of[inside]
+        if not self.on_device or len(np.unique(which)) < len(own):
+            return own
+        starts, last = np.full(len(own), np.inf), ran.start_us[inside] + ran.time_us[inside]
+        np.minimum.at(starts, which, ran.start_us[inside])
+        end_us = float(last[which == len(own) - 1].max())
+        return np.append(np.diff(starts), own[-1] if end_us <= self.steps[-1].end_us else end_us - starts[-1])
+
     def message(self, row: int) -> Message:
         """Return what a kernel of a collective does."""
         name, given = self.name(int(self.ran.name[row])), self.inputs[int(self.ran.message[row])]
@@ -126,9 +151,23 @@ def read_trace(path: Path) -> RankTrace:
         raise NotUnderstoodError(
             f"{path}: the trace holds neither kernels nor operators: profile with ProfilerActivity.CPU"
         )
-    steps = tuple(Span(*step) for step in sorted(kept.steps, key=lambda step: step[1]))
+    marked = sorted((Span(*step) for step in kept.steps), key=lambda step: step.start_us)
+    steps = tuple(marked) or between_updates([Span(*mark) for mark in kept.updates])
     texts = kept.names.texts, kept.words.texts, kept.places.texts
     return RankTrace(str(path), found, *texts, steps, bool(len(kept.kernels.name)))
+
+
+def between_updates(marks: Sequence[Span]) -> tuple[Span, ...]:
+    """Return the steps between updates of the weights; what lies before the first may be part of a step alone.
+
+    Of several optimizers in turn, that which comes last in a step ends it.
+    """
+    marks = sorted(marks, key=lambda mark: mark.start_us)
+    last = [mark for mark in marks if mark.name == marks[-1].name]
+    return tuple(
+        Span(f"{after.name} {number}", before.end_us, after.end_us - before.end_us)
+        for number, (before, after) in enumerate(pairwise(last), 1)
+    )
 
 
 def _message(name: str, given: str) -> Message:

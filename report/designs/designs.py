@@ -16,6 +16,7 @@ from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes
 
+SCHEMA = "slipstick/designs/1"
 Array = NDArray[np.float64]
 Cell = str | int | float | bool | None
 WORDS = ("node", "num_dies", "unit", "memory", "link", "joint", "d2d", "join")
@@ -142,6 +143,7 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
     `more` is what else it says of all designs.
     """
     document: dict[str, object] = {
+        "schema": SCHEMA,
         "objective": goals_text(ranking.goals),
         "num_designs": len(ranking.reason),
         "num_built": int((ranking.reason == 0).sum()),

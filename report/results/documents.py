@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.text.json_text import json_text
 from .result import Result
 from .steps import panels_of, row_of
 from .table import Cell, Line, Panel, Row, flat, shown_rows
+
+if TYPE_CHECKING:
+    from .page import Page
 
 _REPORT = "slipstick/report/1"
 # Metrics that the line of a saved answer has room for.
@@ -89,6 +92,21 @@ class SavedResult(Result):
             for name, tree in self.documents.items()
         ]
 
+    def page(self) -> Page:
+        """Return the charts and panels of each answer; where there are several, under the names of their files."""
+        from ..charts.documents import charts_of
+        from .page import Page
+
+        several = len(self.documents) > 1
+        charts = [
+            replace(chart, title=f"{Path(name).stem}: {chart.title}" if several else chart.title)
+            for name, tree in self.documents.items()
+            for chart in charts_of(tree)
+        ]
+        document = dict(self.documents) if several else next(iter(self.documents.values()))
+        summary = self.summary() if several else [_title(*next(iter(self.documents.items()))), *self.summary()[1:]]
+        return Page(summary, self.panels(), self.command, document, charts, several=several)
+
     def summary(self) -> Sequence[Line]:
         """Return a line for each answer."""
         lines = [(name, _told(tree)) for name, tree in self.documents.items()]
@@ -102,6 +120,15 @@ class SavedResult(Result):
             for name, tree in self.documents.items()
             for panel in (panels_of(tree) if tree.get("schema") == _REPORT else _plain_panels(tree))
         ]
+
+
+def _title(name: str, tree: Mapping[str, object]) -> Line:
+    """Return what a page of one answer is called: by its model, else by its file."""
+    known = dict(flat(tree))
+    title = known.get("inputs.model.name") or known.get("model") or Path(name).stem
+    where = known.get("inputs.system.name") or known.get("inputs.system")
+    told = " ".join(str(known[key]) for key in ("inputs.phase", "inputs.dtype") if key in known)
+    return str(title), " on ".join(str(one) for one in (told, where) if one)
 
 
 def _told(tree: Mapping[str, object]) -> str:

@@ -23,10 +23,13 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "md": (".md", ".markdown"),
         "html": (".html", ".htm"),
         "svg": (".svg",),
+        "png": (".png",),
         "table": (".txt",),
     }
 )
 _GZIPPED = ".gz"
+# Forms that are no text, and packed already.
+_BINARY = ("parquet", "png")
 # The largest whole number of a column of 64 bits.
 _LARGEST = 2**63 - 1
 
@@ -39,7 +42,7 @@ def form_of_file(path: str, forms: Sequence[str]) -> str:
     """
     name = Path(path.removesuffix(_GZIPPED)).suffix.lower()
     found = next((form for form in forms if name in SUFFIXES[form]), None)
-    if found is None or (found == "parquet" and path.endswith(_GZIPPED)):
+    if found is None or (found in _BINARY and path.endswith(_GZIPPED)):
         allowed = ", ".join(SUFFIXES[form][0] for form in forms)
         given = f"suffix '{Path(path).suffix}'" if Path(path).suffix else "no suffix"
         raise UsageError(f"'{path}': {given} says no form of this result; allowed: {allowed}")

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast, overload
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast, overload
 
-from ...ir.errors import UsageError
+from ...ir.errors import UnknownNameError, UsageError
 from ..columns import in_columns
 from .table import Columns, Line, Panel, Row
+
+if TYPE_CHECKING:
+    from altair import TopLevelMixin
+
+    from ..charts.chart import Chart
+    from .page import Page
 
 F = TypeVar("F")
 # Libraries of frames, in the order in which they are looked for.
@@ -53,8 +59,10 @@ class Result(ABC):
         """Return the tables of a page."""
 
     def svg(self) -> str:
-        """Return the picture of the result, where it has one: see `forms`."""
-        raise UsageError(f"there is no picture of this result; allowed: {', '.join(self.forms)}")
+        """Return the first chart of the result as a picture, where it has one: see `forms`."""
+        if "svg" not in self.forms:
+            raise UsageError(f"there is no picture of this result; allowed: {', '.join(self.forms)}")
+        return self.chart().svg()
 
     def markdown(self) -> str:
         """Return the summary and the sections as Markdown."""
@@ -63,14 +71,41 @@ class Result(ABC):
         return markdown(self.summary(), self.panels(), self.command)
 
     def html(self) -> str:
-        """Return the summary, the picture and the panels as a page that works from a file."""
+        """Return the figures, the charts and the panels as a page that works from a file."""
         from .page import page
 
-        return page(self.summary(), self.panels(), self.command, *self.picture())
+        return page(self.page())
 
-    def picture(self) -> tuple[str, str]:
-        """Return the picture of a page as SVG, and what it shows in words; empty where there is none."""
-        return "", ""
+    def page(self) -> Page:
+        """Return what the page says; charts are of the whole document."""
+        from ..charts.documents import charts_of
+        from .page import Page
+
+        document = self.whole_document()
+        return Page(self.summary(), self.panels(), self.command, document, charts_of(document))
+
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the document of `--format json`, and with it what only charts show."""
+        return self.to_dict()
+
+    def plot(self, name: str = "") -> TopLevelMixin:
+        """Return a chart as one of Altair, which notebooks show: that of a title, else the first.
+
+        UsageError where Altair is not installed, the result has no chart, or none of that name.
+        """
+        return self.chart(name).figure()
+
+    def chart(self, name: str = "") -> Chart:
+        """Return the chart whose title begins so; UsageError with the titles that there are."""
+        from ..charts.documents import charts_of
+
+        found = charts_of(self.whole_document())
+        if not found:
+            raise UsageError("there is no chart of this result")
+        chosen = next((chart for chart in found if chart.title.lower().startswith(name.lower())), None)
+        if chosen is None:
+            raise UnknownNameError.of("chart", name, [chart.title for chart in found])
+        return chosen
 
     def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
         """Return the result as text in one of `forms` but Parquet, with a line break at its end."""
@@ -114,11 +149,15 @@ class Result(ABC):
 
         UsageError for a suffix that says none of `forms`, and for Parquet without DuckDB.
         """
+        from ...ir.text.files import write_atomically
         from .files import form_of_file, write_parquet, write_text
 
         name, path = form or form_of_file(str(path), self.forms), Path(path)
         if name == "parquet":
             write_parquet(self.to_columns(), path)
+        elif name == "png":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, self.chart().png())
         else:
             write_text(self.form(name), path)
         return path

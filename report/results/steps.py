@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -14,12 +15,11 @@ from .result import FILE_COLUMNS, Result
 from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ...cost.money import StepMoney
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate, ServeMoney
     from ...driver.serve.sizes.sizing import Sizing
+    from ...driver.uncertainty.bands import Interval
     from ...ir.plan import Plan
 
 # Metrics of a step and of a server that a few lines have room for.
@@ -44,10 +44,11 @@ class _Estimated(Result):
 class StepResult(_Estimated):
     """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
+    settings: Callable[[], str] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -66,6 +67,13 @@ class StepResult(_Estimated):
 
         run = {} if self.answer.run is None else self.answer.run.metrics
         return {**self.answer.metrics, **run, **metrics_of(self.answer.money)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, step_bands
+
+        return intervals(self.metrics, step_bands(self.answer))
 
     @property
     def breakdown_s(self) -> Mapping[str, float]:
@@ -99,27 +107,20 @@ class StepResult(_Estimated):
 
         return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
 
-    def plot(self) -> Figure:
-        """Return where the step goes, and its operators under the roofline, as a figure of matplotlib."""
-        from .pictures import figure
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the report with its elasticities, and the step on the clock."""
+        from ..charts.timeline import timeline_record
+        from ..json_report import report_json
 
-        return figure(self.answer)
-
-    def svg(self) -> str:
-        """Return the same as SVG."""
-        from .pictures import figure_svg
-
-        return figure_svg(self.answer)
-
-    def picture(self) -> tuple[str, str]:
-        """Return the same for a page; nothing where it cannot be drawn."""
-        from .pictures import ALT, drawable
-
-        return (self.svg(), ALT) if drawable() else ("", "")
+        tree: dict[str, object] = json.loads(report_json(self.answer, self.overrides, True))
+        return {**tree, "timeline": timeline_record(self.answer)}
 
     def explain(self, name: str) -> str:
-        """Return why a node, a metric or the memory is what it is."""
+        """Return why a node, a metric or the memory is what it is; see `slipstick estimate --explain`."""
         from ..explain.explain import explain_text
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_text(self.answer, name)
 
@@ -136,11 +137,19 @@ class ServeResult(_Estimated):
 
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
+    settings: Callable[[], str] | None = None
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """Metrics by name, in SI units; those of money with them."""
         return {**self.answer.metrics, **({} if self.money is None else self.money.metrics)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, server_bands
+
+        return intervals(self.metrics, server_bands(self.answer))
 
     @property
     def money(self) -> ServeMoney | None:
@@ -164,9 +173,18 @@ class ServeResult(_Estimated):
 
         return serving_text(self.answer, columns or FILE_COLUMNS, color)
 
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the report, and what the latencies become under more load."""
+        from ..charts.servers import load_record
+
+        return {**self.to_dict(), "load_curve": load_record(self.answer)}
+
     def explain(self, name: str) -> str:
         """Return why a metric of the server is what it is."""
         from ..explain.serving import explain_serving
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_serving(self.answer, name)
 
@@ -280,7 +298,7 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     if (warnings := document.get("warnings")) and isinstance(warnings, list):
         yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
-        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money)])
+        yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money) if n != "gpu_hour.parts"])
     inputs = flat(_part(document, "inputs"))
     yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in inputs if v is not None])
 

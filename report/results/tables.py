@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..search.answer import SearchAnswer
     from ..search.front import Front
     from ..search.trials import Trials
+    from .page import Page
 
 # Designs that a screen shows where nobody says how many.
 SCREEN = 20
@@ -64,9 +65,10 @@ class SearchResult(Result):
 
         return front_svg(self.front())
 
-    def picture(self) -> tuple[str, str]:
-        """Return the front."""
-        return self.svg(), f"Plans that no other beats in {', '.join(map(str, self.answer.rows.goals))}"
+    def page(self) -> Page:
+        """Return what the page says; where nothing draws charts, with the picture of the house."""
+        alt = f"Plans that no other beats in {', '.join(map(str, self.answer.rows.goals))}"
+        return replace(super().page(), picture=self.svg(), alt=alt)
 
     def rows(self) -> Sequence[Row]:
         """Return the best rows, the best first."""

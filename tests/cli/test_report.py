@@ -45,7 +45,7 @@ def test_the_page_of_a_saved_answer_has_the_tables_of_the_answer(cli: Cli, saved
 
 
 def test_the_shares_of_a_page_add_up(cli: Cli, saved: list[str]) -> None:
-    page = cli("report", saved[0]).stdout.partition("Where the time of a step goes")[2].partition("</section>")[0]
+    page = cli("report", saved[0]).stdout.rpartition("<h2>Where the time of a step goes")[2].partition("</section>")[0]
     widths = [float(part.partition("%")[0]) for part in page.split("width:")[1:]]
     # Each is rounded to a tenth of a percent.
     assert sum(widths) == pytest.approx(100.0, abs=0.05 * len(widths))

@@ -6,10 +6,13 @@ import ctypes
 import math
 import os
 import platform
+import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +24,11 @@ from ...ir.types import DType
 # glibc's mallopt: memory that was freed is kept for the next tensor, as allocators of accelerators do.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _QUICK_TURNS = 8
+# Grids are rows of four or six: every fifth of their sizes has each row and each column in turn.
+_EVERY = 5
 _RANDOM = 2**20  # numbers drawn at most, for the drawing takes longer than what is measured
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,15 @@ class Device:
     def is_cuda(self) -> bool:
         """Whether it is an NVIDIA (or ROCm) accelerator."""
         return self.kind == "cuda"
+
+    def sizes(self, quick: bool, few: Sequence[T], full: Sequence[T], large: Sequence[T]) -> Sequence[T]:
+        """Return the sizes to measure: few or all of those that keep a core busy, every fifth or all of a GPU's.
+
+        A GPU is idle on what a core takes its time for: it would be judged by its launches alone.
+        """
+        if self.is_cuda:
+            return large[::_EVERY] if quick and len(large) > _EVERY else large
+        return few if quick else full
 
     def random(self, dtype: DType, *sizes: int) -> Tensor:
         """Return a tensor of normal numbers, since rates depend on them where power does; the same ones repeat."""
@@ -55,6 +71,7 @@ class Facts:
         cache_bytes: the last cache before the memory.
         memory_bytes: the memory.
         versions: of what ran.
+        power_w: the limit that the power of the device is held to; None where it does not say.
     """
 
     name: str
@@ -63,6 +80,7 @@ class Facts:
     cache_bytes: float
     memory_bytes: float
     versions: str
+    power_w: float | None = None
 
 
 def open_device(kind: str, threads: int, quick: bool = False) -> Device:
@@ -109,7 +127,17 @@ def _cuda_facts() -> Facts:
         float(found.L2_cache_size),
         float(found.total_memory),
         versions,
+        power_limit_w(),
     )
+
+
+def power_limit_w() -> float | None:
+    """Ask the driver's own tool, which comes with it; PyTorch does not know the limit."""
+    words = ["nvidia-smi", "--query-gpu=enforced.power.limit", "--format=csv,noheader,nounits", "--id=0"]
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout
+        return float(said.strip())
+    return None
 
 
 def _cpu_facts(threads: int) -> Facts:

@@ -223,9 +223,7 @@ LABELS: Mapping[OpClass, str] = {OpClass.MEMORY: "lookups and copies"}
 
 def check_sizes(device: Device, quick: bool) -> Sequence[StepSize]:
     """Return the steps that judge a sweep."""
-    if quick:
-        return (TINY,)
-    return (LARGE,) if device.is_cuda else (SMALL, MEDIUM)
+    return device.sizes(quick, (TINY,), (SMALL, MEDIUM), (LARGE,))
 
 
 def check(system: Path, size: StepSize, device: Device, num_steps: int, tell: Tell) -> Check:

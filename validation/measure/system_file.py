@@ -55,6 +55,9 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
     rate = f"a large product and a tenth more, for none reaches a peak; {how}"
     peaks = {d.value: _measured(r / 1e12, "TFLOP/s", rate, when) for d, r in silicon.flop_per_s.items()}
     watts = _WATTS_CUDA if device.is_cuda else _WATTS_A_THREAD * device.threads
+    power = _estimated(watts, "W", "not measured: what processors of its kind draw")
+    if facts.power_w is not None:
+        power = _measured(facts.power_w, "W", "the limit that its driver holds it to", when)
     units = "multiprocessors" if device.is_cuda else "threads used; a thread counts as an SM"
     # On a CPU products run on the vector units; on a GPU those in fp32 do.
     source = "products in fp32, which no tensor core takes" if device.is_cuda else "products run on the vector units"
@@ -62,7 +65,7 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
         "name": facts.name,
         "num_sms": _count(facts.num_sms, units),
         "clock": _measured(facts.clock_hz / 1e9, "GHz", "the system says so", when),
-        "power": _estimated(watts, "W", "not measured: what processors of its kind draw"),
+        "power": power,
         "matmul": peaks,
         "vector": {"fp32": {**peaks[DType.FP32.value], "source": source}},
         "memory": {

@@ -43,10 +43,10 @@ class BesideTrace:
 
     @cached_property
     def _step(self) -> int:
-        steps = self.matched.trace.steps
-        if not steps or self.matched.steps != len(steps):
+        times_us = self.matched.trace.step_times_us
+        if not len(times_us) or self.matched.steps != len(times_us):
             return -1
-        return sorted(range(len(steps)), key=lambda k: steps[k].time_us)[len(steps) // 2]
+        return sorted(range(len(times_us)), key=times_us.__getitem__)[len(times_us) // 2]
 
     def _predicted(self) -> Iterator[str]:
         yield from process(_PREDICTED, "predicted: nodes in their order", 1)

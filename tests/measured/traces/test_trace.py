@@ -1,11 +1,13 @@
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from slipstick.ir.errors import NotUnderstoodError
+from slipstick.measured.run import read_measured
 from slipstick.measured.traces import stream
 from slipstick.measured.traces.kinds import KernelKind
 from slipstick.measured.traces.ran import Stretch
@@ -95,6 +97,38 @@ def test_a_trace_recorded_on_this_cpu_adds_up(tmp_path: Path) -> None:
     assert trace.step_of[products].tolist() == [0, 1]
     own = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key.startswith("aten::"))
     assert sum(us for name, us in trace.by_op().items() if name.startswith("aten::")) == pytest.approx(own, rel=0.01)
+
+
+def updated(host_us: Sequence[float], kernel_us: Sequence[float], name: str = "AdamW") -> list[dict[str, object]]:
+    """Steps of one kernel and an update each; the host is done with each at once, the device when its kernel ends."""
+    events: list[dict[str, object]] = []
+    for k, (host, kernel) in enumerate(zip(host_us, kernel_us, strict=True)):
+        events += [
+            event("cpu_op", "aten::mm", host, 1, 1),
+            event("cuda_runtime", "cudaLaunchKernel", host, 1, 1, correlation=k),
+            event("kernel", "gemm", kernel, 9, 7, correlation=k, stream=7),
+            event("user_annotation", f"Optimizer.step#{name}.step", host + 1, 1, 1),
+        ]
+    return events
+
+
+def test_without_marks_steps_are_those_between_updates_and_take_what_the_device_takes(tmp_path: Path) -> None:
+    events = updated(host_us=(0, 4, 8, 12), kernel_us=(5, 15, 27, 40))
+    trace = read_trace(written(tmp_path / "t", json.dumps(events).encode()))
+    # What lies before the first update may be part of a step.
+    assert [(step.start_us, step.end_us) for step in trace.steps] == [(2, 6), (6, 10), (10, 14)]
+    assert trace.step_of.tolist() == [-1, 0, 1, 2]
+    # The host is ahead: a step takes from its first kernel to that of the next, the last until its kernel ends.
+    assert trace.step_times_us.tolist() == [12, 13, 9]
+    assert not trace.is_marked
+    (note,) = read_measured(tmp_path / "t").notes
+    assert "between updates of the optimizer" in note
+
+
+def test_of_two_optimizers_the_last_one_ends_a_step(tmp_path: Path) -> None:
+    events = [*updated((0, 40, 80), (1, 41, 81), "Muon"), *updated((20, 60, 100), (21, 61, 101), "AdamW")]
+    trace = read_trace(written(tmp_path / "t", json.dumps(events).encode()))
+    assert [(step.start_us, step.end_us) for step in trace.steps] == [(22, 62), (62, 102)]
 
 
 def test_kernels_of_a_trace_without_a_host_are_read(tmp_path: Path) -> None:

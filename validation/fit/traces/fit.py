@@ -29,7 +29,7 @@ SLOWDOWNS: Mapping[str, str] = MappingProxyType(
         "optimizer": "optimizer_passes",
     }
 )
-# Between what a factor is looked for, and how often: to a millionth.
+# Between what a factor is looked for, which is what a stack's file may say, and how often: to a millionth.
 _FACTORS, _HALVINGS = (0.1, 1000.0), 40
 STEP, WAITING = "step", "waiting"
 _IDLE = "host.micro_batch"
@@ -163,7 +163,7 @@ def _numbers(
         if path == "optimizer_passes":
             # The passes of clipping stay what they are: together they take what was measured.
             whole = stack.factor(OpClass.OPTIMIZER)
-            value = max(before + whole * (ratio - 1.0), 0.1)
+            value = min(max(before + whole * (ratio - 1.0), _FACTORS[0]), _FACTORS[1])
         yield TraceNumber(path, before, value)
     before = stack.host.micro_batch_s
     yield TraceNumber(_IDLE, before, before + waits_s / matched.positions.planned.micro_batches)
@@ -212,7 +212,7 @@ def _of_steps(matched: Matched, steps: Sequence[int]) -> Matched:
 def _step_s(matched: Matched, steps: Sequence[int]) -> float:
     trace = matched.trace
     if trace.steps:
-        return median(trace.steps[k].time_us for k in steps) * 1e-6
+        return float(np.median(trace.step_times_us[list(steps)])) * 1e-6
     return spent(trace).total_us * 1e-6 / matched.steps
 
 
@@ -224,7 +224,7 @@ def _waiting_s(matched: Matched, steps: Sequence[int]) -> float:
 
     def of(step: int) -> float:
         time = spent(trace, trace.step_of == step)
-        return max(trace.steps[step].time_us - time.total_us + time.idle_us, 0.0)
+        return max(float(trace.step_times_us[step]) - time.total_us + time.idle_us, 0.0)
 
     return median(of(step) for step in steps) * 1e-6
 

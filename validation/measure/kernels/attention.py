@@ -41,7 +41,7 @@ LARGE = tuple(
 
 def attention_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Probe]:
     """Yield both directions over a grid of sizes."""
-    for shape in QUICK if quick else LARGE if device.is_cuda else FULL:
+    for shape in device.sizes(quick, QUICK, FULL, LARGE):
         yield _probe(device, dtype, shape, "train_fwd")
         yield _probe(device, dtype, shape, "train_bwd")
 

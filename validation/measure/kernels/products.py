@@ -58,7 +58,7 @@ _LAYOUTS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Call]] = MappingProxyT
 
 def product_probes(device: Device, dtypes: tuple[DType, ...], quick: bool) -> Iterator[Probe]:
     """Yield products of each dtype in each layout; those of few tokens only forward, as decoding runs them."""
-    sizes = QUICK if quick else LARGE if device.is_cuda else FULL
+    sizes = device.sizes(quick, QUICK, FULL, LARGE)
     for dtype in dtypes:
         yield from (_probe(device, dtype, layout, *size) for size in sizes for layout in _LAYOUTS)
         yield from (_probe(device, dtype, "NT", *size) for size in (() if quick or device.is_cuda else SKINNY))

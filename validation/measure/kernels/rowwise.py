@@ -84,19 +84,12 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
 def rowwise_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Probe]:
     """Yield every kind in both directions over a grid of rows and columns."""
     for name, kernel in KERNELS.items():
-        for rows, cols in _sizes(device, quick, name == "loss"):
+        few, full, large = (LOSS_QUICK, LOSS_FULL, LOSS_LARGE) if name == "loss" else (QUICK, FULL, LARGE)
+        for rows, cols in device.sizes(quick, few, full, large):
             at = Ground(device, dtype, rows, cols)
             yield _forward(name, kernel, at)
             if kernel.backward is not None:
                 yield _backward(name, kernel, kernel.backward(at), at)
-
-
-def _sizes(device: Device, quick: bool, long: bool) -> tuple[tuple[int, int], ...]:
-    if quick:
-        return LOSS_QUICK if long else QUICK
-    if device.is_cuda:
-        return LOSS_LARGE if long else LARGE
-    return LOSS_FULL if long else FULL
 
 
 def _forward(name: str, kernel: Kernel, at: Ground) -> Probe:

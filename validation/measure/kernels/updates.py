@@ -22,14 +22,14 @@ QUICK = ((32, 80), (128, 320), (384, 1024))
 LARGE = ((2048, 8192), (4096, 14336))
 SUMS_FULL = tuple((rows, cols) for rows in (256, 768, 2176, 4352) for cols in (384, 768, 1536))
 SUMS_QUICK = ((128, 256), (768, 768))
+SUMS_LARGE = tuple((rows, cols) for rows in (2048, 8192, 32000) for cols in (2048, 4096))
 
 
 def update_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Probe]:
     """Yield steps over the weights of a layer or over a table, and sums of one gradient."""
-    sizes, tables = (QUICK, ()) if quick else (LARGE, TABLES_LARGE) if device.is_cuda else (FULL, TABLES)
-    yield from (_step(device, dtype, layer_shapes(*size)) for size in sizes)
-    yield from (_step(device, dtype, (table,)) for table in tables)
-    yield from (_sum(device, dtype, *size) for size in (SUMS_QUICK if quick else SUMS_FULL))
+    yield from (_step(device, dtype, layer_shapes(*size)) for size in device.sizes(quick, QUICK, FULL, LARGE))
+    yield from (_step(device, dtype, (table,)) for table in device.sizes(quick, (), TABLES, TABLES_LARGE))
+    yield from (_sum(device, dtype, *size) for size in device.sizes(quick, SUMS_QUICK, SUMS_FULL, SUMS_LARGE))
 
 
 def layer_shapes(hidden: int, ffn: int) -> tuple[tuple[int, ...], ...]:

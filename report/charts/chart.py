@@ -1,0 +1,188 @@
+"""A chart: what it shows in words, and how in the grammar of Vega-Lite; drawn without a browser where one is installed.
+
+The grammar is https://vega.github.io/vega-lite/docs/. Altair gives a chart to notebooks, VlConvert draws it and brings
+the scripts of pages; both are the extra `slipstick[report]`, and a page without them has the same numbers as tables.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING
+
+from ...ir.errors import UsageError
+from ..results.table import Panel
+
+if TYPE_CHECKING:
+    from altair import TopLevelMixin
+
+Spec = Mapping[str, object]
+Datum = Mapping[str, object]
+
+# The release of the grammar that charts are written in.
+VERSION = "6.4"
+_CLIPS = re.compile(r"\bclip\d+\b")
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+# A chart that fills its page has so many pixels where nothing says how wide the page is.
+_WIDTH = 720
+NEEDED = "charts need slipstick[report]: pip install 'slipstick[report]'"
+# Text as on the page around it; what is grey here, the page turns with the screen.
+_FONT = "system-ui, Segoe UI, Helvetica, Arial, sans-serif"
+INK, SOFT, RULE = "#1c2430", "#5b6675", "#d9dee5"
+# Colours that tell apart on white and on black, for who sees red as green too (after Okabe and Ito).
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY, TEAL, YELLOW = (
+    "#2f6fc4",
+    "#e07b39",
+    "#2f9e77",
+    "#cf4f5f",
+    "#8d6cc9",
+    "#8b96a5",
+    "#2aa5b8",
+    "#d0a215",
+)
+CONFIG: Mapping[str, object] = MappingProxyType(
+    {
+        "font": _FONT,
+        "background": "transparent",
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": SOFT,
+            "titleColor": SOFT,
+            "gridColor": RULE,
+            "domainColor": RULE,
+            "tickColor": RULE,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "labelLimit": 320,
+        },
+        "axisQuantitative": {"tickCount": 8},
+        "legend": {
+            "labelColor": SOFT,
+            "titleColor": SOFT,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "symbolType": "square",
+            "labelLimit": 320,
+        },
+        "text": {"color": INK, "fontSize": 12},
+        "rule": {"color": SOFT},
+        "range": {"category": [BLUE, ORANGE, GREEN, PURPLE, TEAL, RED, YELLOW, GREY]},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of a page.
+
+    Attributes:
+        title: of its section.
+        alt: what it shows, for who cannot see it; people read it below the title as well.
+        spec: the chart in the grammar of Vega-Lite, without data, size and style of the house.
+        data: the rows that it shows.
+        height: in pixels.
+        numbers: the same as a table.
+    """
+
+    title: str
+    alt: str
+    spec: Spec
+    data: Sequence[Datum]
+    height: int = 280
+    numbers: Panel | None = None
+
+    def whole(self, width: int | str = "container") -> dict[str, object]:
+        """Return the chart with its data; `container` is as wide as what it stands in."""
+        whole = {
+            "$schema": _SCHEMA,
+            "description": self.alt,
+            "width": width,
+            "height": self.height,
+            "autosize": {"type": "fit-x" if isinstance(width, str) else "pad", "contains": "padding"},
+            "data": {"values": self.data},
+            "config": dict(CONFIG),
+            **self.spec,
+        }
+        return {name: _plain(value) for name, value in whole.items()}
+
+    def svg(self) -> str:
+        """Return the chart as SVG; UsageError where nothing can draw it."""
+        text = str(_drawing().vegalite_to_svg(self._on_paper(), vl_version=VERSION, allowed_base_urls=[]))
+        # Counted on from one picture to the next: numbered anew, the same answer is the same bytes.
+        numbers = {name: f"clip{k}" for k, name in enumerate(dict.fromkeys(_CLIPS.findall(text)))}
+        return _CLIPS.sub(lambda found: numbers[found[0]], text)
+
+    def png(self, scale: float = 2.0) -> bytes:
+        """Return the chart as PNG, so many pixels a pixel of the page; UsageError where nothing can draw it."""
+        return bytes(
+            _drawing().vegalite_to_png(self._on_paper(), vl_version=VERSION, scale=scale, allowed_base_urls=[])
+        )
+
+    def figure(self) -> TopLevelMixin:
+        """Return the chart as one of Altair, which notebooks show; UsageError where it is not installed."""
+        if find_spec("altair") is None:
+            raise UsageError(NEEDED)
+        import altair
+
+        return altair.Chart.from_dict(self.whole(_WIDTH))
+
+    def _on_paper(self) -> dict[str, object]:
+        """Return the chart with its title, on white."""
+        whole = self.whole(_WIDTH)
+        return {**whole, "title": {"text": self.title, "anchor": "start", "color": INK}, "background": "#ffffff"}
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON and XML have it: no number that is none, no letter that steers a terminal."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str) and not value.isprintable():
+        return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in value)
+    return value
+
+
+def drawable() -> bool:
+    """Whether charts can be drawn here."""
+    return find_spec("vl_convert") is not None
+
+
+def _drawing() -> ModuleType:
+    """Return what draws; UsageError where it is not installed."""
+    if not drawable():
+        raise UsageError(NEEDED)
+    return import_module("vl_convert")
+
+
+@cache
+def scripts() -> str:
+    """Return the scripts that draw charts on a page, as VlConvert has them: they ask no other host for anything.
+
+    Putting them together takes two seconds: they are kept beside the graphs, one file for each release.
+    """
+    from ...ir.text.files import cache_folder, write_atomically
+
+    made = _drawing()
+    kept = cache_folder() / f"vega-{made.__version__}-{VERSION}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        pass
+    text = str(made.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION))
+    try:
+        write_atomically(kept, text.encode())
+    except OSError:
+        # Nowhere to keep them: they are made anew the next time.
+        return text
+    return text

@@ -1,0 +1,213 @@
+"""Charts of chip designs: the two goals against each other, lines of equal worth over two axes, yield of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...driver.metrics import METRICS, format_metric
+from ...ir.units import format_bytes, format_si
+from .chart import RULE, Chart, Datum, Spec
+from .read import Document, number, records
+
+# Designs that a chart has room for, the best first.
+_MOST = 1500
+# What a space may vary, with what an axis says of it and by how much its numbers are divided.
+_AXES = {
+    "die_mm2": ("die, mm2", 1.0),
+    "package_w": ("power of the package, W", 1.0),
+    "num_stacks": ("stacks of memory", 1.0),
+    "hbm_bytes_per_s": ("memory bandwidth, TB/s", 1e12),
+    "link_bytes_per_s": ("links, TB/s", 1e12),
+    "d2d_bytes_per_s": ("between dies, TB/s", 1e12),
+}
+_WORDS = ("node", "unit", "memory", "link", "joint", "d2d", "join")
+
+
+def designs_charts(document: Document) -> Iterator[Chart]:
+    """Yield the charts of a sweep."""
+    rows = records(document, "designs")[:_MOST]
+    goals = [name for name in str(document.get("objective", "")).replace("+", "").split(",") if name]
+    if len(goals) > 1:
+        yield _goals(goals, rows)
+    yield from _lines(goals[0] if goals else "usd_per_gpu", rows)
+    if any(number(row.get("package_yield")) > 0 for row in rows):
+        yield _yields(rows)
+
+
+def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
+    first, second = goals[0], goals[1]
+    word = _differs(rows)
+    data: list[Datum] = [
+        {
+            "x": number(row.get(first)),
+            "y": number(row.get(second)),
+            "word": str(row.get(word)),
+            "best": bool(row.get("pareto")),
+            "tx": _told(first, number(row.get(first))),
+            "ty": _told(second, number(row.get(second))),
+            "design": _design(row),
+        }
+        for row in rows
+    ]
+    x: Spec = {
+        "field": "x",
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"title": _axis(first), "format": "~s"},
+    }
+    y: Spec = {
+        "field": "y",
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"title": _axis(second), "format": "~s"},
+    }
+    spec: Spec = {
+        "params": [{"name": "zoom", "select": "interval", "bind": "scales"}],
+        "mark": {"type": "circle", "size": 90},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {
+                "field": "word",
+                "legend": {"title": word.replace("_", " "), "orient": "top", "symbolType": "circle"},
+            },
+            "opacity": {"condition": {"test": "datum.best", "value": 1}, "value": 0.35},
+            "stroke": {"condition": {"test": "datum.best", "value": "#1c2430"}, "value": None},
+            "tooltip": [{"field": "design"}, {"field": "tx", "title": first}, {"field": "ty", "title": second}],
+        },
+    }
+    num = sum(bool(row["best"]) for row in data)
+    alt = f"{len(data)} designs by {_axis(first)} and {_axis(second)}; the {num} in full colour no other beats."
+    return Chart("The front", alt, spec, data, 320)
+
+
+def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
+    """Yield the best design at each place of the two axes that differ first, in bands of equal worth."""
+    axes = [name for name in _AXES if len({number(row.get(name)) for row in rows}) > 1][:2]
+    if len(axes) < 2:
+        return
+    first, second = axes
+    # Rows are in the order of the first goal: the first at a place is its best.
+    best: dict[tuple[float, float], Document] = {}
+    for row in rows:
+        best.setdefault((number(row.get(first)), number(row.get(second))), row)
+    xs, ys = sorted({x for x, _ in best}), sorted({y for _, y in best})
+    if len(best) * 4 < len(xs) * len(ys):
+        return
+    data: list[Datum] = [
+        {
+            "x": f"{x / _AXES[first][1]:.4g}",
+            "y": f"{y / _AXES[second][1]:.4g}",
+            "value": number(row.get(goal)),
+            "label": _told(goal, number(row.get(goal))),
+            "design": _design(row),
+        }
+        for (x, y), row in sorted(best.items(), key=lambda one: one[0])
+    ]
+    place = {
+        "x": {
+            "field": "x",
+            "sort": [f"{x / _AXES[first][1]:.4g}" for x in xs],
+            "axis": {"title": _AXES[first][0], "labelAngle": 0, "labelOverlap": True},
+        },
+        "y": {
+            "field": "y",
+            "sort": [f"{y / _AXES[second][1]:.4g}" for y in reversed(ys)],
+            "axis": {"title": _AXES[second][0], "labelOverlap": True},
+        },
+    }
+    worth: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "scale": {"type": "quantize", "scheme": "tealblues", "nice": True},
+        "legend": None if len(best) <= 60 else {"title": _axis(goal), "orient": "top", "format": "~s"},
+    }
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "rect", "stroke": RULE},
+            "encoding": {**place, "color": worth, "tooltip": [{"field": "design"}, {"field": "label", "title": goal}]},
+        }
+    ]
+    if len(best) <= 60:
+        dark = {
+            "condition": {"test": f"datum.value > {max(number(r['value']) for r in data) * 0.9}", "value": "#fff"},
+            "value": "#12313a",
+        }
+        layers.append(
+            {
+                "mark": {"type": "text", "style": "inside"},
+                "encoding": {**place, "text": {"field": "label"}, "color": dark},
+            }
+        )
+    alt = (
+        f"{_axis(goal)} of the best design at each {_AXES[first][0]} and {_AXES[second][0]}: one colour is equal worth."
+    )
+    yield Chart("Lines of equal worth", alt, {"layer": layers}, data, 34 * len(ys))
+
+
+def _yields(rows: Sequence[Document]) -> Chart:
+    word = _differs(rows, "node")
+    data: list[Datum] = [
+        {
+            "area": number(row.get("silicon_mm2")),
+            "share": number(row.get("package_yield")),
+            "word": str(row.get(word)),
+            "cost": f"${number(row.get('package_usd')):,.0f}",
+            "told": f"{number(row.get('package_yield')):.1%}",
+            "design": _design(row),
+        }
+        for row in rows
+    ]
+    spec: Spec = {
+        "mark": {"type": "circle", "size": 60, "opacity": 0.8},
+        "encoding": {
+            "x": {
+                "field": "area",
+                "type": "quantitative",
+                "scale": {"zero": False},
+                "axis": {"title": "silicon of a package, mm2"},
+            },
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "scale": {"zero": False},
+                "axis": {"title": "yield of packages", "format": ".0%"},
+            },
+            "color": {"field": "word", "legend": {"title": word, "orient": "top", "symbolType": "circle"}},
+            "tooltip": [
+                {"field": "design"},
+                {"field": "told", "title": "yield"},
+                {"field": "cost", "title": "a package"},
+            ],
+        },
+    }
+    least, most = (end(number(row["share"]) for row in data) for end in (min, max))
+    return Chart(
+        "Yield", f"The share of good packages, from {least:.1%} to {most:.1%}, by their silicon.", spec, data, 240
+    )
+
+
+def _differs(rows: Sequence[Document], usual: str = "") -> str:
+    """Return the word in which designs differ."""
+    found = [name for name in _WORDS if len({str(row.get(name)) for row in rows}) > 1]
+    return found[0] if found else usual or "node"
+
+
+def _axis(name: str) -> str:
+    if name in METRICS:
+        return f"{METRICS[name].label}, {METRICS[name].unit}" if METRICS[name].unit else METRICS[name].label
+    return name.replace("_per_", " per ").replace("_", " ")
+
+
+def _told(name: str, value: float) -> str:
+    if name in METRICS:
+        return format_metric(name, value)
+    return format_bytes(value) if name.endswith("_bytes") else format_si(value, "")
+
+
+def _design(row: Document) -> str:
+    """Say what a design is in a line."""
+    area, power = number(row.get("die_mm2")), number(row.get("package_w"))
+    dies = f"{row.get('num_dies')} x " if number(row.get("num_dies")) > 1 else ""
+    stacks = f"{number(row.get('num_stacks')):.0f} x {row.get('memory')}"
+    return f"{row.get('node')} {dies}{area:.4g} mm2 {power:.4g} W, {stacks}"
