@@ -23,7 +23,7 @@ class LightningWatch(Callback):
     """Predicts the step that a Trainer runs, and hands both to its loggers, as `slipstick/...`.
 
     What is recorded is `training_step` of the module, with its loss; precision, accumulation and ranks are those of the
-    Trainer. The rest of the plan may be said, see `slipstick.watch`.
+    Trainer. The rest of the plan is given, see `slipstick.watch`.
     """
 
     def __init__(
