@@ -10,7 +10,7 @@ TYPING := .typing/slipstick
 SINGLE := $(foreach table,gemm attention,--from tests/validation/$(table).csv)
 TABLES := $(SINGLE) $(foreach table,elementwise collectives moe,--from tests/validation/$(table).csv)
 CALIBRATE := $(BIN)/slipstick calibrate
-UNSEEN := a40-server dgx-b200 l40s-server
+UNSEEN := a40-server dgx-a100-80gb dgx-b200 dgx-h100 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
 
@@ -19,8 +19,14 @@ JOINT := --joint --leave-out mi210-server
 MEASURED := $(filter-out tests/validation/runs.csv,$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
 
+# Writes the list of what is installed.
+CYCLONEDX := 7.5.0
+
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
+
+# What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
+RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
 
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
@@ -29,7 +35,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench calibration check clean coverage demo engines fuzz help mutants oracles setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +69,11 @@ check-floors:
 bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
 
+bench-compare: $(STAMP)  ## measure what the last release was measured by, and fail where something got slower
+	mkdir -p results
+	$(BIN)/python -m benchmarks $(RELEASED_CASES) > results/bench.json
+	$(BIN)/python -m benchmarks.compare benchmarks/released.json results/bench.json
+
 calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without one device in turn, and chip by chip
 	$(CALIBRATE) $(TABLES) $(JOINT) -o backends/calibration/joint.yaml
 	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
@@ -78,6 +89,9 @@ validation: $(STAMP)  ## judge again against measurements: docs/validation.md, a
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
+errors: $(STAMP)  ## judge again what bands around answers rest on: backends/calibration/{errors,evidence}.csv (ten minutes)
+	$(BIN)/python -m benchmarks.errors
+
 coverage: $(STAMP)  ## trace and count models of transformers, foreign packages and ONNX: docs/coverage*.md (hours)
 	$(BIN)/python -m benchmarks.coverage.all
 
@@ -87,12 +101,22 @@ mutants: $(STAMP)  ## put 300 small faults into the product and see which no tes
 fuzz: $(STAMP)  ## hostile files of every format, 10000 each: what is refused, what gets past the parser, what is a fault (hours)
 	$(BIN)/python -m benchmarks.fuzz --count 10000 --keep results/fuzz
 
+laws: $(STAMP)  ## try laws of answers on 200,000 random plans: docs/laws.md (half an hour)
+	$(BIN)/python -m benchmarks.laws --page docs/laws.md
+
 oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
 	$(BIN)/python -m benchmarks.oracles
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
 	cp $(PICTURES) examples/pictures
+
+# The tool lives apart: what it needs is no part of what it lists.
+sbom: $(STAMP)  ## list what is installed, with versions and licences: results/sbom.cdx.json (CycloneDX)
+	mkdir -p results build
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==$(CYCLONEDX)
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o results/sbom.cdx.json $(BIN)/python
 
 setup: $(STAMP)  ## make the environment and nothing else
 

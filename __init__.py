@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         cost,
         estimate,
         explain,
+        posttrain,
+        recompute,
         search,
         serve,
         size,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
+    from slipstick.watch.session import watch
 
 __all__ = [
     "Captured",
@@ -88,6 +91,8 @@ __all__ = [
     "lower",
     "make_plan",
     "plan_of",
+    "posttrain",
+    "recompute",
     "register_cost",
     "screen",
     "search",
@@ -97,6 +102,7 @@ __all__ = [
     "tabled",
     "trace",
     "trace_graph",
+    "watch",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
@@ -140,6 +146,8 @@ _MODULE_OF = {
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "plan_of": "slipstick.ir.plan",
+    "posttrain": "slipstick.cli.python.verbs",
+    "recompute": "slipstick.cli.python.verbs",
     "register_cost": "slipstick.frontend.semantic.costs",
     "screen": "slipstick.driver",
     "search": "slipstick.cli.python.verbs",
@@ -149,6 +157,7 @@ _MODULE_OF = {
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.cli.python.verbs",
     "trace_graph": "slipstick.frontend.exported",
+    "watch": "slipstick.watch.session",
 }
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
-from .children import measured, said, slipstick, wall_s, written
+from .children import cpu_s, measured, said, slipstick, written
 from .rows import Row, Target, row
 
 MODEL = "llama-3.1-405b"
@@ -30,6 +30,7 @@ _WHOLE = (
 )  # fmt: skip
 _ONE_CORE = ("taskset", "-c", "0")
 TABLES = (1, 1_000, 100_000, 1_000_000)
+DISTINCT = (20_000, 100_000)
 # Schedule, chunks a stage, plans, and plans a second asked for.
 PIPELINES = (
     ("gpipe", 1, 1_000_000, 1_000_000),
@@ -56,7 +57,7 @@ def trace(repeat: int) -> Iterator[Row]:
 
 def cold(repeat: int) -> Iterator[Row]:
     """A whole process that records the model."""
-    samples = [wall_s(slipstick(*_ESTIMATE, "--no-cache")) for _ in range(repeat)]
+    samples = [cpu_s(slipstick(*_ESTIMATE, "--no-cache")) for _ in range(repeat)]
     yield row(f"slipstick estimate {MODEL}, nothing cached", samples, "s", Target(5.0))
 
 
@@ -64,8 +65,8 @@ def cached(repeat: int) -> Iterator[Row]:
     """A whole process that finds the model recorded, and whether it loads torch."""
     with TemporaryDirectory() as folder:
         cache = Path(folder)
-        wall_s(slipstick(*_ESTIMATE), cache)
-        samples = [wall_s(slipstick(*_ESTIMATE), cache) for _ in range(repeat * FAST)]
+        cpu_s(slipstick(*_ESTIMATE), cache)
+        samples = [cpu_s(slipstick(*_ESTIMATE), cache) for _ in range(repeat * FAST)]
         yield row(f"slipstick estimate {MODEL}, graph cached", samples, "s", Target(1.0))
         loaded = float(said([sys.executable, "-c", _TORCH, *_ESTIMATE], cache).split()[-1])
         yield row("torch loaded by an estimate of a cached graph", [loaded], "1", Target(0.0))
@@ -77,7 +78,7 @@ def onnx(repeat: int) -> Iterator[Row]:
         path = Path(folder) / f"{MODEL}.onnx"
         written(path)
         args = ("estimate", str(path), *_DEPLOYED)
-        samples = [wall_s(slipstick(*args)) for _ in range(repeat)]
+        samples = [cpu_s(slipstick(*args)) for _ in range(repeat)]
         yield row(f"slipstick estimate {path.name}, 126 layers, weights absent", samples, "s", Target(3.0))
         rss = [float(said([sys.executable, "-c", _MEMORY, *args]).split()[-1]) for _ in range(repeat)]
         mib = [n / (2**20 if sys.platform == "darwin" else 2**10) for n in rss]
@@ -86,7 +87,7 @@ def onnx(repeat: int) -> Iterator[Row]:
 
 def help_(repeat: int) -> Iterator[Row]:
     """The shortest process there is."""
-    samples = [wall_s(slipstick("--help")) for _ in range(repeat * FAST)]
+    samples = [cpu_s(slipstick("--help")) for _ in range(repeat * FAST)]
     yield row("slipstick --help", samples, "s", Target(0.1))
 
 
@@ -96,10 +97,15 @@ def plans(repeat: int) -> Iterator[Row]:
         asked = 50_000 if size <= 1_000 else 100_000
         target = Target(asked, at_most=False) if size > 1 else None
         times = repeat * (FAST if size <= 1_000 else 1)
-        found = measured("evaluation", MODEL, str(size), str(times))
+        found = measured("evaluation", MODEL, str(size), "repeated", str(times))
         speeds = [size / t for t in found["evaluate_s"]]
         yield row(f"{MODEL} training plans a second, table of {size:,}", speeds, "1/s", target)
         yield row(f"peak memory of the process, table of {size:,}", found["peak_bytes"], "B")
+    for size in DISTINCT:
+        found = measured("evaluation", MODEL, str(size), "distinct", str(repeat))
+        speeds = [size / t for t in found["evaluate_s"]]
+        yield row(f"{MODEL} training plans a second, {size:,} of a length each", speeds, "1/s")
+        yield row(f"peak memory of the process, {size:,} plans of a length each", found["peak_bytes"], "B")
 
 
 def decoding(repeat: int) -> Iterator[Row]:
@@ -203,7 +209,7 @@ def searching(repeat: int) -> Iterator[Row]:
 def whole_search(repeat: int) -> Iterator[Row]:
     """A whole search on one core: every plan of a large model on a large machine, and the memory that it takes."""
     asked = ("search", MODEL, *_WHOLE, "--no-ledger", "--quiet")
-    samples = [wall_s([*_ONE_CORE, *slipstick(*asked)]) for _ in range(min(repeat, 2))]
+    samples = [cpu_s([*_ONE_CORE, *slipstick(*asked)]) for _ in range(min(repeat, 2))]
     found = json.loads(said(slipstick(*asked, "--format", "json", "--no-why")))
     what = f"slipstick search {MODEL}, 16,384 GPUs: {found['num_legal']:,} legal plans, {found['num_kept']:,} priced"
     yield row(what, samples, "s", Target(30.0))
@@ -232,6 +238,12 @@ def schedules(repeat: int) -> Iterator[Row]:
         )
 
 
+def watching(repeat: int) -> Iterator[Row]:
+    """What `slipstick.watch` takes of the steps behind the first: 1 % was asked for."""
+    samples = measured("watching", "40", str(repeat))["percent"]
+    yield row("share of a training step that watching it takes, readings included", samples, "%", Target(1.0))
+
+
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "trace": trace,
@@ -254,5 +266,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "whole_search": whole_search,
         "products": products,
         "schedules": schedules,
+        "watching": watching,
     }
 )

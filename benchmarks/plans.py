@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,12 @@ def random_plans(lowered: Graph, num_plans: int) -> PlanTable:
     tp = draw.choice(np.array(legal_degrees(lowered, shortest, "tp"), dtype=np.float64), num_plans)
     dp, micro, num_micro, length = (_integers(draw, most, num_plans) for most in (128, 16, 64, 32))
     return PlanTable(family, tp * dp, tp, dp, micro, num_micro, length * _SHORTEST, np.zeros(num_plans))
+
+
+def with_own_lengths(plans: PlanTable) -> PlanTable:
+    """Return the plans with a length each, multiples of 8 from 1024 on in no order: no two are one point to a node."""
+    lengths = _SHORTEST + 8.0 * np.arange(len(plans))
+    return replace(plans, seq_len=np.random.default_rng(_SEED).permutation(lengths))
 
 
 def screened_plans(family: Family, num_plans: int) -> PlanTable:

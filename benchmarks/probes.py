@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -99,15 +99,20 @@ def single(model: str, stages: str, repeat: str) -> Samples:
     }
 
 
-def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
-    """Time a table of random legal plans, and say how much memory the process took at most."""
+def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
+    """Time a table of random legal plans, and say how much memory the process took at most.
+
+    Of `repeated` ones many are one point to most nodes; `distinct` ones have a length each.
+    """
     from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate
 
-    from .plans import random_plans
+    from .plans import random_plans, with_own_lengths
 
     lowered, system = _lowered(_graph(model)), load_system(SYSTEM)
     plans = random_plans(lowered.graph, int(num_plans))
+    if kind == "distinct":
+        plans = with_own_lengths(plans)
     evaluate(lowered, system, random_plans(lowered.graph, 1))
     times = [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
@@ -351,10 +356,17 @@ def _lowered(graph: Graph) -> Lowered:
     return lower(graph, Family(sp=True))
 
 
+def watching(num_steps: str, repeat: str) -> Samples:
+    """Take the share of training steps that watching them takes."""
+    from .watching import share_of_steps
+
+    return {"percent": [share_of_steps(int(num_steps)) for _ in range(int(repeat))]}
+
+
 def _seconds(work: Callable[[], object]) -> float:
-    start = perf_counter()
+    start = process_time()
     work()
-    return perf_counter() - start
+    return process_time() - start
 
 
 def _peak_bytes() -> float:
@@ -383,6 +395,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "pipelines": pipelines,
         "doubling": doubling,
         "serving": serving,
+        "watching": watching,
     }
 )
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 import click
 
@@ -43,6 +45,11 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List what there is: models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
         ),
+        "posttrain": (
+            "learning.posttrain",
+            "Estimate a step of post-training: rollouts, passes, training, days and dollars.",
+        ),
+        "recompute": ("learning.recompute", "Find what layers keep, offload and recompute within a limit of memory."),
         "report": ("report", "Write saved answers as one page, or as one table."),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
@@ -55,6 +62,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Show one of what there is: a model, system, chip, stack, engine, process node, schedule, ...",
         ),
         "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
+        "support": ("catalogue", "Say which models, chips and software are measured, and how near predictions came."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
         "ui": ("ui.ui", "Open the live slide rule: drag numbers of plan and machine, and see the answer follow."),
@@ -147,11 +155,33 @@ def main(args: Sequence[str] | None = None) -> None:
         root.main(prog_name="slipstick")
     gc.disable()
     _open_streams()
+    ended = _listen()
     code = run(args)
+    code = 128 + ended[0] if ended and code == 130 else code
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _listen() -> list[int]:
+    """End as by Ctrl-C on SIGTERM and SIGHUP, so that a search keeps what is done and says how to go on.
+
+    Returns what came, once something has: the exit code is 128 and its number, as a shell has it. A second signal ends
+    the process at once. One that is ignored, as under `nohup`, stays so.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        came.append(number)
+        raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+    return came
 
 
 def _open_streams() -> None:
@@ -166,8 +196,15 @@ def run(args: Sequence[str] | None = None) -> int:
 
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
+    from .flags.settings import OwnDefaults
+
+    given = list(sys.argv[1:] if args is None else args)
+    is_quiet = not {"-q", "--quiet"}.isdisjoint(given)
     try:
-        with root.make_context("slipstick", list(sys.argv[1:] if args is None else args)) as context:
+        with root.make_context("slipstick", given) as context:
+            # Behind the parse of its own flags: `help` is both a flag and a verb.
+            own = OwnDefaults(root, lambda line: None if is_quiet else click.echo(line, err=True))
+            context.default_map = cast("MutableMapping[str, object]", own)
             code = root.invoke(context)
     except click.exceptions.Exit as leave:
         return leave.exit_code

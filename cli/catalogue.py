@@ -1,4 +1,4 @@
-"""`slipstick list` and `slipstick show`: what there is, and what one of it is."""
+"""`slipstick list`, `slipstick show` and `slipstick support`: what there is, what one of it is, what is measured."""
 
 from __future__ import annotations
 
@@ -100,6 +100,22 @@ def show_command(kind: str, name: str | None, overrides: tuple[str, ...], consta
     return DocumentResult(
         title=f"{kind} {named}", document=lambda: told(True, None), screen=lambda width: told(False, width)
     )
+
+
+@click.command("support", cls=Answering, params=[format_flag(), output_flag()])
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+def support_command(words: tuple[str, ...]) -> DocumentResult:
+    """Say which models, chips, software and precisions are measured, how near predictions came, and what failed.
+
+    Each WORD has to occur in a line: a model, a chip, a stack or an engine, a precision, a quantity. `rows` are
+    measured quantities with a prediction, `judged` those of them to which nothing was fitted; median and p90 are of the
+    size of their relative errors.
+    """
+    from ..report.catalogue.support import support
+    from ..report.results.documents import DocumentResult
+
+    found = support(words)
+    return DocumentResult(title="support", document=found.json, screen=found.text)
 
 
 def _usual(kind: str) -> str:

@@ -24,24 +24,31 @@ if TYPE_CHECKING:
 
 # What can be written, and the names of the files when there are several.
 FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json",
-         "plan": "plan.yaml"}  # fmt: skip
+         "plan": "plan.yaml", "chakra": "chakra",
+         "model-explorer": "model-explorer"}  # fmt: skip
+# The most ranks that a list of them may name; what needs a price, and so a system.
+MOST_RANKS = 2**22
+_PRICED = {"costed", "report", "chakra", "model-explorer"}
+_FOLDERS = {"chakra", "model-explorer"}
 
 
 class CompileCommand(Answering, PlanCommand):
     """A verb that writes one or several of the graphs that a model becomes, and what they cost."""
 
-    delivered: ClassVar[tuple[str, ...]] = ("emit", "output", "verify")
+    delivered: ClassVar[tuple[str, ...]] = ("emit", "output", "ranks", "verify")
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return what to write, checked against the other flags; UsageError where they do not go together."""
         kinds, request = _kinds(str(said["emit"])), Request.of(dict(said))
-        if request.compiler.stop_after is not None and {"costed", "report"} & set(kinds):
+        if request.compiler.stop_after is not None and _PRICED & set(kinds):
             raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
-        if len(kinds) > 1 and said["output"] == "-":
-            raise UsageError(f"--emit {said['emit']} writes {len(kinds)} files: name a folder with -o")
+        if (len(kinds) > 1 or _FOLDERS & set(kinds)) and said["output"] == "-":
+            raise UsageError(f"--emit {said['emit']} writes several files: name a folder with -o")
+        if said["ranks"] is not None and "chakra" not in kinds:
+            raise UsageError(f"--ranks is of --emit chakra, and --emit {said['emit']} writes no traces of ranks")
         if run_of(request.run, request.words.phase) is not None and "report" not in kinds:
             raise UsageError(f"a training run is part of the report, and --emit {said['emit']} writes none")
-        if {"costed", "report"} & set(kinds):
+        if _PRICED & set(kinds):
             system_of(request)
         return ",".join(kinds)
 
@@ -57,17 +64,23 @@ class CompileCommand(Answering, PlanCommand):
         if verify and ctx.get_parameter_source("emit") is click.core.ParameterSource.DEFAULT:
             return 0
         kinds, output = form.split(","), str(said["output"])
-        if {"costed", "report"} & set(kinds):
+        if _PRICED & set(kinds):
             _warn(result.answer)
         for kind in kinds:
             path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
-            write_text(_text_of(result, kind, path), path)
+            if kind in _FOLDERS:
+                _write_folder(result.answer, kind, Path(path), said["ranks"])
+            else:
+                write_text(_text_of(result, kind, path), path)
         return 0
 
 
 @click.command("compile", cls=CompileCommand)
 @click.option("--emit", default="graph", show_default=True, help=f"What to write, comma separated: {', '.join(FILES)}.")
 @click.option("-o", "--output", default="-", show_default=True, help="File, folder for several kinds, - for stdout.")
+@click.option(
+    "--ranks", metavar="RANKS", help="Ranks whose traces --emit chakra writes, e.g. 0:8 or 0,512.  [default: all]"
+)
 @click.option(
     "--verify",
     multiple=True,
@@ -83,6 +96,8 @@ def compile_command(request: Request) -> CompiledResult:
     costed   every node with its work, time and bound (.csv or .json by suffix, else a table)
     report   the estimate as JSON
     plan     the style of each parameter, as a file that --tp-plan reads back
+    chakra   a folder with the trace of each rank in the format of MLCommons' Chakra, as ASTRA-sim replays it
+    model-explorer  a folder with the graph after the passes for Model Explorer, and the time of each node as its data
     """  # noqa: D301
     from ..report.results.compiled import CompiledResult
 
@@ -121,6 +136,34 @@ def _text_of(result: CompiledResult, kind: str, path: str) -> str:
     if kind == "costed":
         return costed_text(result.answer, Path(path.removesuffix(".gz")).suffix)
     return result.json() if kind == "report" else print_graph(result.sharded)
+
+
+def _write_folder(answer: Estimate, kind: str, folder: Path, said: object) -> None:
+    """Write a kind that is several files; `said` are the ranks of traces, None for all."""
+    from ..report.trace.chakra.files import RankFiles
+    from ..report.trace.model_explorer import write_explorer
+    from .output.files import writing
+
+    ranks = None if said is None else _ranks(str(said))
+    with writing(folder):
+        if kind == "chakra":
+            RankFiles(answer).write(folder, ranks)
+        else:
+            write_explorer(answer, folder)
+
+
+def _ranks(said: str) -> list[int]:
+    """Read `0,4` and `0:8`, whose end is left out; UsageError for anything else."""
+    found: dict[int, None] = {}
+    for part in said.split(","):
+        first, colon, last = (word.strip() for word in part.partition(":"))
+        if not (first.isdecimal() and (last.isdecimal() if colon else True)):
+            raise UsageError(f"--ranks: '{said}' is no list of ranks; write 0,4 or 0:8")
+        start, end = int(first), int(last) if colon else int(first) + 1
+        if not start < end <= MOST_RANKS:
+            raise UsageError(f"--ranks: '{part}' holds no rank; ranks are from 0 to {MOST_RANKS - 1:,}")
+        found |= dict.fromkeys(range(start, end))
+    return list(found)
 
 
 def _answer(request: Request, plan: Plan, lowered: Lowered) -> Estimate:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from ..ir.errors import InfeasibleError, UsageError
+from ..ir.plan.word import changed
+from .flags.numbers import Real
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
 from .flags.shared import Named
 from .output.answers import FORMS, Answering, form_of, format_flag, output_flag
 from .output.files import write_text
 from .output.timeline import emit_serving_trace, emit_trace
+from .plans.file import is_given
 from .prepare import (
     check_model,
     dated_otherwise,
@@ -144,13 +148,20 @@ class EstimatingCommand(Answering, EstimateCommand):
     "--explain",
     metavar="NODE",
     default=None,
-    help="Explain a node (block0/%17, a module path, an op), a metric, or memory (a stage over the step).",
+    help="Explain a node (block0/%17, a module path, an op), a metric, memory (a stage over the step), provenance "
+    "(what each operator's time rests on), or settings (those left open on which the answer hangs most).",
 )
 @click.option(
     "--sensitivity/--no-sensitivity",
     default=None,
     help="Sensitivity of the step time to each number of the machine; takes tens of milliseconds.  [default: in "
     "tables]",
+)
+@click.option(
+    "--strict",
+    type=Real(0.0, 1.0),
+    metavar="SHARE",
+    help="Refuse the answer, with exit code 5, where more than this share of its time rests on guesses.",
 )
 @click.option("--allow-infeasible", is_flag=True, help="Answer, with exit code 0, even when memory does not fit.")
 @click.pass_context
@@ -159,6 +170,7 @@ def estimate_command(
     request: Request,
     serving: Serving,
     sensitivity: bool | None,
+    strict: float | None,
 ) -> StepResult | ServeResult:
     """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
 
@@ -172,11 +184,50 @@ def estimate_command(
     check_model(request)
     if request.words.phase == "serve":
         check_requests(ctx, serving)
-        return serve_result(request, serving)
+        served = serve_result(request, serving)
+        if strict is not None:
+            from ..report.explain.provenance import check_strict, shares_of_server
+
+            check_strict(shares_of_server(served.answer), strict)
+        return replace(served, settings=partial(_served_settings, ctx, request, serving, served))
     from ..report.results.steps import StepResult
 
     answer = _step(request, serving.engine)
-    return StepResult(answer=answer, overrides=request.machine.overrides, sensitivity=sensitivity)
+    if strict is not None:
+        from ..report.explain.provenance import check_strict, shares_of
+
+        check_strict(shares_of(answer), strict)
+    settings = partial(_step_settings, ctx, request, serving.engine, answer)
+    return StepResult(answer=answer, overrides=request.machine.overrides, sensitivity=sensitivity, settings=settings)
+
+
+def _step_settings(ctx: click.Context, request: Request, engine: str | None, answer: Estimate) -> str:
+    """Say on which settings that were left open the step time hangs most."""
+    from .output.settings import OF_INFERENCE, OF_TRAINING, changes, changes_text
+
+    def again(name: str, value: object) -> float:
+        return _step(request.said({name: value}), engine).metrics["step_time_s"]
+
+    known = OF_TRAINING if request.words.phase == "train" else OF_INFERENCE
+    settings = {name: values for name, values in known.items() if not is_given(ctx, name)}
+    now = answer.metrics["step_time_s"]
+    return changes_text("step_time_s", now, changes(now, settings, again))
+
+
+def _served_settings(ctx: click.Context, request: Request, serving: Serving, served: ServeResult) -> str:
+    """Say on which settings that were left open the throughput of a server hangs most."""
+    from .output.settings import OF_SERVERS, changes, changes_text
+
+    metric = "e2el_s" if served.answer.load.name == "requests_per_s" else "tokens_per_s_per_gpu"
+
+    def again(name: str, value: object) -> float:
+        of_server = {name: value} if name in OF_SERVERS and hasattr(serving, name) else {}
+        asked = request if of_server else request.said({name: value})
+        return serve_result(asked, changed(serving, of_server)).metrics[metric]
+
+    settings = {name: values for name, values in OF_SERVERS.items() if not is_given(ctx, name)}
+    now = served.metrics[metric]
+    return changes_text(metric, now, changes(now, settings, again))
 
 
 def _step(request: Request, engine: str | None) -> Estimate:

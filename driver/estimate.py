@@ -10,85 +10,33 @@ from numpy.typing import NDArray
 
 from ..backends.machine.system import System
 from ..backends.machine.system_table import num_machines, some_machines
-from ..backends.pricing.binding import Bindings
-from ..backends.pricing.program import Program, compile_graph
 from ..backends.pricing.roofline import Backend
-from ..backends.pricing.timing import Timing, price
 from ..cost.cautions import cautions
-from ..cost.constraints import ConstraintProgram
-from ..cost.flops import REPEATED, Convention, ModelFlops
-from ..cost.memory.peak import MemoryProgram
+from ..cost.flops import Convention
 from ..cost.money import StepMoney, Terms, Work, step_money, system_money
-from ..cost.must_move import MustMove
 from ..cost.replicated import Replicated
 from ..cost.run.training_run import Job, RunEstimate, TrainingRun
-from ..cost.step.counted import Counted
-from ..cost.step.policy import Policy
 from ..cost.step.prepared import Prepared, memory_of
-from ..cost.step.rollup import Step, roll_up
-from ..cost.step.stages import StageProgram, Staging
-from ..cost.step.step_program import StepProgram
-from ..ir.errors import PlanError, UsageError
+from ..ir.errors import UsageError
 from ..ir.graph import Graph, Workload
-from ..ir.plan import Family, Plan, PlanTable
-from ..ir.plan.divisibility import Uneven, check_divisibility
-from ..ir.plan.layout.layouts import Layouts
-from ..ir.plan.precision import check_units
+from ..ir.plan import Plan, PlanTable
+from ..ir.plan.divisibility import check_divisibility
 from ..ir.plan.structure import check_axes
-from ..ir.sizes.fixed_sizes import check_open, check_sizes
+from ..ir.sizes.fixed_sizes import check_sizes
 from ..ir.sizes.points import Points
 from ..ir.units import format_bytes
-from ..passes.families import pipeline_for as pipeline_for
-from ..passes.fusion.absorb import Absorb, absorbed
-from ..passes.manager import Dump, PassTime, Pipeline
+from .evaluation import Estimates as Estimates
+from .evaluation import evaluate as evaluate
+from .evaluation import step_of as step_of
+from .lowering import Lowered as Lowered
+from .lowering import compiled as compiled
+from .lowering import lower as lower
+from .lowering import pipeline_for as pipeline_for
 from .metrics import METRICS, format_metric
 
 Array = NDArray[np.float64]
-_ONE_KERNEL = (
-    "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
-    "spells out is in a graph that is loaded for it alone (spelled_out)"
-)
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
 MACHINES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A model compiled for one family of plans: traced graph, lowered graph, and both as tables."""
-
-    source: Graph
-    graph: Graph
-    program: Program
-    bindings: Bindings
-    memory: MemoryProgram
-    stages: StageProgram
-    constraints: ConstraintProgram
-    uneven: Uneven
-    flops: ModelFlops
-    recomputed: ModelFlops
-    step: StepProgram
-    must_move: MustMove | None = None
-    pass_times: tuple[PassTime, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """The answer for a table of plans: metrics, breakdown and memory as columns."""
-
-    lowered: Lowered
-    plans: PlanTable
-    system: System
-    timing: Timing
-    staging: Staging
-    step: Step
-    memory_bytes: Mapping[str, Array]
-    metrics: Mapping[str, Array]
-    convention: Convention = Convention.FULL
-
-    @property
-    def fits(self) -> NDArray[np.bool_]:
-        """Whether each plan fits the device."""
-        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -133,89 +81,6 @@ class Estimate:
         return "\n".join((f"{model}  {said}", *(f"  {name:<7}  {text}" for name, text in lines)))
 
 
-def lower(
-    graph: Graph,
-    family: Family,
-    pipeline: Pipeline | None = None,
-    stop_after: str | None = None,
-    dump: Dump | None = None,
-    backends: Sequence[Backend] = (),
-) -> Lowered:
-    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables.
-
-    `backends` are asked, in their order and before the built-in models, which kernels they price.
-    """
-    if graph.axes:
-        raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
-    check_open(graph)
-    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
-    return replace(done, bindings=done.bindings.behind(backends)) if backends else done
-
-
-def compiled(
-    graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
-) -> Lowered:
-    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
-
-    PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
-    """
-    if graph.spelled_out and family.kernels != "eager":
-        raise PlanError(
-            f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "
-            "own code spells them out, which is kernels=eager; load it without spelled_out"
-        )
-    if family.kernels == "eager" and graph.workload is Workload.TRAIN and not graph.spelled_out:
-        graph, lowered = (replace(g, notes=(*g.notes, _ONE_KERNEL)) for g in (graph, lowered))
-    program = compile_graph(lowered, family.order)
-    asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
-    return Lowered(
-        graph,
-        lowered,
-        program,
-        Bindings(program),
-        MemoryProgram.of(lowered),
-        StageProgram.of(lowered, family.pp_layout, family.recompute_layers, layouts),
-        ConstraintProgram.of(lowered, graph),
-        Uneven.of(lowered),
-        ModelFlops.of(asked),
-        ModelFlops.of(lowered, REPEATED),
-        StepProgram.of(program),
-        None if graph.workload is Workload.TRAIN else MustMove.of(lowered),
-        tuple(times),
-    )
-
-
-def evaluate(
-    lowered: Lowered,
-    system: System,
-    plans: PlanTable,
-    convention: Convention = Convention.FULL,
-    prepared: Prepared | None = None,
-    backends: Sequence[Backend] | None = None,
-) -> Estimates:
-    """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
-
-    `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
-    `backends` take the place of those that the graph was lowered with: see `lower`.
-    """
-    if not lowered.graph.axes:
-        raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
-    if backends is not None:
-        lowered = replace(lowered, bindings=lowered.bindings.behind(backends))
-    check_axes(lowered.graph.axes, plans.mesh)
-    check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
-        timing = price(lowered.bindings.to(system), ready.points)
-        step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
-        counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
-        metrics = dict(counted.metrics(system, ready, step, convention))
-        if plans.family.offload:
-            metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
-    _check_finite(metrics, system)
-    return Estimates(lowered, plans, system, timing, ready.staging, step, ready.memory_bytes, metrics, convention)
-
-
 @dataclass(frozen=True, slots=True)
 class MachineEstimates:
     """The answer for one plan on a table of machines: metrics, breakdown and memory as columns, a row a machine."""
@@ -255,11 +120,6 @@ def machine_tables(
     for start in range(0, num, MACHINES):
         rows = slice(start, min(start + MACHINES, num))
         yield evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
-
-
-def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
-    """Roll node times up to a step; of the system it knows the policy alone."""
-    return roll_up(timing, plans, staging, policy, lowered.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,15 +163,6 @@ def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:
     """Return bytes of a device of one class of stages by part, plan by plan; those of the fullest are reported."""
     staging = table.staging.only(cls)
     return memory_of(table.lowered.memory, table.system, Points(table.plans), table.plans, staging)
-
-
-def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
-    # Adding up is quick, and leaves nothing finite where one is not.
-    if np.isfinite(sum(metrics.values())).all():
-        return
-    for name, values in metrics.items():
-        if not np.isfinite(values).all():
-            raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")
 
 
 def estimate(

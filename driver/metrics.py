@@ -63,6 +63,12 @@ MONEY = (
 )
 # Of a server that answers requests: see `driver/serve/answer.py`.
 SERVING = (
+    Metric(
+        "ttft_tail_s", "TTFT at the limit's percentile", "s", "TTFT that the share of requests of a limit have, or less"
+    ),
+    Metric(
+        "tpot_tail_s", "TPOT at the limit's percentile", "s", "TPOT that the share of requests of a limit have, or less"
+    ),
     Metric("ttft_low_s", "TTFT, least", "s", "time to the first token of a request whose prompt runs by itself"),
     Metric("ttft_high_s", "TTFT, most", "s", "the same behind the prompts of all others, come at the same moment"),
     Metric("itl_s", "ITL", "s", "time between two moments at which tokens of a request come"),
@@ -134,7 +140,14 @@ _ALL = (
         "mfu",
         "MFU",
         "1",
-        "model FLOPs / (step time x GPUs x dense peak of the dtype); recomputation not counted",
+        "model FLOPs / (step time x GPUs x dense peak of the dtype of products); recomputation not counted",
+        "more",
+    ),
+    Metric(
+        "mfu_bf16",
+        "MFU of bf16",
+        "1",
+        "as MFU, of the peak of the dtype that the model is written in, where products run in a narrower one",
         "more",
     ),
     Metric("hfu", "HFU", "1", "as MFU, with the recomputation that the plan asks for counted", "more"),

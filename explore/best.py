@@ -27,14 +27,14 @@ class Best:
         most: rows kept in `top`.
         top: the best rows, best first.
         front: rows that no other beats in every goal, in the order of `top`.
-        cloud: a sample of all rows, for pictures.
     """
 
     goals: Sequence[Goal]
     most: int = 20
     top: Columns = field(default_factory=dict)
     front: Columns = field(default_factory=dict)
-    cloud: Columns = field(default_factory=dict)
+    _cloud: Columns = field(default_factory=dict)
+    _waiting: list[Columns] = field(default_factory=list)
 
     def take(self, found: Found) -> None:
         """Take the rows of one more block."""
@@ -46,7 +46,20 @@ class Best:
         self.top = self._first(_with(self.top, _some(rows, first)), self.most)
         merged = _with(self.front, _some(rows, np.flatnonzero(pareto(self._aims(rows)))))
         self.front = self._first(_some(merged, np.flatnonzero(pareto(self._aims(merged)))), None)
-        self.cloud = _thinned(_with(self.cloud, _thinned(rows)))
+        self._waiting.append(_thinned(rows))
+        if sum(len(some[BLOCK]) for some in self._waiting) > _CLOUD:
+            self._cloud = self._all_thinned()
+            self._waiting.clear()
+
+    @property
+    def cloud(self) -> Columns:
+        """A sample of all rows, for pictures."""
+        return self._all_thinned() if self._waiting else self._cloud
+
+    def _all_thinned(self) -> Columns:
+        """The cloud with the rows that wait: many blocks at a time, for most of them are small."""
+        parts = [*([self._cloud] if self._cloud else []), *self._waiting]
+        return _thinned({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def _aims(self, rows: Columns) -> list[Array]:
         return [np.asarray(rows[goal.name] * goal.sign) for goal in self.goals]

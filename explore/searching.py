@@ -11,6 +11,7 @@ from .best import Best
 from .block import Found
 from .goals import Goal
 from .job import Executor, InProcess, Job
+from .kinds import Kinds
 from .runs.ledger import Ledger
 from .runs.running import Ran, run_blocks
 
@@ -59,11 +60,13 @@ class Searched:
         best: the first rows, the front, and a cloud of others.
         tally: where all candidates went.
         ran: blocks that were done now, and before.
+        kinds: the best of each kind of plan; None where rows are no plans.
     """
 
     best: Best
     tally: Tally
     ran: Ran
+    kinds: Kinds | None = None
 
 
 def search(
@@ -82,13 +85,14 @@ def search(
         top: best rows that are kept, besides the Pareto front.
         watch: is shown each block, and the best so far.
     """
-    best, tally = Best(job.goals, top), Tally()
+    best, tally, kinds = Best(job.goals, top), Tally(), Kinds(job.goals[0])
 
     def take(found: Found) -> None:
         best.take(found)
+        kinds.take(found)
         tally.take(found)
         if watch is not None:
             watch(found, best)
 
     ran = run_blocks(job, executor or InProcess(), ledger, take)
-    return Searched(best, tally, ran)
+    return Searched(best, tally, ran, kinds)

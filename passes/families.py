@@ -47,7 +47,8 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, _optimizer(family)] if train else []
     names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
-    names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
+    moved = f", modules=[{_quoted(family.offload_modules)}]" if family.offload_modules else ""
+    names += [f"offload{{what=[{_quoted(family.offload)}]{moved}}}"] if family.offload and train else []
     pieces = family.scatter_p2p and not family.sp
     names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
@@ -98,7 +99,13 @@ def _optimizer(family: Family) -> str:
 def _recompute(family: Family) -> str:
     options = [f'policy="{family.recompute}"']
     options += [f"modules=[{_quoted(family.recompute_modules)}]"] if family.recompute_modules else []
-    options += [f"layers={family.recompute_layers}"] if family.recompute_layers else []
+    layers = family.recomputed_layers
+    if isinstance(layers, tuple):
+        # Stages lay the two kinds of layers anew: one lowered graph serves all lists.
+        layers = min(sum(layers), 2) if family.pp else sum(layers)
+    options += [f"save=[{_quoted(family.recompute_save)}]"] if family.recompute_save else []
+    options += [f"rest=[{_quoted(family.recompute_save_rest)}]"] if family.recompute_save_rest else []
+    options += [f"layers={layers}"] if layers else []
     options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
     options += [] if family.early_stop else ["early_stop=false"]
     return f"recompute{{{', '.join(options)}}}"

@@ -16,6 +16,7 @@ from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded
 from .gathers import gathers_parameter, renamed
+from .recompute.modules import check_names, named_results
 from .recompute.rerun import needed
 
 # The name of a port that hands on what lies in host memory.
@@ -30,15 +31,17 @@ class Offload(Pass):
     | option | meaning                                                                                              |
     |--------|------------------------------------------------------------------------------------------------------|
     | what   | optimizer: its states, and the update; activations: what layers keep; params: weights, where ZeRO 3  |
+    | modules| of activations, results by name; default all that layers keep                                        |
 
     optimizer: gradients go down in the type of their parameter, the host updates, weights come up (ZeRO-Offload,
     arXiv 2101.06840). activations: what a layer keeps goes down together when its forward phase ends and comes up
     together before its backward phase. params: they come up before each of a region's two phases (ZeRO-Infinity,
-    arXiv 2104.07857).
+    arXiv 2104.07857). With `modules`, of activations only these results go, named as in `recompute`.
     """
 
     name: ClassVar[str] = "offload"
     what: tuple[str, ...] = ("optimizer",)
+    modules: tuple[str, ...] = ()
 
     def requires(self, graph: Graph) -> None:
         """What a rank holds comes from `shard`."""
@@ -55,7 +58,7 @@ class Offload(Pass):
         check_offload(self.what)
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        made = _activations(graph) if "activations" in self.what else graph
+        made = _activations(graph, self.modules) if "activations" in self.what else graph
         if "optimizer" in self.what:
             made = made.with_regions(tuple(_update_on_host(r, "params" in self.what) for r in made.regions))
         if "params" in self.what:
@@ -93,15 +96,27 @@ class _Draft:
         )
 
 
-def _activations(graph: Graph) -> Graph:
-    """Move what layers keep: what they make and what enters them from the layer before."""
+def _activations(graph: Graph, modules: Sequence[str]) -> Graph:
+    """Move what layers keep: what they make and what enters them from the layer before, or some of it by name."""
     own = layer_names(graph)
     layers = [r for r in graph.regions if r.name in own]
     ports = {p.name for r in layers for p in r.outputs if _kept_by_itself(r, p.value, saved=False)}
     broken = {p.name for r in graph.regions for p in r.outputs if not _kept_by_itself(r, p.value, saved=False)}
     moved = ports - broken
-    names = {r.name for r in layers}
-    return graph.with_regions(tuple(_moved(r, moved, r.name in names) for r in graph.regions))
+    if not modules:
+        return graph.with_regions(tuple(_moved(r, moved, _own(r) if r.name in own else set()) for r in graph.regions))
+    check_names(layers, modules)
+    named = {r.name: named_results(r, modules) for r in layers}
+    chosen = {
+        r.name: {r.by_id[o].storage for n in r.nodes if n.key in named[r.name] for o in n.outputs} for r in layers
+    }
+    moved &= {p.name for r in layers for p in r.outputs if r.by_id[p.value].storage in chosen[r.name]}
+    return graph.with_regions(tuple(_moved(r, moved, _own(r) & chosen.get(r.name, set())) for r in graph.regions))
+
+
+def _own(region: Region) -> set[int]:
+    """Storages that a region keeps."""
+    return {v.storage for v in region.values if v.saved}
 
 
 def _kept_by_itself(region: Region, value: int, saved: bool = True) -> bool:
@@ -117,10 +132,9 @@ def _content(region: Region, storage: int) -> int:
     return values[-1] if values else storage
 
 
-def _moved(region: Region, ports: Set[str], is_layer: bool) -> Region:
+def _moved(region: Region, ports: Set[str], owners: Set[int]) -> Region:
     """One region: a copy down behind its forward phase, a copy up in front of its backward phase."""
     leaving = {p.value: p.name for p in region.outputs if p.name in ports and _kept_by_itself(region, p.value)}
-    owners = {v.storage for v in region.values if v.saved} if is_layer else set[int]()
     # Parameters that stay gathered are no activations.
     whole = {o for n in region.nodes if gathers_parameter(region, n) for o in n.outputs}
     down = [s for s in sorted({*leaving, *owners} - whole) if _kept_by_itself(region, s)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..backends.machine.system import System
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
+from ..driver.uncertainty.answers import evidence_of_step, step_bands
 from ..ir import __version__
 from ..ir.plan.plan import numbers_first
 from ..ir.text.json_text import json_text
@@ -18,6 +19,8 @@ from ..measured.match.planned import planned_record
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
 from .costed import costed_rows
+from .explain.intervals import intervals_record
+from .explain.provenance import provenance_record
 from .explain.sensitivity import sensitivity
 from .explain.trust import trust_of_metric, trust_of_parts
 from .nodes import planned_step
@@ -27,20 +30,24 @@ SCHEMA = "slipstick/report/1"
 
 
 def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivity: bool = False) -> str:
-    """Return the report: schema, inputs, metrics, breakdown, hidden communication, bounds, trust, memory, warnings.
+    """Return the report: schema, inputs, metrics, intervals, breakdown, hidden communication, bounds, trust, memory.
 
     A training run and money are there where they were asked for, elasticities on request. Breakdown, hidden
     communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
     of metrics how near whole runs did. `nodes` are all priced nodes, by which `slipstick compare --measured` knows
     kernels.
     """
+    run = {} if answer.run is None else answer.run.metrics
+    metrics = {**answer.metrics, **run, **metrics_of(answer.money)}
     report: dict[str, object] = {
         "schema": SCHEMA,
         "tool_version": __version__,
         "units": "SI",
         "inputs": inputs_of(answer, overrides),
         "feasible": answer.fits,
-        "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics), **metrics_of(answer.money)},
+        "metrics": metrics,
+        "intervals": intervals_record(metrics, step_bands(answer), evidence_of_step(answer.table)),
+        "provenance": provenance_record(answer),
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),
         "bounds": dict(bound_seconds(answer)),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
 from ..driver.metrics import METRICS, format_metric
+from ..driver.uncertainty.answers import band_of_step, evidence_of_step, step_bands
+from ..ir.plan.precision import counted_dtype
 from ..ir.units import format_bytes, format_flop_per_s, format_time
-from .accuracy import Accuracy
 from .bounds import bound_seconds
 from .cost.money import money_lines
+from .explain.intervals import evidence_line, interval_lines
+from .explain.provenance import shares_line, shares_of
 from .explain.sensitivity import sensitivity
-from .explain.trust import Trust, trust_of_metric, trust_of_parts
+from .explain.trust import Trust, trust_of_parts
 from .labels import bound_label, low_types, parameter_label, part_label
 from .training_run import run_lines
 
@@ -35,6 +39,8 @@ BAR, NARROW = 10, 64
 # Least share, and least elasticity, that has a line; what is below is in the JSON report.
 LEAST_SHARE, LEAST_ELASTICITY = 5e-4, 5e-3
 MOST_NUMBERS = 12
+# Metrics whose intervals have room on a screen; the others follow from them.
+OF_INTERVALS = ("step_time_s", "peak_mem_bytes")
 OTHER_CHIPS = "*"
 
 
@@ -131,7 +137,7 @@ def _breakdown(answer: Estimate, wide: bool) -> Table:
         if value > 0:
             more = (bar(value / most), _error(trust.get(name))) if wide else ()
             table.add_row(part_label(name), format_time(value), f"{value / total:.1%}", *more)
-    more = ("", _whole_error(trust_of_metric(answer, "step_time_s"))) if wide else ()
+    more = ("", _whole_error(answer)) if wide else ()
     table.add_row("step", format_time(total), "100.0%", *more)
     for name, value in answer.hidden_comm_s.items():
         if value > 0:
@@ -152,8 +158,9 @@ def _error(trust: Trust | None) -> str:
     return "-" if trust is None else _shown(trust.median, trust.p90, trust.is_of_chip)
 
 
-def _whole_error(found: Accuracy | None) -> str:
-    return "" if found is None else _shown(found.median, found.p90, found.of_chip)
+def _whole_error(answer: Estimate) -> str:
+    band, evidence = band_of_step(answer.table), evidence_of_step(answer.table)
+    return _shown(math.expm1(band.half), math.expm1((band.most - band.least) / 2.0), evidence.is_measured)
 
 
 def _shown(median: float, p90: float, of_chip: bool) -> str:
@@ -176,9 +183,11 @@ def _notes(answer: Estimate) -> Iterator[str]:
     replicated = answer.replicated
     if replicated is not None and NOTABLE <= replicated.largest < LARGE:  # a larger share is among the warnings
         yield replicated.line
-    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    dtype = counted_dtype(answer.plan.family, str(graph.dtype))
+    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(dtype)))
+    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
-    memory = trust_of_metric(answer, "peak_mem_bytes")
-    if memory is not None:
-        yield f"memory error: median {memory.median:.1%}, p90 {memory.p90:.0%} ({memory.num_rows} measured runs)"
+    bands = step_bands(answer)
+    yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
+    yield evidence_line(evidence_of_step(answer.table), bands["step_time_s"])
+    yield f"times rest on: {shares_line(shares_of(answer))} (--explain provenance, --explain settings)"

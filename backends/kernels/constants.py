@@ -17,6 +17,7 @@ from ...ir.errors import UnknownNameError, UsageError, did_you_mean
 from ...ir.units import parse_quantity, split_quantity
 from ..machine.files.faults import Fault, all_of
 from ..machine.files.records import Confidence, NumberRecord
+from ..machine.power import PowerConstants
 from .attention.additive import AdditiveConstants
 from .attention.decode import DecodeConstants
 from .attention.flash import FlashConstants
@@ -70,6 +71,7 @@ class KernelConstants:
     exchange: Kinds[ExchangeConstants] = field(default_factory=dict)
     collective: Kinds[CollectiveConstants] = field(default_factory=dict)
     custom_all_reduce: Kinds[CustomAllReduceConstants] = field(default_factory=dict)
+    power: Kinds[PowerConstants] = field(default_factory=dict)
 
 
 CLASSES: Mapping[str, type] = MappingProxyType(
@@ -86,6 +88,7 @@ CLASSES: Mapping[str, type] = MappingProxyType(
         "exchange": ExchangeConstants,
         "collective": CollectiveConstants,
         "custom_all_reduce": CustomAllReduceConstants,
+        "power": PowerConstants,
     }
 )
 
@@ -232,13 +235,21 @@ def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree, home: _Home) -> It
             yield home.fault(f"unknown key{did_you_mean(key, list(known))} allowed: {', '.join(known)}", key)
 
 
+# Ends of names of fields, which a file leaves out, and the dimension that each says.
+_SUFFIXES = MappingProxyType({"_s": "s", "_w": "W", "_j_per_flop": "J/FLOP"})
+
+
 def _keys(constants: type) -> dict[str, str]:
     """Keys of a file to fields: `overhead` with its unit is `overhead_s`."""
-    return {f.name.removesuffix("_s"): f.name for f in fields(constants)}
+    return {f.name.removesuffix(_suffix(f.name)): f.name for f in fields(constants)}
+
+
+def _suffix(name: str) -> str:
+    return next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
 
 
 def _dimension(name: str) -> str:
-    return "s" if name.endswith("_s") else "1"
+    return _SUFFIXES.get(_suffix(name), "1")
 
 
 def _table(cls: str, cells: Cells, faults: list[Fault]) -> Mapping[str, object]:

@@ -28,6 +28,7 @@ def load_system(
         name_or_path: `dgx-h100`, or a path that ends in .yaml or .yml.
         overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
             number is in base units (a time or a price needs its unit); the source of the number becomes `--set`.
+            Parts come first: `chip.memory=8xhbm4`, `nic=800g`, `scale-up=nvl72`, `rack=liquid`.
         stack: the software stack of the catalogue that runs on it, in place of its own.
         calibration: name or path of the constants of its kernels, in place of its chip's; `default` for those that
             carry over to any chip.
@@ -41,10 +42,12 @@ def load_system(
     4800000000000.0
     """
     from ..prices.given import with_prices
+    from ..prices.parts import with_parts
     from .files.system_build import build_system
 
-    found = with_prices(assemble(name_or_path, stack, calibration), prices, overrides)
-    return build_system(found.tree, overrides, found.file.name, found.layers, in_files(found.origins))
+    fitted, numbers = with_parts(assemble(name_or_path, stack, calibration), overrides, prices)
+    found = with_prices(fitted, prices, numbers)
+    return build_system(found.tree, numbers, found.file.name, found.layers, in_files(found.origins))
 
 
 def read_system(
@@ -60,12 +63,14 @@ def read_system(
     SystemFileError as `load_system`; faults have paths, and lines of nothing.
     """
     from ..prices.given import with_prices
+    from ..prices.parts import with_parts
     from .files.system_build import build_system
     from .files.system_tree import read_tree
 
     file = File(name, name, Path(name), read_tree(text, name))
-    found = with_prices(assembled(file, stack, calibration), prices, overrides)
-    return build_system(found.tree, overrides, name, found.layers)
+    fitted, numbers = with_parts(assembled(file, stack, calibration), overrides, prices)
+    found = with_prices(fitted, prices, numbers)
+    return build_system(found.tree, numbers, name, found.layers)
 
 
 def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]:

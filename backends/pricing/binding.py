@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import cast, get_args
 
 import numpy as np
@@ -15,16 +16,19 @@ from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveModel
 from .amounts import Array, Index
 from .models.built_in import built_in
-from .program import Entry, Group, PricingTable, Program, group_of
+from .program import Entry, Group, Merged, PricingTable, Program, group_of
 from .roofline import Backend, Pricer
 from .tallies import Tallies
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """A compute group, what prices it, its rows in its pricing table, and how much longer it takes in a step."""
+    """A compute group, what prices it, its rows in its pricing table, and how much longer it takes in a step.
 
-    group: Group
+    Rows and factors are those of its distinct entries.
+    """
+
+    merged: Merged
     backend: Backend
     price: Pricer
     rows: slice
@@ -134,16 +138,18 @@ def bind(program: Program, system: System, backends: Sequence[Backend] | None = 
 
 
 def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]) -> BoundTable:
-    claimed = [pair for g in source.groups if not g.axis for pair in _claimed(g, models)]
-    groups = (*(g for _, g in claimed), *(g for g in source.groups if g.axis))
-    whole = source if len(groups) == len(source.groups) else PricingTable.of(source.symbols, groups)
+    claimed = [pair for m in source.merged if not m.group.axis for pair in _claimed(m, models, system)]
+    merged = (*(m for _, m in claimed), *(m for m in source.merged if m.group.axis))
+    same = len(merged) == len(source.merged) and all(map(is_, merged, source.merged))
+    whole = source if same else PricingTable.of(source.symbols, merged)
     kernels, messages, row = list[Kernels](), list[Messages](), 0
-    for k, group in enumerate(groups):
+    for k, one in enumerate(whole.merged):
+        group = one.distinct
         rows = slice(row, row + len(group.exprs))
         if k < len(claimed):
             backend = claimed[k][0]
             factors = np.array([[system.stack.factor(e.kind)] for e in group.entries])
-            kernels.append(Kernels(group, backend, backend.bind(group, system), rows, factors))
+            kernels.append(Kernels(one, backend, backend.bind(group, system), rows, factors))
         else:
             stop = row + len(group.entries)
             ranks = range(stop, row + len(group.exprs))
@@ -154,12 +160,20 @@ def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]
     return BoundTable(whole, tuple(kernels), tuple(messages))
 
 
-def _claimed(group: Group, backends: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
-    """Split a group by the backend that claims each entry; usually one backend claims all."""
+def _claimed(merged: Merged, backends: Sequence[Backend], system: System) -> Iterable[tuple[Backend, Merged]]:
+    """Split a group by the backend that claims each entry; usually one backend claims all.
+
+    What a backend of the user looks at is its own affair: to it, no two entries are equal.
+    """
+    group, plain = merged.group, built_in(system.kernels)
     owner = [_owner(entry, backends) for entry in group.entries]
     for index in sorted(set(owner)):
         mine = tuple(e for e, i in zip(group.entries, owner, strict=True) if i == index)
-        yield backends[index], group if len(mine) == len(owner) else group_of(group.symbols, mine)
+        some = group if len(mine) == len(owner) else group_of(group.symbols, mine)
+        if backends[index] in plain:
+            yield backends[index], merged if some is group else Merged.of(some)
+        else:
+            yield backends[index], Merged(some, some)
 
 
 def _owner(entry: Entry, backends: Sequence[Backend]) -> int:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
+
+import numpy as np
 
 from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.kernels import joined, kernel_work, source_of
 from ...ir.ops import OpCall, OpClass, Trait, Work, call_of, has, op_def, work_of
 from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
+from ...ir.ops.tensors.normalize import NormAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.plan import AXES, ORDER, rank_order
 from ...ir.sizes.expr import Expr, Num, as_expr, product, symbol, total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.rounding import share
 from ...ir.types import DType
 from ..kernels.operands import unit_of
-from .amounts import SCALAR, Amounts, Array, Owners, Shape, amounts_of, exprs_of
+from .amounts import SCALAR, Amounts, Array, Index, Owners, Shape, amounts_of, exprs_of
 from .operand_types import operand_types
 
 Symbols: TypeAlias = tuple[str, ...]
@@ -98,17 +102,69 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Merged:
+    """A group, and its entries that differ in anything that a built-in model looks at.
+
+    Attributes:
+        group: all entries.
+        distinct: of equal ones the first.
+        row: the place of each entry among the distinct ones; None where all are distinct.
+    """
+
+    group: Group
+    distinct: Group
+    row: Index | None = None
+
+    @classmethod
+    def of(cls, group: Group) -> Merged:
+        """Find equal entries of a compute group: a message is priced with its group."""
+        if group.axis:
+            return cls(group, group)
+        found: dict[Hashable, int] = {}
+        row = [found.setdefault(_priced_by(e), len(found)) for e in group.entries]
+        if len(found) == len(row):
+            return cls(group, group)
+        first = dict(zip(reversed(row), reversed(group.entries), strict=True))
+        return cls(group, group_of(group.symbols, [first[k] for k in range(len(found))]), np.array(row, dtype=np.intp))
+
+
+def _priced_by(entry: Entry) -> Hashable:
+    """All that the built-in models look at: not where a kernel stands, nor in which phase it runs.
+
+    Of a product they see the sizes alone; of what passes over rows the functions that it applies.
+    """
+    e, w = entry, entry.work
+    parts = w.gemms, w.attention, w.experts
+    seen = e.kind, e.dtype, e.second, e.trains, e.behind, w.tensor_flops, w.vector_flops, w.num_bytes, *parts
+    if e.kind is OpClass.MATMUL and len(w.gemms) == 1:
+        return seen
+    return (*seen, e.op, e.shape, e.attrs if e.kind in _APART else functions_of(e))
+
+
+def functions_of(entry: Entry) -> tuple[str, ...]:
+    """Return the functions that a kernel applies to elements, or the kind of a norm."""
+    if isinstance(entry.attrs, ElementwiseAttrs):
+        return entry.attrs.fns
+    return (entry.attrs.kind,) if isinstance(entry.attrs, NormAttrs) else ()
+
+
+@dataclass(frozen=True, slots=True)
 class PricingTable:
-    """Groups that are priced at the same points, compute before communication, their rows one table."""
+    """Groups that are priced at the same points, compute before communication; rows of distinct entries one table."""
 
     symbols: Symbols
-    groups: tuple[Group, ...]
+    merged: tuple[Merged, ...]
     exprs: ExprTable
 
     @classmethod
-    def of(cls, symbols: Symbols, groups: Sequence[Group]) -> PricingTable:
-        """Put the rows of groups under one another."""
-        return cls(symbols, tuple(groups), ExprTable.of([e for g in groups for e in g.exprs]))
+    def of(cls, symbols: Symbols, merged: Sequence[Merged]) -> PricingTable:
+        """Put the rows of the distinct entries of groups under one another."""
+        return cls(symbols, tuple(merged), ExprTable.of([e for m in merged for e in m.distinct.exprs]))
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups with all their entries."""
+        return tuple(m.group for m in self.merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +264,7 @@ def _table(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Seque
             batches.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
     groups = [group_of(symbols, compute[kind]) for kind in sorted(compute)]
     groups += [_batch(symbols, batches[key], ranks) for key in sorted(batches)]
-    return PricingTable.of(symbols, groups)
+    return PricingTable.of(symbols, [Merged.of(g) for g in groups])
 
 
 def _batch(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...ir.sizes.rowsums import RowSums
 from .program import Entry
 
 K = TypeVar("K", bound=Hashable)
-# Entries in the order of their rows.
-Stack: TypeAlias = Sequence[Entry]
+Index: TypeAlias = NDArray[np.intp]
+# Entries group by group, and the row of each among those of its group; a slice where each has its own.
+Stack: TypeAlias = Sequence[tuple[Sequence[Entry], Index | slice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +27,24 @@ class Tally(Generic[K]):
     sums: RowSums
 
     @classmethod
-    def of(cls, entries: Stack, label: Callable[[Entry], K | None], once: bool) -> Tally[K]:
-        """Look at every entry; None leaves one out. An entry counts as often as its region runs, or `once`."""
+    def of(cls, stack: Stack, label: Callable[[Entry], K | None], once: bool) -> Tally[K]:
+        """Look at every entry; None leaves one out. An entry counts as often as its region runs, or `once`.
+
+        Each is added by itself, in its order, though equal ones share a row: what is added up in another order rounds
+        otherwise.
+        """
         found: dict[K, dict[int, float]] = {}
-        for row, entry in enumerate(entries):
+        entries = (entry for part, _ in stack for entry in part)
+        for number, entry in enumerate(entries):
             key = label(entry)
             if key is not None:
-                found.setdefault(key, {})[row] = 1.0 if once else float(entry.count)
-        return cls(tuple(found), RowSums.of(list(found.values())))
+                found.setdefault(key, {})[number] = 1.0 if once else float(entry.count)
+        places, start = list[Index](), 0
+        for part, row in stack:
+            own = np.arange(len(part)) if isinstance(row, slice) else row
+            places.append(own + start)
+            start += int(own.max(initial=-1)) + 1
+        return cls(tuple(found), RowSums.of(list(found.values())).among(np.concatenate(places)))
 
 
 class Tallies:
@@ -46,5 +60,5 @@ class Tallies:
         """Return one tally a stack; the stacks are the same every time."""
         known = self._known.setdefault(label, {})
         if once not in known:
-            known[once] = [Tally.of(entries, label, once) for entries in stacks]
+            known[once] = [Tally.of(stack, label, once) for stack in stacks]
         return cast(Sequence[Tally[K]], known[once])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from ..machine.system import System
 from ..network.collectives import CollectiveTime
 from .binding import Bound, BoundTable, Kernels, Messages, bind
 from .exchanges import Exchange, exchanges
-from .program import Entry, Group, Program
+from .program import Entry, Group, Merged, Program
 from .riding import along, taken_along
 from .roofline import Backend
 from .tallies import Tallies
@@ -28,17 +29,54 @@ Index = NDArray[np.intp]
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Priced:
-    """One group priced at its distinct points: `point` says which of them each plan is, `backend` what priced it."""
+    """One group priced at its distinct points.
+
+    Attributes:
+        group: its entries.
+        distinct_s: seconds of its distinct entries, as (entry, point).
+        point: which point each plan is.
+        backend: what priced it.
+        of_distinct: what the kernel model said of each distinct entry.
+        messages: bytes of each message.
+        exchange: what the network made of them.
+        merged: which of the distinct entries each entry equals; None where each is priced by itself.
+    """
 
     group: Group
-    time_s: Array
+    distinct_s: Array
     point: NDArray[np.intp]
     backend: Backend | None = None
-    kernels: KernelTimes | None = None
+    of_distinct: KernelTimes | None = None
     messages: Array | None = None
     exchange: Exchange | None = None
+    merged: Merged | None = None
+
+    @property
+    def row(self) -> Index | slice:
+        """The place of each entry among the distinct ones."""
+        return slice(None) if self.merged is None or self.merged.row is None else self.merged.row
+
+    @cached_property
+    def time_s(self) -> Array:
+        """Seconds of every entry, as (entry, point)."""
+        return self.distinct_s[self.row]
+
+    def seconds_of(self, entry: int) -> Array:
+        """Return the seconds of one entry, plan by plan."""
+        row = entry if isinstance(self.row, slice) else self.row[entry]
+        return np.asarray(self.distinct_s[row][self.point])
+
+    @cached_property
+    def kernels(self) -> KernelTimes | None:
+        """What the kernel model said of every entry."""
+        of = self.of_distinct
+        if of is None or isinstance(self.row, slice):
+            return of
+        row, shape = self.row, of.time_s.shape
+        terms = {name: np.broadcast_to(term, shape)[row] for name, term in of.terms.items()}
+        return KernelTimes(of.time_s[row], terms)
 
     @property
     def collective(self) -> CollectiveTime | None:
@@ -62,7 +100,7 @@ class Timing:
     def sizes(self, env: Callable[[Sequence[str]], tuple[Mapping[str, Array], int]]) -> Iterator[Array]:
         """Evaluate the expressions of every group of `priced` again, at points that `env` gives for some symbols.
 
-        Sizes take more room than times: they are not kept.
+        Of groups that compute, those of the distinct entries. Sizes take more room than times: they are not kept.
         """
         for table in self.tables:
             values = table.source.exprs.evaluate(*env(table.source.symbols))
@@ -75,10 +113,10 @@ class Timing:
         Of one pass over the model, a repeated region as often as it runs; with `once`, of one run of each region.
         """
         stacks = [tuple(same) for _, same in groupby(self.priced, lambda p: id(p.point))]
-        entries = [[e for p in stack for e in p.group.entries] for stack in stacks]
+        places = [[(p.group.entries, p.row) for p in stack] for stack in stacks]
         out: dict[K, Array] = {}
-        for stack, tally in zip(stacks, self.tallies.of(entries, label, once), strict=True):
-            parts = tally.sums.of_rows(np.concatenate([p.time_s for p in stack]))[:, stack[0].point]
+        for stack, tally in zip(stacks, self.tallies.of(places, label, once), strict=True):
+            parts = tally.sums.of_rows(np.concatenate([p.distinct_s for p in stack]))[:, stack[0].point]
             for key, part in zip(tally.labels, parts, strict=True):
                 out[key] = out[key] + part if key in out else part
         return out
@@ -148,20 +186,21 @@ def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound
     if not bound.system.stack.fused_all_reduce:
         return {}
     env, point = placed
-    axes = {e.behind for kernels in table.kernels for e in kernels.group.entries} & env.keys()
+    axes = {e.behind for kernels in table.kernels for e in kernels.merged.distinct.entries} & env.keys()
     return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
 
 
 def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound, degrees: Mapping[str, Array]) -> Priced:
     rows, spacing = values[kernels.rows], np.array(bound.system.stack.spacing_s)
-    times = kernels.price(kernels.group.amounts_in(rows))
-    if degrees and any(e.behind for e in kernels.group.entries):
-        rides = taken_along(kernels.group.entries, degrees)
+    group = kernels.merged.distinct
+    times = kernels.price(group.amounts_in(rows))
+    if degrees and any(e.behind for e in group.entries):
+        rides = taken_along(group.entries, degrees)
         times, spacing = along(times, rides), np.where(rides, 0.0, spacing)
     issued = np.maximum(times.time_s * kernels.factors, spacing)
     if bound.num_machines is not None:
         issued = np.broadcast_to(issued, (len(issued), bound.num_machines))
-    return Priced(kernels.group, issued, point, kernels.backend, times)
+    return Priced(kernels.merged.group, issued, point, kernels.backend, times, merged=kernels.merged)
 
 
 def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: Exchange) -> Priced:

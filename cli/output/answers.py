@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ...ir.errors import UsageError
+from ..flags.settings import used
 from ..flags.shared import Named
 from .files import columns, writing
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 # Forms of a result; the first is what people see, and what a suffix that says none is not.
 FORMS = ("table", "json", "csv", "md", "html", "parquet")
 # Where a context keeps its command line.
-_TYPED = "slipstick.typed"
+_TYPED, _COLOR = "slipstick.typed", "slipstick.color"
 
 
 def format_flag(*forms: str) -> click.Option:
@@ -44,6 +46,35 @@ def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for 
     )
 
 
+COLOR = click.Option(
+    ["--color"],
+    type=Named(("auto", "always", "never")),
+    default="auto",
+    show_default=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.__setitem__(_COLOR, value),
+    help="Colors and bold text; auto: on a terminal, unless NO_COLOR is set, or anywhere where FORCE_COLOR is.",
+)
+
+
+def wants_color(ctx: click.Context | None, is_terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Whether a screen has colors: as --color says, else NO_COLOR, FORCE_COLOR and the terminal, in this order.
+
+    >>> wants_color(None, True, {}), wants_color(None, True, {"NO_COLOR": "1"}), wants_color(None, False, {})
+    (True, False, False)
+    >>> wants_color(None, False, {"FORCE_COLOR": "1"}), wants_color(None, True, {"TERM": "dumb"})
+    (True, False)
+    """
+    said = "auto" if ctx is None else ctx.meta.get(_COLOR, "auto")
+    if said != "auto":
+        return bool(said == "always")
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return is_terminal and environment.get("TERM") != "dumb"
+
+
 class Answering(click.Command):
     """A verb whose function returns a result, and never sees how it is written.
 
@@ -53,10 +84,16 @@ class Answering(click.Command):
     delivered: ClassVar[tuple[str, ...]] = ("form", "output")
     forms: ClassVar[tuple[str, ...]] = FORMS
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with the flag of colors."""
+        return [*super().get_params(ctx), COLOR]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the command line: a result says how to get the same again."""
-        ctx.meta[_TYPED] = shlex.join(["slipstick", str(self.name), *args])
-        return super().parse_args(ctx, args)
+        """Keep the command line: a result says how to get the same again, with defaults of files and variables."""
+        given = ["slipstick", str(self.name), *args]
+        rest = super().parse_args(ctx, args)
+        ctx.meta[_TYPED] = shlex.join([*given, *used(ctx)])
+        return rest
 
     def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function and return its result."""
@@ -118,7 +155,9 @@ def form_of(given: str | None, output: str, forms: Sequence[str] = FORMS) -> str
 def write_answer(result: Result, form: str, output: str) -> None:
     """Write a result in a form to a file, which is whole or not there at all, or to stdout."""
     if output == "-":
-        click.echo(result.form(form, columns(), sys.stdout.isatty()), nl=False)
+        colored = wants_color(click.get_current_context(silent=True), sys.stdout.isatty(), os.environ)
+        # click takes escapes out of what is no terminal, unless it is told.
+        click.echo(result.form(form, columns(), colored), nl=False, color=colored)
         return
     with writing(output):
         result.save(output, form)

@@ -1,4 +1,4 @@
-"""The product in ten functions: what a verb of the command line answers, as an object of Python.
+"""The product in twelve functions: what a verb of the command line answers, as an object of Python.
 
 A function takes the words of its verb with the same defaults and gives the same numbers: a word is a flag without its
 dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models, systems and
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ...ir.plan import Plan
     from ...report.compare.saved import Saved
     from ...report.results.compiled import CompiledResult
+    from ...report.results.policies import PolicyResult
+    from ...report.results.posttrain import PostTrainResult
     from ...report.results.result import Result
     from ...report.results.steps import ServeResult, SizeResult, StepResult
     from ...report.results.tables import ComparisonResult, CostResult, SearchResult, SweepResult, TraceResult
@@ -98,6 +100,20 @@ def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostRe
 
     name, objects = _system(system)
     return cast("CostResult", answered("cost", [name], said, objects))
+
+
+def posttrain(
+    model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.PosttrainWords]
+) -> PostTrainResult:
+    """Estimate a step of post-training: rollouts, passes, training, days and dollars: see `slipstick posttrain`."""
+    return cast("PostTrainResult", _asked("posttrain", model, system, said))
+
+
+def recompute(
+    model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.RecomputeWords]
+) -> PolicyResult:
+    """Find what layers keep, offload and recompute within a limit of memory: see `slipstick recompute`."""
+    return cast("PolicyResult", _asked("recompute", model, system, said))
 
 
 @overload

@@ -21,7 +21,9 @@ from ..flags.shared import Named, systems_named
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
 from ..output.files import write_text
+from ..plans.file import is_given
 from ..prepare import terms_of
+from ..serving.flags import ENGINE, TARGETS
 from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
@@ -59,6 +61,21 @@ class Choosing:
     jobs: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleeting:
+    """What a user wants of a fleet that serves, as typed."""
+
+    rps: str | None
+    isl: str
+    osl: str
+    ttft: str | None
+    tpot: str | None
+    engine: str | None
+    spare: int
+    confirm: str
+    disagg: str
+
+
 class ChooseCommand(Answering, PlanCommand):
     """A verb whose --gpus names several numbers and whose --system several systems."""
 
@@ -80,19 +97,26 @@ class ChooseCommand(Answering, PlanCommand):
     def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function on what its flags say together."""
         ctx.params["wanted"] = Choosing(**{f.name: ctx.params.pop(f.name) for f in fields(Choosing)})
+        fleet = Fleeting(**{f.name: ctx.params.pop(f.name) for f in fields(Fleeting)})
         counts, systems = ctx.params.pop("gpus"), ctx.params.pop("system")
         typed = typed_flags(ctx)
         ctx.params["gpus"], ctx.params["system"] = None, None
-        ctx.params["asked"] = _asked(str(ctx.params["model"]), typed, str(systems), str(counts))
+        ctx.params["fleet"], ctx.params["asked"] = fleet, None
+        if fleet.rps is not None:
+            _check_fleet(ctx, counts)
+            ctx.params["system"] = str(systems)
+        else:
+            _check_run(ctx, counts)
+            ctx.params["asked"] = _asked(str(ctx.params["model"]), typed, str(systems), str(counts))
         return super().answer(ctx)
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
         """Write the table, and the plan of the first cluster as a file."""
         from ...report.clusters import ClusterResult
 
-        assert isinstance(result, ClusterResult)
         super().deliver(result, form, said)
         if said["best_plan"] is not None:
+            assert isinstance(result, ClusterResult)  # a fleet refuses the flag
             write_text(_plan_text(result.found), str(said["best_plan"]))
         return 0
 
@@ -106,13 +130,44 @@ _SYSTEM = click.Option(
 )
 _GPUS = click.Option(
     ["--gpus"],
-    required=True,
     metavar="FIRST:LAST|LIST",
-    help="Numbers of GPUs: first:last doubles, first:last:step adds, or a list with commas.",
+    help="Numbers of GPUs of a training run: first:last doubles, first:last:step adds, or a list with commas.",
 )
+# Flags of a fleet; `--rps` says that there is one.
+_OF_FLEET = (
+    click.Option(
+        ["--rps"],
+        metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
+        help="Choose a fleet that serves so many requests a second, in place of a training run: one rate, several, or "
+        "how it goes over a day, by a curve or a file of requests.",
+    ),
+    click.Option(["--isl"], default="1024", show_default=True, metavar="N", help="Input tokens of each request."),
+    click.Option(["--osl"], default="1024", show_default=True, metavar="N", help="Output tokens of each request."),
+    *TARGETS,
+    ENGINE,
+    click.Option(
+        ["--spare"], type=Whole(min=0), default=0, show_default=True, metavar="N", help="Replicas beyond what it takes."
+    ),
+    click.Option(
+        ["--confirm"],
+        type=Named(("auto", "on", "off")),
+        default="auto",
+        show_default=True,
+        help="Simulate the first plans request by request; auto does so where a limit is on a percentile.",
+    ),
+    click.Option(
+        ["--disagg"],
+        type=Named(("auto", "on", "off")),
+        default="auto",
+        show_default=True,
+        help="Disaggregated prefill and decode: whichever takes fewer GPUs, always, or never.",
+    ),
+)
+_FLEET_NAMES = tuple(str(option.name) for option in _OF_FLEET if option.name != "rps")
+_RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "every", "best_plan")
 
 
-@click.command("choose", cls=ChooseCommand, params=[format_flag(), output_flag()])
+@click.command("choose", cls=ChooseCommand, params=[*_OF_FLEET, format_flag(), output_flag()])
 @click.option("--deadline", metavar="TIME", help="Longest time to train, e.g. 60d.")
 @click.option("--budget", metavar="USD", help="Highest cost of the run, e.g. 300M: owned, or with --rent rented.")
 @click.option("--power", metavar="POWER", help="Highest average power of the facility, e.g. 20MW.")
@@ -142,8 +197,11 @@ _GPUS = click.Option(
     help="Where plans are priced: in this process, or in processes of this machine.",
 )
 @click.option("--jobs", type=Whole(min=1), metavar="N", help="Worker processes.  [default: one per core]")
-def choose_command(request: Request, asked: Asked, wanted: Choosing) -> Result:
-    """Choose a cluster for a training run of MODEL: of each system the number of GPUs and the plan that fit it best.
+@click.pass_context
+def choose_command(
+    ctx: click.Context, request: Request, asked: Asked | None, wanted: Choosing, fleet: Fleeting
+) -> Result:
+    """Choose a cluster for a training run of MODEL, or with --rps a fleet that serves it.
 
     Every system and number of GPUs gets its fastest plan; of each system the table shows the cheapest cluster that
     keeps the deadline, the budget and the power, and at which price of a GPU-hour the order would change.
@@ -151,12 +209,70 @@ def choose_command(request: Request, asked: Asked, wanted: Choosing) -> Result:
     \b
     slipstick choose llama-3.1-70b --tokens 15T --deadline 60d --system all --gpus 1024:32768 --seq 8192 --gbs 2048
     slipstick choose mixtral-8x7b --tokens 1T --budget 5M --system dgx-h100,dgx-b200 --gpus 256:2048 --gbs 1024 --rent
+    slipstick choose llama-3.1-70b --rps 500 --system all --isl 1024 --osl 256 --ttft p99:500ms --tpot p95:30ms
     """  # noqa: D301
     from ...report.clusters import cluster_result
 
+    if asked is None:
+        return _fleets(ctx, request, wanted, fleet)
     gc.enable()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
     return cluster_result(_compared(request, asked, wanted), wanted.every)
+
+
+def _check_fleet(ctx: click.Context, counts: str | None) -> None:
+    """Raise UsageError for flags of a training run beside --rps."""
+    given = [name for name in _RUN_NAMES if is_given(ctx, name)] + (["gpus"] if counts is not None else [])
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{flags}: of a training run; a fleet takes --rps, --isl, --osl, --ttft and --tpot")
+
+
+def _check_run(ctx: click.Context, counts: str | None) -> None:
+    """Raise UsageError for flags of a fleet without --rps, and for a run without numbers of GPUs."""
+    given = [name for name in _FLEET_NAMES if is_given(ctx, name)]
+    if given:
+        raise UsageError(f"--{given[0]}: of a fleet: add --rps R, requests a second")
+    if counts is None:
+        raise UsageError(
+            "a training run needs numbers of GPUs, --gpus 1024:32768; a fleet requests a second, --rps 500"
+        )
+
+
+def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleeting) -> Result:
+    """Choose a fleet: the question of `slipstick size`, of every system and load."""
+    from ...report.serving.fleets import fleet_result
+    from ..serving.flags import Serving
+    from ..serving.size import Sought, compared_fleets, days_of
+
+    aims = {"cost": "cost", "energy": "energy", "carbon": "carbon"}
+    if wanted.aim not in aims:
+        raise UsageError(f"--objective {wanted.aim}: of a training run; of a fleet {', '.join(aims)}")
+    serving = Serving(
+        engine=fleet.engine,
+        isl=fleet.isl,
+        osl=fleet.osl,
+        cached=None,
+        prefix_hit=None,
+        shared_prefix=False,
+        chunked_prefill=None,
+        max_num_seqs=None,
+        block_size=None,
+        memory_utilization=None,
+        ttft=fleet.ttft,
+        tpot=fleet.tpot,
+    )
+    days, serving = days_of(str(fleet.rps), serving)
+    sought = Sought(
+        target_rps=str(fleet.rps),
+        pools=fleet.disagg,
+        max_gpus=None,
+        top=1,
+        aim=aims[wanted.aim],
+        confirm=fleet.confirm,
+        spare=fleet.spare,
+    )
+    return fleet_result(compared_fleets(ctx, request, serving, sought, days))
 
 
 def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, counts: str) -> Asked:

@@ -184,7 +184,7 @@ def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, qui
         done = search(rows.search, executor, ledger, wanted.top, watch)
     if not quiet:
         click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
-    return SearchAnswer(model, rows, done.best, done.tally)
+    return SearchAnswer(model, rows, done.best, done.tally, kinds=done.kinds)
 
 
 def _summary(ran: Ran, num: int, took_s: float) -> str:

@@ -14,6 +14,7 @@ from .job import checked_systems, single, varied_paths
 from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
+    from ...cost.serving.slo import SLO
     from ...explore.goals import Limit
     from ...explore.machine import Machine
     from ...explore.servers.job import ServingJob
@@ -79,12 +80,12 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
     gpus = _count(asked, "gpus") or 0
     if not gpus:
         raise UsageError("a search of servers needs a number of GPUs: --gpus 16")
-    prompt = _tokens(asked, "isl", 1024)
+    prompt, target = _tokens(asked, "isl", 1024), _target(asked, limits)
     return ServingSpace(
         model=plain.source.model, systems=_machines(asked, plain), gpus=gpus, prompt=prompt,
         output=_tokens(asked, "osl", 1024), cached=_cached(asked, prompt),
-        shared_prefix=bool(asked.one("shared_prefix", False)), ttft_s=_seconds(asked, "ttft", limits),
-        tpot_s=_seconds(asked, "tpot", limits), e2el_s=_most(limits, "e2el_s"),
+        shared_prefix=bool(asked.one("shared_prefix", False)), ttft_s=target.ttft_s, tpot_s=target.tpot_s,
+        ttft_share=target.ttft_share, tpot_share=target.tpot_share, e2el_s=_most(limits, "e2el_s"),
         engines=tuple(plain.machine.dated(engine) for engine in _texts(asked, "engine") or (USUAL_ENGINE,)),
         engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
@@ -172,14 +173,19 @@ def _cached(asked: Asked, prompt: int) -> int:
     return (_count(asked, "cached") or 0) if share is None else min(round(share * prompt), prompt - 1)
 
 
-def _seconds(asked: Asked, name: str, limits: list[Limit]) -> float | None:
-    """A latency that is asked for by its flag, or as a constraint, which then is none any more."""
-    from ...ir.units import parse_typed
+def _target(asked: Asked, limits: list[Limit]) -> SLO:
+    """Latencies that are asked for by their flags, or as constraints, which then are none any more."""
+    from ...cost.serving.slo import SLO
 
-    told = _most(limits, f"{name}_s")
-    flag = asked.one(name, None)
-    given = None if flag is None else parse_typed(str(flag), "s", f"--{name}")
-    return min((value for value in (told, given) if value is not None), default=None)
+    texts = (asked.one("ttft", None), asked.one("tpot", None))
+    given = SLO.of(*(None if text is None else str(text) for text in texts))
+    told = {name: _most(limits, f"{name}_s") for name in ("ttft", "tpot")}
+    for name, share in (("ttft", given.ttft_share), ("tpot", given.tpot_share)):
+        if share is not None and told[name] is not None:
+            raise UsageError(f"--{name} p{share * 100:g} and --constraint {name}_s, which is of the mean: give one")
+    pairs = ((given.ttft_s, told["ttft"]), (given.tpot_s, told["tpot"]))
+    least = [min((value for value in pair if value is not None), default=None) for pair in pairs]
+    return SLO(least[0], least[1], given.ttft_share, given.tpot_share)
 
 
 def _most(limits: list[Limit], name: str) -> float | None:

@@ -71,8 +71,8 @@ LIMITS = (
     ),
 )  # fmt: skip
 TARGETS = (
-    _text("--ttft", metavar="TIME", help="Limit on the time to first token, e.g. 500ms."),
-    _text("--tpot", metavar="TIME", help="Limit on the time per output token, e.g. 30ms."),
+    _text("--ttft", metavar="[pN:]TIME", help="Limit on the time to first token: 500ms of the mean, or p99:500ms."),
+    _text("--tpot", metavar="[pN:]TIME", help="Limit on the time per output token: 30ms of the mean, or p95:30ms."),
 )
 # fmt: off
 LOADS = (
@@ -161,13 +161,8 @@ class Serving:
     def target(self) -> SLO:
         """Latencies that are asked for."""
         from ...cost.serving.slo import SLO
-        from ...ir.units import parse_typed
 
-        first, gap = (
-            None if text is None else parse_typed(text, "s", flag)
-            for flag, text in (("--ttft", self.ttft), ("--tpot", self.tpot))
-        )
-        return SLO(first, gap)
+        return SLO.of(self.ttft, self.tpot)
 
     @property
     def load(self) -> Load:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, USUAL_ENGINE, ServeCommand
 from .serve import machine_of, priced_serving, served_of
 
 if TYPE_CHECKING:
+    from ...cost.serving.traffic.day import Day
+    from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.sizes.shapes import Shape
     from ...driver.serve.sizes.sizing import Sizing
     from ...driver.serve.tables import Served
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
+# Plans that are simulated where limits are to be confirmed.
+_CONFIRMED = 3
+# The most rates of a range.
+_MOST_DOUBLED = 40
 # Flags that say nothing here.
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
@@ -43,6 +49,8 @@ class Sought:
     max_gpus: int | None
     top: int
     aim: str
+    confirm: str
+    spare: int
 
 
 class SizeCommand(Answering, ServeCommand):
@@ -58,7 +66,11 @@ class SizeCommand(Answering, ServeCommand):
 
 @click.command("size", cls=SizeCommand, params=[format_flag(), output_flag()])
 @click.option(
-    "--target-rps", required=True, metavar="R[,R...]", help="Target rate of requests per second; several are compared."
+    "--target-rps",
+    required=True,
+    metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
+    help="Target rate of requests per second, or several that are compared; or how it goes over a day, by a curve or a "
+    "file of requests: the fleet is made for its peak.",
 )
 @click.option(
     "--disagg",
@@ -78,13 +90,29 @@ class SizeCommand(Answering, ServeCommand):
     show_default=True,
     help="Of several systems, what should be least.",
 )
+@click.option(
+    "--confirm",
+    type=Named(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="Simulate the first plans request by request, and add replicas until they keep the limits: auto does so where "
+    "a limit is on a percentile.",
+)
+@click.option(
+    "--spare",
+    type=Whole(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Replicas beyond what the load takes (N+1: 1); of disaggregated pools so many workers of each.",
+)
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
-    fix them; TTFT and TPOT are means over Poisson arrivals. Of several systems, `--system dgx-h100,dgx-b200` or `all`,
-    each gets its own plan, and the cheapest fleet comes first.
+    fix them. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several
+    systems, `--system dgx-h100,dgx-b200` or `all`, each gets its own plan, and the cheapest fleet comes first.
 
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200
@@ -93,19 +121,20 @@ def size_command(ctx: click.Context, request: Request, serving: Serving, sought:
 
     _check(ctx)
     check_model(request)
-    rates = tuple(count_of(one) for one in sought.target_rps.split(","))
+    days, serving = days_of(sought.target_rps, serving)
     systems = systems_named(request.machine.system or "")
-    if len(rates) * len(systems) > 1:
+    if len(days) * len(systems) > 1 or not days[0].is_flat:
         from ...report.serving.fleets import fleet_result
 
-        return fleet_result(_compared(ctx, request, serving, sought, rates))
-    found = _sizes(ctx, request, serving, sought)(rates[0])
+        return fleet_result(compared_fleets(ctx, request, serving, sought, days))
+    found = _sizes(ctx, request, serving, sought)(days[0].peak_per_s)
     return SizeResult(found=found, answers=[priced_serving(request, one) for one in found.answers(sought.top)])
 
 
 def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Callable[[float], Sizing]:
     """Return what finds the plans of a system for a rate; the model is lowered once for all rates."""
     from ...cost.flops import Convention
+    from ...driver.serve.sizes.confirm import confirmed, spared
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
@@ -120,29 +149,56 @@ def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sough
             requests_per_s=rate, target=serving.target, lengths=serving.lengths, engine=serving.limited(engine),
             most_gpus=sought.max_gpus or 10**6, convention=Convention(request.flops_convention),
         )  # fmt: skip
-        return size(question, system, shapes, lowered, sought.pools)
+        found = size(question, system, shapes, lowered, sought.pools)
+        simulates = sought.confirm == "on" or (sought.confirm == "auto" and serving.target.of_tails)
+        found = confirmed(found, _CONFIRMED) if simulates and serving.target else found
+        return spared(found, sought.spare) if sought.spare else found
 
     return of_rate
 
 
-def _compared(
-    ctx: click.Context, request: Request, serving: Serving, sought: Sought, rates: Sequence[float]
+def days_of(text: str, serving: Serving) -> tuple[tuple[Day, ...], Serving]:
+    """Read `10,200`, `10:1000` (doubled), `diurnal:500,100` or a file of requests, which says how long they are."""
+    from ...cost.serving.traffic.day import curve_of, diurnal, flat, of_trace
+    from ...cost.serving.traffic.traffic_text import FILES, parse_sizes, parse_traffic
+
+    curve = curve_of(text)
+    if curve is not None:
+        return (diurnal(*curve),), serving
+    if text.lower().endswith(FILES):
+        traffic = parse_traffic(text, parse_sizes("1", "1"))
+        prompt, output = (round(float(n.mean())) for n in (traffic.requests.prompt, traffic.requests.output))
+        return (of_trace(text, traffic),), replace(serving, isl=f"{prompt}", osl=f"{output}")
+    first, colon, last = text.partition(":")
+    if colon:
+        low, high = count_of(first), count_of(last)
+        doubled = [low * 2**k for k in range(_MOST_DOUBLED) if 0 < low * 2**k <= high]
+        if not doubled:
+            raise UsageError(f"--target-rps {text}: first:last doubles from the first up to the last, as in 10:1000")
+        return tuple(flat(rate) for rate in doubled), serving
+    return tuple(flat(count_of(one)) for one in text.split(",")), serving
+
+
+def compared_fleets(
+    ctx: click.Context, request: Request, serving: Serving, sought: Sought, days: Sequence[Day]
 ) -> FleetComparison:
-    """Find the best plan of every system for every rate; InfeasibleError where none has one."""
+    """Find the best plan of every system for the peak of every day; InfeasibleError where none has one."""
     from ...report.serving.fleets import AIMS, FleetComparison, best_first
     from ..search.progress import progress
 
     systems = systems_named(request.machine.system or "")
-    fleets: list[list[Fleet]] = [[] for _ in rates]
-    left_out: list[dict[str, str]] = [{} for _ in rates]
-    with progress(len(systems) * len(rates), request.quiet) as bar:
+    # What is wrong with the requests is no fault of a system.
+    target, _ = serving.target, serving.lengths
+    fleets: list[list[Fleet]] = [[] for _ in days]
+    left_out: list[dict[str, str]] = [{} for _ in days]
+    with progress(len(systems) * len(days), request.quiet) as bar:
         for name in systems:
             own = request.said({"system": name})
             of_rate: Callable[[float], Sizing] | None = None
-            for place, rate in enumerate(rates):
+            for place, day in enumerate(days):
                 try:
                     of_rate = of_rate or _sizes(ctx, own, serving, sought)
-                    fleets[place].append(_fleet(own, name, of_rate(rate)))
+                    fleets[place].append(_fleet(own, name, of_rate(day.peak_per_s), day))
                 except SlipstickError as error:
                     left_out[place][name] = str(error)
                 bar.advance(1, name)
@@ -152,27 +208,37 @@ def _compared(
     aim = AIMS[sought.aim]
     return FleetComparison(
         model=request.source.model,
-        rates=tuple(rates),
+        days=tuple(days),
         asked=f"isl {serving.prompt}, osl {serving.output}" + (f", {serving.target}" if serving.target else ""),
+        target=target,
         fleets=[best_first(found, aim) for found in fleets],
         left_out=left_out,
         aim=aim,
     )
 
 
-def _fleet(request: Request, name: str, found: Sizing) -> Fleet:
+def _fleet(request: Request, name: str, found: Sizing, day: Day) -> Fleet:
     """Price the first plan of a system, owned and, where somebody rents it out, rented."""
     from ...cost.money import Terms
     from ...driver.serve.money import worth_serving
-    from ...report.serving.fleets import Fleet, usd_per_hour
+    from ...report.serving.fleets import Fleet, over_day, usd_per_hour
 
     [answer] = found.answers(1)
+    choice = found.choices[0]
+
+    def at(rate_per_s: float) -> ServeEstimate:
+        return priced_serving(request, choice.answer(replace(found.question, requests_per_s=rate_per_s)))
+
     try:
         rented = usd_per_hour(worth_serving(answer, Terms(rented=True)))
     except UsageError:
         rented = None
     return Fleet(
-        system=name, choice=found.choices[0], answer=priced_serving(request, answer), rented_usd_per_hour=rented
+        system=name,
+        choice=choice,
+        answer=priced_serving(request, answer),
+        rented_usd_per_hour=rented,
+        over_day=None if day.is_flat else over_day(day, at),
     )
 
 

@@ -94,7 +94,7 @@ def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
         wide = found.shape[1] // len(PARTS)
         points.setdefault(id(p.point), np.concatenate([p.point + k * wide for k in range(len(PARTS))]))
     priced = (
-        replace(p, time_s=found, point=points[id(p.point)]) for p, found in zip(timing.priced, joules, strict=True)
+        replace(p, distinct_s=found, point=points[id(p.point)]) for p, found in zip(timing.priced, joules, strict=True)
     )
     sums = replace(timing, priced=tuple(priced)).sums(_how_often)
     train = timing.program.graph.workload is Workload.TRAIN
@@ -112,12 +112,12 @@ def _how_often(entry: Entry) -> str | None:
 
 
 def _joules(priced: Priced, sizes: Array, energy: EnergySection, memory: str, held_w: Num) -> Array:
-    """Joules of each entry at each point, part beside part, together at most what the package can take in the time."""
-    group = priced.group
+    """Joules of each distinct entry at each point, part beside part, together at most what the package can take."""
+    group = priced.group if priced.merged is None else priced.merged.distinct
     found = _sent(group, sizes, energy) if group.axis else _computed(group, sizes, energy, memory)
     total = sum(found)
     # What takes no energy is held by nothing.
-    held = np.minimum(held_w * priced.time_s / np.where(total > 0, total, np.inf), 1.0)
+    held = np.minimum(held_w * priced.distinct_s / np.where(total > 0, total, np.inf), 1.0)
     return np.concatenate([part * held for part in found], axis=1)
 
 

@@ -16,7 +16,15 @@ from ...backends.network.topology.level import NetworkLevel
 from .server import Basis
 
 # What dies are made for; memory has stacks of its own. Power moves energy and the building, latencies nothing.
-_DIES = ("chip.matmul.", "chip.vector.", "chip.num_sms", "chip.clock", "chip.memory.l2.")
+_DIES = (
+    "chip.matmul.",
+    "chip.vector.",
+    "chip.num_sms",
+    "chip.clock",
+    "chip.memory.l2.",
+    "chip.array.",
+    "chip.host_link.bandwidth",
+)
 _STACKS = ("chip.memory.hbm.bandwidth",)
 _CHIP = (*_DIES, *_STACKS, "chip.memory.hbm.capacity")
 _NODE = ("node.num_chips", "node.host_memory.")
@@ -65,6 +73,11 @@ def _bought(system: System, key: str, has_adapters: bool) -> Iterator[str]:
     outside = [level for level in system.levels if level.size is None]
     paths = [*_under(system, (*_CHIP, *_NODE)), *_of_levels(system, inside, _BUILT)]
     paths += _of_levels(system, outside, _RATES) if has_adapters else []
+    # What it is made of, where that was set beside a price of the whole.
+    paths += [path for path in _under(system, ("chip.package.", "server.parts.", "rack.parts.")) if path != key]
+    paths += _of_levels(system, inside, frozenset(("equipment",)))
+    adapters = [path for path in _of_levels(system, outside, frozenset(("equipment",))) if ".adapter" in path]
+    paths += adapters if has_adapters else []
     yield from _line(system, key, paths, key)
     yield from _of_equipment(system, outside)
 
@@ -72,9 +85,11 @@ def _bought(system: System, key: str, has_adapters: bool) -> Iterator[str]:
 def _of_parts(system: System, basis: Basis) -> Iterator[str]:
     package, server = system.package, system.server
     if basis == "market" and package is not None and package.price_usd is not None:
-        yield from _line(system, "chip.package.price", _under(system, _CHIP), "chip.package.price")
+        made = _under(system, ("chip.package.contents.", "chip.package.joint"))
+        yield from _line(system, "chip.package.price", [*_under(system, _CHIP), *made], "chip.package.price")
     if server is not None and server.parts:
-        yield from _line(system, "server.parts", _under(system, ("node.num_chips",)), "server.")
+        host = ("node.num_chips", "node.host_memory.bandwidth")
+        yield from _line(system, "server.parts", _under(system, host), "server.")
 
 
 def _of_package(system: System) -> Iterator[str]:
@@ -94,6 +109,10 @@ def _of_equipment(system: System, levels: Sequence[NetworkLevel]) -> Iterator[st
     """Kinds and numbers of parts that a level's file gives; what follows from ports and ranks moves by itself."""
     for level in levels:
         built, own = level.equipment, f"network.{level.name}.equipment"
+        if built is None or not (built.switch or built.adapter):
+            # Chips that are joined directly: their links are on their dies.
+            links = _of_levels(system, [level], _BUILT if built is None or not built.cable else _RATES)
+            yield from _line(system, "dies of chip.package", links, "chip.package.")
         if built is None:
             continue
         if built.adapter:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...ir.schedules.closed.line import Line, one_number
 from ...ir.schedules.kind import ClosedCase, PipelineShape, ScheduleKind
 from ...ir.schedules.registry import SCHEDULES
-from .closed.extrapolate import extrapolated_s
+from .closed.extrapolate import extrapolated_s, rounds_run
 from .closed.rows import Row, alike
 from .tasks import Array, Index
 
@@ -84,7 +84,7 @@ def pipeline_time(
         num_micro_batches: micro-batches a step, plan by plan.
 
     A schedule without a closed form is run with few micro-batches and goes on from there in even steps. Neither takes
-    longer to work out for more micro-batches.
+    longer to work out for more micro-batches, and with either no task that gets faster makes a step longer.
 
     >>> ones = np.ones((1, 1))
     >>> times = ClassTimes(ones, ones, ones, ones * 0.0)
@@ -157,9 +157,9 @@ def _run_s(
     found = np.zeros(len(which))
     held = np.where(shape.v == 1, kind.chunks, shape.v) * kind.copies
     each = np.where(shape.v > 1, shape.each, shape.p) if kind.interleaves else shape.p
-    few = np.minimum(shape.m, kind.filling_rounds * each + 1)
-    forms, form = np.unique(np.stack([shape.p, held, each, few]).astype(np.int64), axis=1, return_inverse=True)
-    for k, (p, v, size, number) in enumerate(forms.T.tolist()):
+    few = np.minimum(shape.m, rounds_run(kind) * each)
+    forms, form = np.unique(np.stack([shape.p, held, few]).astype(np.int64), axis=1, return_inverse=True)
+    for k, (p, v, number) in enumerate(forms.T.tolist()):
         plans = np.flatnonzero(form.reshape(-1) == k)
         # Class by stage of every layout with so many stages.
         table = np.array([row if len(row) == p else [0] * p for row in rows], dtype=np.int64).T
@@ -169,5 +169,5 @@ def _run_s(
             parts = (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
             chunk = np.stack([part[kinds, some] for part in parts])
             chunk[:3] *= kind.copies / v
-            found[some] = extrapolated_s(kind, chunk, m, number, v, size)
+            found[some] = extrapolated_s(kind, chunk, m, number, v)
     return found

@@ -10,6 +10,10 @@ import numpy as np
 from ...ir.schedules.kind import Kind
 from .tasks import Array, Index, Schedule, Simulated, StageTimes, schedule_of
 
+# Steps that are run, one behind the other, until all stages take equally long from one to the next within so much; one
+# has been enough for every time of stages that was tried.
+MOST_STEPS, SETTLED = 8, 1e-12
+
 
 def simulate(schedule: str, times: StageTimes, num_micro_batches: int) -> Simulated:
     """Run one step of a schedule; stages and chunks are those of `times`.
@@ -90,14 +94,36 @@ def run(schedule: Schedule, times: StageTimes) -> Simulated:
     per_kind = np.stack([times.seconds(kind) for kind in Kind])
     task_s = per_kind[graph.kind, graph.stage, graph.chunk]
     unit_s = np.bincount(graph.unit, task_s).astype(np.float64)
-    lag = lags(graph, times)
-    end = _ends(graph, unit_s.tolist(), lag.tolist())
+    lag = lags(graph, times).tolist()
+    end = _ends(graph, unit_s.tolist(), lag)
     # Of two joined tasks the first takes the first part of the time.
     begin = (np.array(end) - unit_s)[graph.unit]
     second = np.concatenate([[False], graph.unit[1:] == graph.unit[:-1]])
     before = np.concatenate([[0.0], task_s[:-1]])
     start_s = begin + np.where(second, before, 0.0)
-    return Simulated(schedule, graph.stage, graph.chunk, graph.micro_batch, graph.kind, start_s, start_s + task_s)
+    period_s = _period_s(graph, unit_s, lag, np.array(end)) if schedule.rolls else None
+    return Simulated(
+        schedule, graph.stage, graph.chunk, graph.micro_batch, graph.kind, start_s, start_s + task_s, period_s
+    )
+
+
+def _period_s(graph: TaskGraph, unit_s: Array, lag: Sequence[Sequence[float]], end: Array) -> float:
+    """Return the seconds from one step to the next where each stage goes on as soon as it is done.
+
+    The step is run again, each stage from when it was done with the one before, until all stages take equally long
+    from step to step. That time grows with each task's, as the longest cycle of what waits for what in the repeated
+    step does (Baccelli et al., Synchronization and Linearity, theorem 3.23); the longest that a stage takes within one
+    step alone is at most 0.002 % above it, but may grow when a task of another stage gets faster.
+    """
+    done = end[graph.first[1:] - 1]
+    spans = done - (end - unit_s)[graph.first[:-1]]
+    for _ in range(MOST_STEPS):
+        clock = done - done.min()
+        done = np.array(_ends(graph, unit_s.tolist(), lag, clock.tolist()))[graph.first[1:] - 1]
+        spans = done - clock
+        if spans.max() - spans.min() <= SETTLED * spans.max():
+            break
+    return float(spans.max())
 
 
 def lags(graph: TaskGraph, times: StageTimes) -> Array:
@@ -118,8 +144,10 @@ def depths(graph: TaskGraph) -> list[int]:
     return [round(end) for end in _ends(graph, [1.0] * num, (nothing, nothing))]
 
 
-def _ends(graph: TaskGraph, unit_s: Sequence[float], lag: Sequence[Sequence[float]]) -> list[float]:
-    """When each unit ends. A stage runs until it must wait; what it waits for wakes it."""
+def _ends(
+    graph: TaskGraph, unit_s: Sequence[float], lag: Sequence[Sequence[float]], clock: Sequence[float] = ()
+) -> list[float]:
+    """When each unit ends. A stage runs from its time on `clock` until it must wait; what it waits for wakes it."""
     num = len(unit_s)
     unfinished = -1.0
     end = [unfinished] * num
@@ -127,11 +155,11 @@ def _ends(graph: TaskGraph, unit_s: Sequence[float], lag: Sequence[Sequence[floa
     waits, other = graph.waits[0].tolist(), graph.waits[1].tolist()
     lag_s, other_lag_s = lag
     at, stop = graph.first[:-1].tolist(), graph.first[1:].tolist()
-    clock = [0.0] * len(at)
+    free = list(clock) or [0.0] * len(at)
     awake = list(range(len(at)))
     while awake:
         stage = awake.pop()
-        now = clock[stage]
+        now = free[stage]
         for unit in range(at[stage], stop[stage]):
             need, second = waits[unit], other[unit]
             if need >= 0 and end[need] == unfinished:
@@ -150,6 +178,6 @@ def _ends(graph: TaskGraph, unit_s: Sequence[float], lag: Sequence[Sequence[floa
                 awake += sleepers.pop(unit)
         else:
             unit = stop[stage]
-        at[stage], clock[stage] = unit, now
+        at[stage], free[stage] = unit, now
     assert unfinished not in end, "stages wait for one another"
     return end

@@ -181,6 +181,7 @@ class Simulated:
         kind: its `Kind`.
         start_s: when it starts.
         end_s: when it ends. Of two joined tasks the first shows the first part of their time, the other the rest.
+        period_s: seconds from one step to the next where stages do not wait for one another; None where they do.
     """
 
     schedule: Schedule
@@ -190,6 +191,7 @@ class Simulated:
     kind: Index
     start_s: Array
     end_s: Array
+    period_s: float | None = None
 
     @property
     def num_stages(self) -> int:
@@ -203,8 +205,8 @@ class Simulated:
 
     @property
     def step_s(self) -> float:
-        """Seconds a step: the makespan, or where stages do not wait for one another, the longest of a stage."""
-        return float(self._spans().max()) if self.schedule.rolls else self.makespan_s
+        """Seconds a step: the makespan, or where stages do not wait for one another, from one step to the next."""
+        return self.makespan_s if self.period_s is None else self.period_s
 
     @property
     def busy_s(self) -> Array:
@@ -220,7 +222,3 @@ class Simulated:
     def peak_in_flight(self) -> Array:
         """The most micro-batches whose activations each stage holds at once, in whole stages."""
         return self.schedule.peak_in_flight
-
-    def _spans(self) -> Array:
-        places = [np.flatnonzero(self.stage == k) for k in range(self.num_stages)]
-        return np.array([self.end_s[rows].max() - self.start_s[rows].min() for rows in places])

@@ -26,6 +26,8 @@ class ServingMetrics:
         requests_per_s: requests that are answered.
         tokens_per_gap: tokens that come at once: more than one with speculative decoding.
         stall_s: the longest gap between two tokens: a step that also holds as much of a prompt as fits.
+        ttft_tail_s: TTFT at the percentile of a limit, of requests that come at random; not a number where none is.
+        tpot_tail_s: likewise TPOT, a mean over the answer of each request.
     """
 
     concurrency: Array
@@ -40,6 +42,8 @@ class ServingMetrics:
     requests_per_s: Array
     stall_s: Array
     tokens_per_gap: Nums = 1.0
+    ttft_tail_s: Nums = np.nan
+    tpot_tail_s: Nums = np.nan
 
     @property
     def e2el_s(self) -> Array:

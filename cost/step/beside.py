@@ -12,21 +12,19 @@ from ...ir.ops.collectives import CollectiveAttrs
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
-Labels = Callable[[Entry], "tuple[str, str, bool] | None"]
+Labels = Callable[[Entry], "tuple[str, str, str] | None"]
 # Axes whose messages stand between products of one layer.
 AXES = ("tp", "ep")
+# A message over an axis, and what may hide those over some axes, in labels.
+MESSAGE, WINDOW = "message ", "beside "
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Messages that something may hide, and what may hide them, both by axis: region and key of the node.
-
-    `labels` tell both apart by region and phase: true for messages, false for what may hide them.
-    """
+    """Messages that something may hide, and what may hide them, both by axis: region and key of the node."""
 
     messages: Mapping[str, frozenset[tuple[str, int]]]
     windows: Mapping[str, frozenset[tuple[str, int]]]
-    labels: Mapping[str, Labels]
 
     @classmethod
     def of(cls, graph: Graph) -> Beside:
@@ -42,20 +40,22 @@ class Beside:
             for axis, message, nodes in _found(region):
                 messages[axis].add((region.name, message))
                 windows[axis].update((region.name, key) for key in nodes)
-        labels = {axis: _labels(axis, frozenset(messages[axis]), frozenset(windows[axis])) for axis in AXES}
-        return cls(
-            {k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()}, labels
-        )
+        return cls({k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()})
 
+    def labels(self, phase: Callable[[Entry], str], taken: frozenset[tuple[str, int]] = frozenset()) -> Labels:
+        """Return what books these nodes by region, phase and what they are: see `MESSAGE` and `WINDOW`.
 
-def _labels(axis: str, messages: frozenset[tuple[str, int]], windows: frozenset[tuple[str, int]]) -> Labels:
-    def label(entry: Entry) -> tuple[str, str, bool] | None:
-        name = (entry.region, entry.key)
-        if name in messages and axis_of(entry) == axis:
-            return entry.region, phase_of(entry), True
-        return (entry.region, phase_of(entry), False) if name in windows else None
+        What may hide messages of several axes is booked as one that may hide each; nodes that are `taken` hide none.
+        """
 
-    return label
+        def label(entry: Entry) -> tuple[str, str, str] | None:
+            name, axis = (entry.region, entry.key), axis_of(entry)
+            if axis in AXES and name in self.messages[axis]:
+                return entry.region, phase(entry), f"{MESSAGE}{axis}"
+            hides = [] if name in taken else [axis for axis in AXES if name in self.windows[axis]]
+            return (entry.region, phase(entry), f"{WINDOW}{'+'.join(hides)}") if hides else None
+
+        return label
 
 
 def phase_of(entry: Entry) -> str:

@@ -12,6 +12,7 @@ from ...backends.machine.system import System
 from ...ir.graph import Graph, Workload
 from ...ir.plan import IMBALANCE
 from ...ir.plan.layout.stages import RECOMPUTED
+from ...ir.plan.precision import counted_dtype
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ..flops import Convention, ModelFlops
 from ..must_move import MustMove
@@ -37,13 +38,16 @@ class Counted:
     def metrics(self, system: System, ready: Prepared, step: Step, convention: Convention) -> Mapping[str, Array]:
         """Return the metrics of the field by their usual names, plan by plan, in SI units.
 
-        MFU is model FLOPs over (dense peak x GPUs x step time); HFU counts what is recomputed too; MBU is the least
-        traffic of a step over what the memory could move in its time. A sample without tokens (an image) counts as one.
+        MFU is model FLOPs over (dense peak x GPUs x step time), the peak that of the dtype of the plan's products; HFU
+        counts what is recomputed too; MBU is the least traffic of a step over what the memory could move in its time. A
+        sample without tokens (an image) counts as one.
         """
         plans, time_s, workload = ready.plans, step.time_s, self.source.workload
         env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
         flops = self.flops.total(env, convention)
-        peak = system.chip.matmul_flop_per_s(str(self.source.dtype)) * plans.num_gpus
+        written = str(self.source.dtype)
+        used = counted_dtype(plans.family, written)
+        peak = system.chip.matmul_flop_per_s(used) * plans.num_gpus
         tokens = plans.global_batch * (plans.seq_len if self._has_lengths() else 1.0)
         found = {
             "step_time_s": time_s,
@@ -57,6 +61,8 @@ class Counted:
             "exposed_comm_s": step.exposed_comm_s,
             "hidden_comm_s": step.total_hidden_comm_s,
         }
+        if used != written:
+            found["mfu_bf16"] = flops / (system.chip.matmul_flop_per_s(written) * plans.num_gpus * time_s)
         if not counts_tokens(self.source):
             rate = plans.global_batch / time_s
             found |= {"samples_per_s": rate, "samples_per_s_per_gpu": rate / plans.num_gpus}

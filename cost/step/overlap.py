@@ -52,7 +52,7 @@ def _times(timing: Timing, wanted: set[tuple[str, int]]) -> Iterator[tuple[tuple
     for priced in timing.priced:
         for row, entry in enumerate(priced.group.entries):
             if (entry.region, entry.key) in wanted:
-                yield (entry.region, entry.key), priced.time_s[row][priced.point]
+                yield (entry.region, entry.key), priced.seconds_of(row)
 
 
 def _pairs(region: Region) -> Iterator[Pair]:

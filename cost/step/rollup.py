@@ -9,20 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.pricing.timing import Timing
-from ...ir.graph import Phase, Workload
+from ...ir.graph import Workload
 from ...ir.plan import PlanTable
-from ...ir.sizes.expr import Num
 from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .account import Account, total_of
+from .beside import MESSAGE, WINDOW
 from .overlap import hidden_behind_products
 from .policy import Policy
 from .stage_time import HIDDEN, Spent, StageTime, StageTimer
 from .stages import Staging
-from .step_program import StepProgram, label_of
+from .step_program import Bookings, Label, StepProgram
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
-LENT = "compute.lent_sms"
 _USUAL = Policy()
 _OF_A_STAGE: tuple[Callable[[StageTime], Array], ...] = (
     lambda stage: stage.forward_s,
@@ -69,7 +68,7 @@ def roll_up(
     """Add up a step.
 
     Of the SMs that communication takes while it hides behind computation, what they keep from computing is done after
-    it, in `compute.lent_sms`. Blocks taken apart for `async_tp` move by copy engines.
+    it, in `compute.lent_sms`, on each stage. Blocks taken apart for `async_tp` move by copy engines.
 
     Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and what it
     waits for others as the schedule has it is the bubble: see `cost/schedules/pipeline.py`; of equal stages under 1F1B
@@ -84,22 +83,19 @@ def roll_up(
     direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
     """
     program = program or StepProgram.of(timing.program)
-    spent = _with_hidden(timing.sums(label_of, once=True), timing, plans, policy, program)
-    timer = StageTimer(spent, _wgrad(timing, plans, program), staging, plans, policy, program)
+    booked = program.booked(plans.family)
+    spent = _with_hidden(timing.sums(booked.label, once=True), timing, plans, policy, booked)
+    timer = StageTimer(spent, staging, plans, policy, program)
     stages = [timer.stage(k) for k in range(staging.num_classes)]
     train = timing.program.graph.workload is Workload.TRAIN
     paced = _pipelined(stages, plans, staging) if train else _passed_on(stages, staging)
     best = _at(stages, paced.pace)
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
     step.join(_dearest([s.once for s in stages], staging))
-    lend(step, policy.sm_share, plans.family.async_tp)
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
-    # Compute by class, then communication, copies to and from the host, waiting for the host, bubble
-    # and optimizer.
-    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
     return Step(
-        dict(sorted(step.exposed.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0]))),
+        in_reading_order(step.exposed),
         step.hidden,
         best.forward_s,
         best.backward_s,
@@ -107,9 +103,10 @@ def roll_up(
     )
 
 
-def _wgrad(timing: Timing, plans: PlanTable, program: StepProgram) -> Mapping[str, Array]:
-    """Seconds of computation for gradients of weights by region, where the schedule runs it apart."""
-    return timing.sums(program.wgrad, once=True) if plans.family.pipeline.split_backward else {}
+def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Sort parts of a step: compute by class, communication, copies to the host, the host, bubble, optimizer."""
+    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
+    return dict(sorted(parts.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))
 
 
 def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:
@@ -145,36 +142,42 @@ def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
     return best
 
 
-def lend(step: Account, sm_share: Num, by_engines: bool) -> None:
-    """Book the computation that waits for the SMs that hidden communication holds."""
-    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
-    parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]
-    if parts and np.any(sm_share > 0.0):
-        step.add(LENT, sum(parts[1:], parts[0]) * sm_share)
-
-
-def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy, program: StepProgram) -> Spent:
+def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy, booked: Bookings) -> Spent:
     """Book what products, or work beside them, hide of messages apart from what is left exposed."""
     found = dict(spent)
     axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}
     if plans.family.async_tp:
         axes["tp"] = 0.0
-        for (region, key), seconds in hidden_behind_products(timing, plans, program.pairs).items():
-            phase = timing.program.graph.region(region).producer[key].phase
-            name = "forward" if phase is Phase.FORWARD else "backward"
-            _move(found, region, name, "tp", seconds)
-    for axis, share in axes.items():
-        if share > 0.0 and program.beside.messages[axis]:
-            _hide_beside(found, timing, program, axis, share)
+        hidden = hidden_behind_products(timing, plans, [pair for pair, _ in booked.pairs])
+        for pair, phase in booked.pairs:
+            _move(found, pair.region, phase, "tp", hidden[pair.region, pair.message])
+    if any(axes.values()):
+        labels = booked.beside_pairs if plans.family.async_tp else booked.beside
+        _hide_beside(found, timing.sums(labels, once=True), axes)
     return found
 
 
-def _hide_beside(found: Found, timing: Timing, program: StepProgram, axis: str, share: float) -> None:
-    """Hide messages over an axis behind what may run beside them, region by region and phase by phase."""
-    sums = timing.sums(program.beside.labels[axis], once=True)
-    for (region, phase, message), seconds in sums.items():
-        if message and (region, phase, False) in sums:
-            _move(found, region, phase, axis, np.minimum(seconds * share, sums[region, phase, False]))
+def _hide_beside(found: Found, sums: Mapping[Label, Array], axes: Mapping[str, float]) -> None:
+    """Hide messages behind what may run beside them, region by region and phase by phase.
+
+    What may hide messages of two axes hides no more of both together than it takes itself.
+    """
+    for region, phase in dict.fromkeys((region, phase) for region, phase, _ in sums):
+        here = {what: s for (r, p, what), s in sums.items() if (r, p) == (region, phase)}
+        hidden: dict[str, Array] = {}
+        for axis, share in axes.items():
+            beside = _beside(here, (axis,))
+            if share > 0.0 and f"{MESSAGE}{axis}" in here and beside:
+                left = total_of(_beside(here, (axis, *hidden))) - sum(hidden.values())
+                window = np.minimum(total_of(beside), left)
+                hidden[axis] = np.minimum(here[f"{MESSAGE}{axis}"] * share, window)
+                _move(found, region, phase, axis, hidden[axis])
+
+
+def _beside(here: Mapping[str, Array], axes: Sequence[str]) -> Mapping[str, Array]:
+    """Seconds of what may run beside messages over any of some axes."""
+    wanted = set(axes)
+    return {w: s for w, s in here.items() if w.startswith(WINDOW) and wanted & set(w.removeprefix(WINDOW).split("+"))}
 
 
 def _move(found: Found, region: str, phase: str, axis: str, seconds: Array) -> None:

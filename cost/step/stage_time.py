@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
-from .account import Account
+from ...ir.sizes.expr import Num
+from .account import Account, total_of
 from .policy import FORWARD_SHARE, Policy, floored
 from .stages import Staging
-from .step_program import RING, Label, StepProgram
+from .step_program import RING, WEIGHTS, Label, StepProgram
 
 # Copies to and from the host: a stream a direction, of which only what no work hides is part of the step.
 
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 def of_a_phase(parts: Mapping[str, Array], busy: Array) -> tuple[Array, Array]:
     """Return seconds of copies in one phase of a micro-batch, and what of them is exposed.
 
-    Both directions run at once, behind computation and the messages that it does not hide:
+    Both directions run at once, behind computation and all messages that it does not hide:
     exposed = max(0, max(down, up) - busy).
     """
     down, up = (parts.get(op, np.zeros_like(busy)) for op in (DOWN, UP))
@@ -37,8 +38,9 @@ def of_the_update(
 ) -> tuple[Array, Array]:
     """Return seconds of copies of the update, and what of them is exposed.
 
-    Gradients go down behind the backward phase of the last micro-batch, weights come up behind the update of others;
-    exposed is what does not fit there, and at least the copies of the first region, whose gradients come last.
+    Gradients go down behind the backward phase of the last micro-batch and the reduction behind it, weights come up
+    behind the update of others; exposed is what does not fit there, and at least the copies of the first region, whose
+    gradients come last.
     """
     zero = np.zeros_like(backward)
     down, up = (sums.get(("optimizer", op), zero) for op in (DOWN, UP))
@@ -54,12 +56,13 @@ def _exposed(spent: Array, window: Array, last: Array) -> Array:
 # Seconds of one run of a region, by region, phase and part.
 Spent = Mapping[Label, Array]
 # What runs once a step beside a micro-batch, and the phase that hides it.
-_WINDOWS = MappingProxyType({"prepare": "forward", "reduce": "backward"})
+_WINDOWS = MappingProxyType({"prepare": ("forward",), "reduce": ("backward", WEIGHTS)})
 # What something in the same region hides of the messages over an axis.
 HIDDEN = "hidden."
 # Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
 DATA = ("comm.fsdp", "comm.dp")
-PHASES = ("forward", "backward")
+PHASES = ("forward", "backward", WEIGHTS)
+LENT = "compute.lent_sms"
 # What runs once a step and may be exposed at its edge, where the first region of a stage begins or ends.
 _EDGES = (*((phase, part) for phase in _WINDOWS for part in DATA), ("optimizer", DOWN), ("optimizer", UP))
 
@@ -69,7 +72,7 @@ class StageTime:
     """What one class of stages spends on a micro-batch and, behind the last one, once a step.
 
     `forward_s` and `backward_s` are all that a micro-batch takes there; `wgrad_s` is the part of the backward phase
-    that only makes gradients of weights.
+    that only makes gradients of weights, where the schedule runs it apart.
     """
 
     forward: Account
@@ -101,7 +104,6 @@ class StageTimer:
     """Adds up stages of a table of plans."""
 
     spent: Spent
-    wgrad: Mapping[str, Array]
     staging: Staging
     plans: PlanTable
     policy: Policy
@@ -112,12 +114,17 @@ class StageTimer:
         runs = self.staging.runs(cls)
         sums = self._sums(runs | self.staging.sent(cls))
         zero = np.zeros(len(self.plans))
-        forward, backward = (self._pass(sums, phase, runs) for phase in PHASES)
+        split = self.plans.family.pipeline.split_backward
+        passes = {phase: self._pass(sums, phase, runs) for phase in (PHASES if split else PHASES[:2])}
         edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
-        once = _once_a_step(sums, edges, zero, self.policy.overlap.dp)
+        once = _once_a_step(sums, edges, passes, zero, self.policy.overlap.dp)
         if self.policy.host.step_s > 0.0 and self.plans.family.workload is Workload.TRAIN:
             once.add("host", zero + self.policy.host.step_s)
-        return StageTime(forward, backward, once, self._wgrad(runs, backward))
+        lend(once, self.policy.sm_share, self.plans.family.async_tp)
+        wgrad_s = passes[WEIGHTS].total_s + zero if split else zero
+        if split:
+            passes["backward"].join(passes[WEIGHTS])
+        return StageTime(passes["forward"], passes["backward"], once, wgrad_s)
 
     def _sums(self, runs: Mapping[str, Array]) -> dict[tuple[str, str], Array]:
         """Seconds of a stage by phase and part, in one order of addition whatever other plans the table has."""
@@ -140,6 +147,7 @@ class StageTimer:
             account.add("host", floored(device, host, self.policy.host.sharpness) - device)
         if phase == "forward" and self.policy.host.micro_batch_s > 0.0:
             account.add("host", np.full(len(self.plans), self.policy.host.micro_batch_s))
+        lend(account, self.policy.sm_share, self.plans.family.async_tp)
         return account
 
     def _host(self, phase: str, runs: Mapping[str, Array]) -> Array:
@@ -148,17 +156,19 @@ class StageTimer:
         total = np.zeros(len(self.plans))
         for region in sorted(self.program.layers & runs.keys()):
             again = self.program.issued_again[region] * FORWARD_SHARE
-            share = FORWARD_SHARE if phase == "forward" else 1.0 - FORWARD_SHARE + again
+            share = {"forward": FORWARD_SHARE, WEIGHTS: FORWARD_SHARE}.get(phase, 1.0 - FORWARD_SHARE + again)
+            if phase == "backward" and self.plans.family.pipeline.split_backward:
+                share -= FORWARD_SHARE
             total = total + runs[region] * self.staging.share * share * each
         return total
 
-    def _wgrad(self, runs: Mapping[str, Array], backward: Account) -> Array:
-        """Seconds of a micro-batch that make gradients of weights, never more than the backward phase."""
-        found = sum(
-            (s * runs[region] * self.staging.share for region, s in self.wgrad.items() if region in runs),
-            np.zeros(len(self.plans)),
-        )
-        return np.minimum(found, backward.total_s)
+
+def lend(account: Account, sm_share: Num, by_engines: bool) -> None:
+    """Book the computation that waits for the SMs that hidden communication holds."""
+    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
+    parts = [seconds for part, seconds in account.hidden.items() if part.startswith("comm.") and part not in none]
+    if parts and np.any(sm_share > 0.0):
+        account.add(LENT, sum(parts[1:], parts[0]) * sm_share)
 
 
 def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:
@@ -168,40 +178,47 @@ def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: St
     other chunks. Ring attention passes blocks on behind the attention of the block it has: cp blocks take cp - 1 steps
     of max(attention, exchange) and one more of attention, so that attention x (1 - 1/cp) hides as much of the ring.
     Where the layers of two micro-batches run in turn, exchanges of experts run behind the computation of the other one.
-    Of what could hide, as much does as the stack lets run beside computation.
+    Of what could hide, as much does as the stack lets run beside computation. A second of computation hides a second of
+    messages, whatever their axes, so that computation that gets faster never makes a phase longer.
     """
     account = Account()
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
-    windows = {**dict.fromkeys(DATA, compute), "comm.pp": np.where(staging.chunks > 1.0, compute, 0.0)}
-    shares = {**dict.fromkeys(DATA, policy.overlap.fsdp), "comm.pp": policy.overlap.pp}
-    if policy.overlap.batches > 0.0:
-        windows["comm.ep"], shares["comm.ep"] = compute, policy.overlap.batches
-    if RING in parts:
-        windows[RING] = parts.get("compute.attention", zero) * (1.0 - 1.0 / cp)
-    if DOWN in parts or UP in parts:
-        waiting = sum((np.maximum(parts[part] - compute, 0.0) for part in DATA if part in parts), zero)
-        copies, exposed = of_a_phase(parts, compute + waiting)
-        account.add("offload", exposed, copies - exposed)
+    left = compute - sum((s for part, s in parts.items() if part.startswith(HIDDEN)), zero)
+    ring = parts.get("compute.attention", zero) * (1.0 - 1.0 / cp)
+    shares = {
+        "comm.ep": policy.overlap.batches,
+        "comm.pp": policy.overlap.pp,
+        **dict.fromkeys(DATA, policy.overlap.fsdp),
+    }
+    windows = {RING: ring, "comm.pp": np.where(staging.chunks > 1.0, np.inf, 0.0)}
+    hidden: dict[str, Array] = {}
+    for part in (RING, "comm.ep", "comm.pp", *DATA):
+        if part in parts:
+            most = np.minimum(parts[part] * shares.get(part, 1.0), windows.get(part, np.inf))
+            hidden[part] = np.minimum(most, np.maximum(left, 0.0))
+            left = left - hidden[part]
     for part, seconds in parts.items():
         if part.startswith(HIDDEN):
             account.add(f"comm.{part.removeprefix(HIDDEN)}", np.zeros_like(seconds), seconds)
-        elif part in (DOWN, UP):
-            continue
-        elif part not in windows:
+        elif part in hidden:
+            account.add("comm.cp" if part == RING else part, seconds - hidden[part], hidden[part])
+        elif part not in (DOWN, UP):
             account.add(part, seconds)
-        else:
-            hidden = np.minimum(seconds * shares.get(part, 1.0), windows[part])
-            account.add("comm.cp" if part == RING else part, seconds - hidden, hidden)
+    if DOWN in parts or UP in parts:
+        copies, exposed = of_a_phase(parts, account.total_s + zero)
+        account.add("offload", exposed, copies - exposed)
     return account
 
 
 def _once_a_step(
-    sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], zero: Array, share: float
-) -> Account:
+    sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], passes: Mapping[str, Account],
+    zero: Array, share: float,
+) -> Account:  # fmt: skip
     """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
     account = Account()
+    waited = zero
     for phase, behind in _WINDOWS.items():
-        window = _free(sums, behind, zero)
+        window = sum((_free(sums, passes[name], name, zero) for name in behind if name in passes), zero)
         for part in DATA:
             if (phase, part) in sums:
                 seconds = sums[phase, part]
@@ -209,21 +226,25 @@ def _once_a_step(
                 exposed = np.minimum(seconds, np.maximum(left, edges[phase, part]))
                 account.add(part, exposed, seconds - exposed)
                 window = np.maximum(window - seconds, 0.0)
+                waited = waited + exposed if phase == "reduce" else waited
     for (phase, part), seconds in sorted(sums.items()):
         if (phase == "optimizer" and part not in (DOWN, UP)) or (phase in _WINDOWS and part not in DATA):
             account.add(part, seconds)
     if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
         last = {part: edges.get(("optimizer", part), zero) for part in (DOWN, UP)}
-        copies, exposed = of_the_update(sums, last, _free(sums, "backward", zero))
+        for name in (name for name in _WINDOWS["reduce"] if name in passes):
+            waited = waited + _free(sums, passes[name], name, zero)
+        copies, exposed = of_the_update(sums, last, waited)
         account.add("offload", exposed, copies - exposed)
     return account
 
 
-def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
-    """Time for messages of a step: computation of a phase, or copies that last longer, less its own messages."""
-    computing = sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
-    lasting = np.maximum.reduce([np.asarray(computing), *(sums.get((phase, op), zero) for op in (DOWN, UP))])
-    return np.asarray(lasting - np.minimum(sum((sums.get((phase, part), zero) for part in DATA), zero), lasting))
+def _free(sums: Mapping[tuple[str, str], Array], account: Account, phase: str, zero: Array) -> Array:
+    """Time of a phase for messages of a step: all but its own messages, shown or hidden, and waiting for lent SMs."""
+    shown = {part: s for part, s in account.exposed.items() if not part.startswith("comm.") and part != LENT}
+    hidden = {part: s for part, s in account.hidden.items() if part.startswith("comm.") and part not in DATA}
+    data = sum((sums.get((phase, part), zero) for part in DATA), zero)
+    return np.asarray(np.maximum(total_of(shown) - data - sum(hidden.values(), zero), 0.0))
 
 
 def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:

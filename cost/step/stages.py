@@ -13,7 +13,7 @@ from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
-from ...ir.plan.layout.stages import Layout, between_stages, by_cost
+from ...ir.plan.layout.stages import Layout, Recomputed, between_stages, by_cost
 from ...ir.sizes.expr import total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points, distinct
@@ -98,26 +98,30 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class StageProgram:
-    """A lowered graph ready to be laid on stages: what one run of each region costs, in tensor FLOPs of a rank."""
+    """A lowered graph ready to be laid on stages: what one run of each region costs, in tensor FLOPs of a rank.
+
+    `num_blocks` are the layers that stages share out.
+    """
 
     graph: Graph
     policy: str
     costs: ExprTable
-    recomputed: int = 0
+    num_blocks: int
+    recomputed: Recomputed = 0
     layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
 
     @classmethod
     def of(
-        cls, graph: Graph, policy: str = "auto", recomputed: int = 0, layouts: Layouts | None = None
+        cls, graph: Graph, policy: str = "auto", recomputed: Recomputed = 0, layouts: Layouts | None = None
     ) -> StageProgram:
         """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed.
 
         Layouts go to and come from `layouts`, which may serve other graphs too.
         """
         costs = ExprTable.of([total(work_of(r, n).tensor_flops for n in r.nodes) for r in graph.regions])
-        return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
+        return cls(graph, policy, costs, num_layers(graph), recomputed, Layouts() if layouts is None else layouts)
 
-    def laid(self, policy: str, recomputed: int) -> StageProgram:
+    def laid(self, policy: str, recomputed: Recomputed) -> StageProgram:
         """Return the same graph laid out in another way: see `of`."""
         return (
             self
@@ -133,8 +137,8 @@ class StageProgram:
         share, point = self._shares(points, degree, len(plans))
         met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
-        blocks, kept = num_layers(self.graph), self.layouts.of(self.graph)
-        said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
+        kept = self.layouts.of(self.graph)
+        said = [by_cost(self.num_blocks, self.policy, p * v) for p, v in degree]
         found = [
             kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
         ]
@@ -150,8 +154,7 @@ class StageProgram:
 
         Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
         """
-        blocks = num_layers(self.graph)
-        if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
+        if not any(by_cost(self.num_blocks, self.policy, p * v) for p, v in degrees):
             return [None], np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)
         costs = self.costs.evaluate(env, int(point.max()) + 1)

@@ -3,20 +3,65 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...backends.pricing.program import Entry, Program
 from ...ir.graph import Graph, Phase
 from ...ir.layers import layer_row
 from ...ir.ops import Trait, has
-from .beside import Beside, axis_of, phase_of
+from ...ir.plan import Family
+from .beside import Beside, Labels, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients
 
 # The part of context parallelism that passes blocks on; in the breakdown it is `comm.cp`.
 RING = "comm.ring"
+# The phase of what only makes gradients of weights, where the schedule runs it apart from the backward phase.
+WEIGHTS = "weights"
 Label = tuple[str, str, str]
+# Region and key of nodes.
+Nodes: TypeAlias = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bookings:
+    """How the nodes of a step are booked, with the backward phase in one or in two.
+
+    In two, each part has messages and computation of its own: nothing of one runs beside the other, so that both get
+    shorter with whatever gets faster in them, and neither longer.
+
+    Attributes:
+        label: region, phase and part of a node.
+        beside: messages that something may hide, and what may hide them.
+        beside_pairs: the same without the products that hide messages of `pairs`.
+        pairs: messages that the products next to them hide when both are taken apart, each with its phase.
+    """
+
+    label: Callable[[Entry], Label | None]
+    beside: Labels
+    beside_pairs: Labels
+    pairs: tuple[tuple[Pair, str], ...]
+
+    @classmethod
+    def of(cls, graph: Graph, beside: Beside, pairs: Sequence[Pair], weights: Nodes = frozenset()) -> Bookings:
+        """Book nodes; those of `weights` in a phase of their own."""
+
+        def phase(entry: Entry) -> str:
+            return WEIGHTS if (entry.region, entry.key) in weights else phase_of(entry)
+
+        def label(entry: Entry) -> Label | None:
+            found = label_of(entry)
+            return (found[0], WEIGHTS, found[2]) if found and (entry.region, entry.key) in weights else found
+
+        apart = [replace(p, products=tuple(k for k in p.products if _alike(p, k, weights))) for p in pairs]
+        return cls(
+            label,
+            beside.labels(phase),
+            beside.labels(phase, frozenset((p.region, k) for p in apart for k in p.products)),
+            tuple((p, _phase(graph, p, weights)) for p in apart if p.products),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +69,16 @@ class StepProgram:
     """What a roll-up needs to know of a graph beyond the times of its nodes.
 
     Attributes:
-        beside: messages that something may hide, and what may hide them.
-        pairs: messages that the products next to them hide when both are taken apart.
         layers: regions that are layers of the model.
         issued_again: kernels that recomputation issues over those of the forward phase, by region.
-        wgrad: the region of computation that only makes gradients of weights, as a label.
+        whole: how nodes are booked where the backward phase is one.
+        split: the same where gradients of weights are apart.
     """
 
-    beside: Beside
-    pairs: tuple[Pair, ...]
     layers: frozenset[str]
     issued_again: Mapping[str, float]
-    wgrad: Callable[[Entry], str | None]
+    whole: Bookings
+    split: Bookings
 
     @classmethod
     def of(cls, program: Program) -> StepProgram:
@@ -43,22 +86,28 @@ class StepProgram:
         graph = program.graph
         issued = Counter((e.region, e.phase) for e in program.entries)
         again = {r.name: issued[r.name, Phase.RECOMPUTE] / max(issued[r.name, Phase.FORWARD], 1) for r in graph.regions}
+        beside, pairs = Beside.of(graph), pairs_of(graph)
         return cls(
-            Beside.of(graph),
-            tuple(pairs_of(graph)),
             layer_row(graph).inner,
             again,
-            _label_of_wgrad(graph),
+            Bookings.of(graph, beside, pairs),
+            Bookings.of(graph, beside, pairs, weight_gradients(graph)),
         )
 
+    def booked(self, family: Family) -> Bookings:
+        """Return how the nodes of a family's plans are booked."""
+        return self.split if family.pipeline.split_backward else self.whole
 
-def _label_of_wgrad(graph: Graph) -> Callable[[Entry], str | None]:
-    nodes = weight_gradients(graph)
 
-    def label(entry: Entry) -> str | None:
-        return entry.region if entry.message is None and (entry.region, entry.key) in nodes else None
+def _alike(pair: Pair, product: int, weights: Nodes) -> bool:
+    return ((pair.region, product) in weights) == ((pair.region, pair.message) in weights)
 
-    return label
+
+def _phase(graph: Graph, pair: Pair, weights: Nodes) -> str:
+    if (pair.region, pair.message) in weights:
+        return WEIGHTS
+    phase = graph.region(pair.region).producer[pair.message].phase
+    return "forward" if phase is Phase.FORWARD else "backward"
 
 
 def label_of(entry: Entry) -> Label | None:

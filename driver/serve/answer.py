@@ -18,12 +18,16 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.result import Simulated
 from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.plan.precision import counted_dtype
 from ..estimate import Estimate
 from .load import Load
 from .notes import room_notes, wave_notes
 from .parts import request_parts
 from .pools import Pools
 from .server import Server
+
+# Latencies at the percentiles of limits, where there are such.
+TAILS = ("ttft_tail_s", "tpot_tail_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +182,10 @@ def fleet_metrics(
     tokens = found.output_tokens_per_s * replicas
     flops = request_flops(server, lengths, server.convention)
     latencies = {name: getattr(found, name) for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s")}
+    tails = {} if np.isnan(found.ttft_tail_s).all() else {name: getattr(found, name) for name in TAILS}
     drafted = {} if server.speculation is None else {"tokens_per_round": np.asarray(server.tokens_per_gap)}
     return {
-        **latencies, "e2el_s": found.e2el_s,
+        **latencies, **tails, "e2el_s": found.e2el_s,
         "requests_per_s": found.requests_per_s * replicas,
         "tokens_per_s": tokens,
         "tokens_per_s_per_gpu": tokens / num_gpus,
@@ -217,7 +222,8 @@ def _flops(flops: ModelFlops, seq: float, context: float, convention: Convention
 
 
 def _peak(server: Server) -> float:
-    return float(server.system.chip.matmul_flop_per_s(str(server.served.decode.source.dtype)))
+    served = server.served.decode
+    return float(server.system.chip.matmul_flop_per_s(counted_dtype(server.plan.family, str(served.source.dtype))))
 
 
 def _bandwidth(server: Server) -> float:

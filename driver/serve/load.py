@@ -13,7 +13,7 @@ from ...cost.serving.batching.steps import way_in_s
 from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.slo import ANYTHING, SLO
+from ...cost.serving.slo import ANYTHING, SLO, tails_of
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.units import format_time
@@ -102,7 +102,8 @@ def most_within(times: StepTimes, engine: Engine, lengths: Lengths, target: SLO)
     InfeasibleError where one request alone does not, with what it has.
     """
     most = int(max_batch(times, engine.scheduler, lengths))
-    found = steady(times, engine, np.arange(1.0, most + 1.0), lengths)
+    tails = tails_of(times, engine, lengths, target)
+    found = tails(steady(times, engine, np.arange(1.0, most + 1.0), lengths))
     good = np.flatnonzero(target.met_by(found))
     if not len(good):
         alone = steady(times, engine, 1.0, lengths)

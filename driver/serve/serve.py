@@ -10,7 +10,7 @@ from ...cost.serving.batching.static import static_batch
 from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.slo import ANYTHING, SLO
+from ...cost.serving.slo import ANYTHING, SLO, tails_of
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
 from ..estimate import Estimate
@@ -32,6 +32,7 @@ def serve(server: Server, lengths: Lengths, load: Load, target: SLO = ANYTHING) 
         found = static_batch(server.times, server.engine, together, lengths)
     else:
         found = under_load(server.times, server.engine, each, lengths, target)
+    found = tails_of(server.times, server.engine, lengths, target)(found)
     found = replace(found, tokens_per_gap=server.tokens_per_gap)
     prefill, decode = phases_of(server, lengths, found, together is not None)
     return with_goodput(answer_of(server, lengths, load, found, prefill, decode, together is not None), target)

@@ -13,6 +13,7 @@ from ...cost.serving.batching.times import Array
 from ...cost.serving.capacity import check_prompts, room
 from ...cost.serving.disaggregated import PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import ANYTHING, SLO, most_concurrency
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
@@ -41,7 +42,8 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: SLO = ANYTHI
     able, most = rates(prefill, decode, lengths), most_of(pools, lengths)
 
     def under(concurrency: Array) -> PoolMetrics:
-        return disaggregated(prefill, decode, pools.link, concurrency, lengths)
+        found = disaggregated(prefill, decode, pools.link, concurrency, lengths)
+        return with_pool_tails(found, (prefill, decode), pools.link, lengths, target)
 
     held = float(able.batch) * decode.workers + prefill.workers * max(prefill.batch, 1)
     if load.concurrency is not None:

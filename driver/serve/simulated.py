@@ -62,7 +62,8 @@ def serve_traffic_apart(
 
 
 def _pool(server: Server) -> Pool:
-    return Pool(server.times, server.engine, server.num_replicas)
+    # Requests that keep step with each other do so by themselves here.
+    return Pool(server.times, server.engine.at_random, server.num_replicas)
 
 
 def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:

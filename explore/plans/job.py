@@ -33,7 +33,7 @@ from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, Limit
 from ..machine import Machine, contents
 from .degrees import NUMBERS, Counts, candidates, counted, plan_table
-from .lowerings import Lowerings
+from .lowerings import Lowerings, side_by_side
 from .space import PlanSpace
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
@@ -221,14 +221,15 @@ class PlanJob:
         found: list[Block] = []
         for k, part in enumerate(self.parts):
             found += cut(k, self.numbers(part).shape[1], self.rows_at_once, len(found))
-        return tuple(found)
+        place = side_by_side([part.family for part in self.parts])
+        return tuple(sorted(found, key=lambda block: (place[block.part], block.number)))
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what follows from the rest, and would be much to send."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def blocks(self) -> Sequence[Block]:
-        """Return the blocks of all parts, in order."""
+        """Return the blocks of all parts, those side by side that a worker lowers alike: numbers say their order."""
         return self._blocks
 
     def open(self) -> PlanWorker:

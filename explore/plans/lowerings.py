@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...driver.estimate import Lowered, compiled, pipeline_for
+from ...ir.errors import SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import Kept
 from ...ir.plan import Family
@@ -12,6 +14,24 @@ from ...ir.plan.layout.layouts import Layouts
 from ...ir.sizes.fixed_sizes import check_open
 from ...passes.base import Pass
 from ...passes.manager import Prefixes
+
+
+def side_by_side(families: Sequence[Family]) -> list[int]:
+    """Return the place of each family in an order in which those that begin with the same passes are neighbours.
+
+    So a worker runs each pass once, with few graphs in memory. Families with one pipeline share a place.
+    """
+    number: dict[tuple[Pass, ...], int] = {}
+    keys = list[tuple[int, ...]]()
+    for family in families:
+        try:
+            passes = pipeline_for(family).passes
+        except SlipstickError:  # whoever lowers it says so
+            passes = ()
+        keys.append(tuple(number.setdefault(passes[: k + 1], len(number)) for k in range(len(passes))))
+    place = {key: k for k, key in enumerate(sorted(set(keys)))}
+    return [place[key] for key in keys]
+
 
 # Families compiled and graphs in between that are kept, some megabytes each for a large model.
 FAMILIES, GRAPHS = 24, 64
@@ -42,5 +62,5 @@ class Lowerings:
             return compiled(self._graph, family, *self._prefixes.run(pipeline), self._layouts)
 
         found = self._compiled.of((pipeline.passes, family.order), made)
-        stages = found.stages.laid(family.pp_layout, family.recompute_layers)
+        stages = found.stages.laid(family.pp_layout, family.recomputed_layers)
         return found if stages is found.stages else replace(found, stages=stages)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ...cost.serving.capacity import room, room_of_prompts
 from ...cost.serving.disaggregated import PoolMetrics, Rates, Way, decode_tpot_s, disaggregated, rates
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.workers import ManyLinks, ManyPools
 from ...driver.serve.drafts import num_layers
 from ...driver.serve.pools import link_of
@@ -59,7 +60,8 @@ class Many:
 
     def under(self, space: ServingSpace, clients: Array) -> PoolMetrics:
         """Return what the pools do with so many requests in flight; a row a pair."""
-        return disaggregated(self.prefill, self.decode, self.link, clients, space.lengths)
+        found = disaggregated(self.prefill, self.decode, self.link, clients, space.lengths)
+        return with_pool_tails(found, (self.prefill, self.decode), self.link, space.lengths, space.target)
 
 
 def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:

@@ -36,6 +36,8 @@ class ServingSpace:
         shared_prefix: all requests have these in common.
         ttft_s: mean time to the first token at most; None where anything goes.
         tpot_s: mean time of a token behind it at most.
+        ttft_share: share of the requests that must keep the first, 0.99 for p99; None for their mean.
+        tpot_share: likewise of the second.
         e2el_s: mean time to the last token at most.
         engines: names, or paths.
         engine_overrides: `overheads.step=1ms`, of all engines.
@@ -80,6 +82,8 @@ class ServingSpace:
     shared_prefix: bool = False
     ttft_s: float | None = None
     tpot_s: float | None = None
+    ttft_share: float | None = None
+    tpot_share: float | None = None
     e2el_s: float | None = None
     engines: tuple[str, ...] = (USUAL_ENGINE,)
     engine_overrides: tuple[str, ...] = ()
@@ -152,7 +156,7 @@ class ServingSpace:
     @property
     def target(self) -> SLO:
         """Times to the first token and between tokens that are asked for."""
-        return SLO(self.ttft_s, self.tpot_s)
+        return SLO(self.ttft_s, self.tpot_s, self.ttft_share, self.tpot_share)
 
     @property
     def has_target(self) -> bool:

@@ -30,11 +30,8 @@ class Sorted:
 def verdicts(space: ServingSpace, found: ServingMetrics) -> Codes:
     """Return KEPT where latencies are as asked, else which is missed, the first of several."""
     codes = np.zeros(np.shape(found.ttft_s), dtype=np.int8)
-    limits = (
-        (E2EL, found.e2el_s, space.e2el_s),
-        (TPOT, found.tpot_s, space.tpot_s),
-        (TTFT, found.ttft_s, space.ttft_s),
-    )
+    first, gap = space.target.seen(found)
+    limits = ((E2EL, found.e2el_s, space.e2el_s), (TPOT, gap, space.tpot_s), (TTFT, first, space.ttft_s))
     for code, seconds, most in limits:
         if most is not None:
             codes[seconds > most] = code

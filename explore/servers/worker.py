@@ -13,6 +13,7 @@ from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
 from ...cost.serving.capacity import room
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.slo import tails_of
 from ...cost.serving.traffic.requests import Lengths
 from ...driver.serve.server import Server
 from ..block import Array, Block, Found
@@ -48,7 +49,7 @@ def _loads(space: ServingSpace, server: Server, most: int) -> tuple[ServingMetri
     tried = np.array(space.batches, dtype=np.float64)
     fits = tried <= most
     best = _most_within(space, server, most) if space.has_target else np.zeros(0)
-    found = _under(server, np.concatenate([np.where(fits, tried, 1.0), np.maximum(best, 1.0)]), space.lengths)
+    found = _under(space, server, np.concatenate([np.where(fits, tried, 1.0), np.maximum(best, 1.0)]))
     codes = verdicts(space, found)
     codes[: len(tried)][~fits] = TOO_MANY
     codes[len(tried) :][np.isin(best, tried[fits])] = SAME
@@ -58,13 +59,14 @@ def _loads(space: ServingSpace, server: Server, most: int) -> tuple[ServingMetri
 def _most_within(space: ServingSpace, server: Server, most: int) -> Array:
     """The most requests that meet what is asked, one where none do."""
     tried = np.arange(1.0, most + 1.0)
-    good = np.flatnonzero(verdicts(space, _under(server, tried, space.lengths)) == KEPT)
+    good = np.flatnonzero(verdicts(space, _under(space, server, tried)) == KEPT)
     return tried[good[-1:]] if len(good) else np.zeros(1)
 
 
-def _under(server: Server, batch: Array, lengths: Lengths) -> ServingMetrics:
+def _under(space: ServingSpace, server: Server, batch: Array) -> ServingMetrics:
     form = static_batch if _together(server) else steady
-    return form(server.times, server.engine, batch, lengths)
+    found = form(server.times, server.engine, batch, space.lengths)
+    return tails_of(server.times, server.engine, space.lengths, space.target)(found)
 
 
 def _together(server: Server) -> bool:

@@ -164,8 +164,9 @@ def _searched(job: TrialJob, trials: Sequence[Trial], executor: Executor) -> Ite
     plans = job.on(good)
     best, tally = [Best(job.goals, 1) for _ in good], [Tally() for _ in good]
     blocks = plans.blocks()
+    part_of = {block.number: block.part for block in blocks}
     for found in executor.run(plans, blocks):
-        machine = plans.parts[blocks[found.number].part].machine
+        machine = plans.parts[part_of[found.number]].machine
         best[machine].take(found)
         tally[machine].take(found)
     for k, trial in enumerate(good):

@@ -20,7 +20,11 @@ def check_family(family: Family) -> None:
     _check_words(family)
     _check_workload(family)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
+    _check_saved(family)
     check_offload(family.offload)
+    if family.offload_modules and "activations" not in family.offload:
+        named = ",".join(family.offload_modules)
+        raise PlanError(f"offload modules {named} say which activations go to the host: use --offload activations")
     _check_data(family)
     check_precision(family)
     check_states(*family.states)
@@ -93,10 +97,28 @@ def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, e
     if modules and policy != "selective":
         named = ",".join(modules)
         raise PlanError(f"recompute modules {named} go with the policy 'selective', not '{policy}'")
-    if (layers or every > 1) and policy != "full":
-        raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
+    if (layers and policy not in ("full", "save")) or (every > 1 and policy != "full"):
+        raise PlanError(f"recompute layers and every go with the policy 'full', layers with 'save' too, not '{policy}'")
     if layers and every > 1:
         raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
+
+
+def _check_saved(family: Family) -> None:
+    """Refuse names of results without the policy that keeps them, and a list of layers that is none."""
+    chunks, policy = family.recompute_by_chunk, family.recompute
+    if family.recompute_save and policy != "save":
+        raise PlanError(f"recompute save {','.join(family.recompute_save)} goes with the policy 'save', not '{policy}'")
+    if family.recompute_save_rest and (policy != "save" or not (family.recompute_layers or chunks)):
+        named = ",".join(family.recompute_save_rest)
+        raise PlanError(f"recompute save-rest {named}: of layers behind --recompute-layers, with --recompute save")
+    if not chunks:
+        return
+    if not all(part.strip().isdecimal() for part in chunks.split(",")) or not any(map(int, chunks.split(","))):
+        raise PlanError(f"recompute by chunk {chunks!r}: layers of each chunk, as 4,3,1,0, not all of them 0")
+    if family.recompute_layers or policy not in ("full", "save"):
+        raise PlanError(
+            f"recompute by chunk {chunks} goes with the policies 'full' and 'save', without --recompute-layers"
+        )
 
 
 def check_offload(what: Sequence[str]) -> None:

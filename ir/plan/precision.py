@@ -144,6 +144,11 @@ def recipes_in(family: Words) -> tuple[str, ...]:
     return tuple(dict.fromkeys((family.precision, *(recipe for _, recipe in pairs))))
 
 
+def counted_dtype(family: Words, written: str) -> str:
+    """Return the dtype whose dense peak an MFU is over: that of a plan's products, or the one a model is written in."""
+    return unit_of(family.precision, family.workload) or written
+
+
 def read_pair(text: str) -> tuple[str, str]:
     """Read PATTERN=RECIPE; UsageError for what is none.
 

@@ -31,7 +31,7 @@ LAYOUTS = ("auto", "even", "balanced")
 PHASES = ("train", "prefill", "decode", "serve")
 CP_METHODS = ("allgather", "ring", "ulysses")
 OFFLOAD = ("optimizer", "activations", "params")
-RECOMPUTE = ("none", "selective", "ops", "full")
+RECOMPUTE = ("none", "selective", "ops", "full", "save")
 # Types in which rows travel to experts; how they get there: sent, or every rank has all tokens and takes its own rows.
 WIRES = ("same", "fp8")
 EXCHANGES = ("alltoall", "allgather")
@@ -249,7 +249,8 @@ class Policy:
     )] = 0
     recompute: Annotated[str, Word(
         "Activation recomputation in the backward pass: the attention core or --recompute-modules (selective), all "
-        "but the results of attention and every second matrix product (ops), whole layers (full).",
+        "but the results of attention and every second matrix product (ops), whole layers (full), "
+        "all but --recompute-save (save).",
         choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
@@ -258,10 +259,25 @@ class Policy:
         metavar="LIST",
     )] = ()
     recompute_layers: Annotated[int, Word(
-        "With full, recompute only the first N layers (of each chunk of a stage), keep the others whole "
+        "With full or save, recompute only the first N layers (of each chunk of a stage), keep the others whole "
         "(Megatron: block).",
         also=("--recompute-num-layers",), is_told=False, least=1,
     )] = 0
+    recompute_by_chunk: Annotated[str, Word(
+        "As --recompute-layers, chunk by chunk in the order of the model, as 4,3,1,0: early stages hold more "
+        "micro-batches.",
+        metavar="LIST", of_training=True,
+    )] = ""
+    recompute_save: Annotated[tuple[str, ...], Word(
+        "With save, results that layers keep: module paths such as mlp.gate_proj, PATH:OP for one operator of a module "
+        "(self_attn:rope, :elementwise), wildcards, or names of --recompute-modules, separated by commas. `slipstick "
+        "recompute` finds the best.",
+        metavar="LIST", of_training=True,
+    )] = ()
+    recompute_save_rest: Annotated[tuple[str, ...], Word(
+        "With save and --recompute-layers, results that the other layers keep.  [default: all]",
+        metavar="LIST", of_training=True,
+    )] = ()
     recompute_every: Annotated[int, Word(
         "With full, keep the input of every N-th layer only and recompute N together (Megatron: uniform).",
         is_told=False, least=1,
@@ -274,10 +290,20 @@ class Policy:
         "separated by commas.",
         metavar="LIST", of_training=True,
     )] = ()
+    offload_modules: Annotated[tuple[str, ...], Word(
+        "With --offload activations, offload only these results of layers, named as in --recompute-save.  "
+        "[default: all that layers keep]",
+        metavar="LIST", of_training=True,
+    )] = ()
     fused: Annotated[bool, Word(
         "Fuse pointwise chains into one kernel.", name="fuse", section="Compiler",
     )] = True
     published_of: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def recomputed_layers(self) -> int | tuple[int, ...]:
+        """Layers that each chunk recomputes, its first ones; 0 for all of them, or a number a chunk."""
+        return tuple(map(int, self.recompute_by_chunk.split(","))) if self.recompute_by_chunk else self.recompute_layers
 
     @property
     def states(self) -> tuple[str, str, str]:

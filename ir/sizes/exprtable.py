@@ -53,7 +53,7 @@ class ExprTable:
         powers = np.ones((len(self.powers) + 1, num_points))
         for row, (s, e) in enumerate(self.powers):
             powers[row] = np.asarray(number_of(s, env), dtype=np.float64) ** e
-        block = max(_BLOCK // max(len(self.sums.place), 1), 64)
+        block = max(_BLOCK // max(self.sums.num_distinct, 1), 64)
         if num_points <= block:
             return self._sums(powers)
         parts = [self._sums(powers[:, start : start + block]) for start in range(0, num_points, block)]

@@ -16,15 +16,17 @@ Index = NDArray[np.intp]
 class RowSums:
     """Sums compiled for speed: the longest stand first, so that all that have a next row to add lie side by side.
 
-    A matrix product may round differently for another number of columns; this does not.
+    A matrix product may round differently for another number of columns; this does not. Equal sums are added up once.
 
     Attributes:
         place: where each sum stands.
         steps: for each place in the sums, in order, the weights as a column and the rows that the first sums add.
+        num_distinct: how many different sums there are.
     """
 
     place: Index
     steps: tuple[tuple[Array, Index], ...]
+    num_distinct: int
 
     @classmethod
     def of(cls, sums: Sequence[Mapping[int, float]]) -> RowSums:
@@ -34,16 +36,26 @@ class RowSums:
         >>> found.of_rows(np.array([[1.0], [10.0], [100.0]])).tolist()
         [[201.0], [0.0], [30.0]]
         """
-        ordered = [sorted(s.items()) for s in sums]
-        stand = sorted(range(len(sums)), key=lambda k: -len(ordered[k]))
-        place = np.empty(len(sums), dtype=np.intp)
-        place[stand] = np.arange(len(sums))
+        found: dict[tuple[tuple[int, float], ...], int] = {}
+        which = [found.setdefault(tuple(sorted(s.items())), len(found)) for s in sums]
+        ordered = sorted(found, key=lambda terms: -len(terms))
+        place = np.empty(len(ordered), dtype=np.intp)
+        place[[found[terms] for terms in ordered]] = np.arange(len(ordered))
         longest = max(map(len, ordered), default=0)
-        return cls(place, tuple(_step([ordered[k] for k in stand if len(ordered[k]) > j], j) for j in range(longest)))
+        steps = (_step([terms for terms in ordered if len(terms) > j], j) for j in range(longest))
+        return cls(place[np.array(which, dtype=np.intp)], tuple(steps), len(ordered))
+
+    def among(self, rows: Index) -> RowSums:
+        """Return the same sums of rows that are found elsewhere, each at its place in `rows`; equal ones may share one.
+
+        >>> RowSums.of([{0: 1.0, 1: 2.0}]).among(np.array([0, 0])).of_rows(np.array([[5.0]])).tolist()
+        [[15.0]]
+        """
+        return RowSums(self.place, tuple((weights, rows[of]) for weights, of in self.steps), self.num_distinct)
 
     def of_rows(self, values: Array) -> Array:
         """Return the sums (sums x columns) of the rows of an array."""
-        out = np.zeros((len(self.place), values.shape[1]))
+        out = np.zeros((self.num_distinct, values.shape[1]))
         for weights, rows in self.steps:
             part = values[rows]
             part *= weights

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import product
+
+from .. import wildcards
 
 _WILD = re.compile(r"[*?\[]")
 _REGEX = "re:"
@@ -58,7 +59,7 @@ def matches(scope: str, pattern: str) -> bool:
     True
     """
     if not pattern.startswith(_REGEX):
-        return fnmatchcase(scope, pattern)
+        return wildcards.matches(scope, pattern)
     return re.match(pattern.removeprefix(_REGEX), scope.replace("*", "0")) is not None
 
 

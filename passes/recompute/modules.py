@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, has
+from ..wildcards import matches
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
 _LATENT_UP = ("q_b_proj", "kv_b_proj")
@@ -40,7 +40,9 @@ def check_names(regions: Sequence[Region], names: Sequence[str]) -> None:
         if name == "moe_act":
             raise NotBuiltError("recompute module moe_act: the activation of experts is inside their kernel; try moe")
         if not any(_nodes(r, name) for r in regions):
-            scopes = {_inner(n.scope) for r in regions for n in r.nodes}
+            scopes = {_inner(n.scope) for r in regions for n in r.nodes if n.phase is Phase.FORWARD}
+            if ":" in name:
+                scopes |= {f"{_inner(n.scope)}:{n.op}" for r in regions for n in _forward(r)}
             known = [m for m in MODULES if any(_nodes(r, m) for r in regions)]
             allowed = dict.fromkeys((*known, *sorted(scopes - {"", *MODULES})))
             if name in MODULES:
@@ -48,6 +50,30 @@ def check_names(regions: Sequence[Region], names: Sequence[str]) -> None:
                     f"no layer has what Megatron-Core calls '{name}'; allowed: {', '.join(allowed)}, or wildcards"
                 )
             raise UnknownNameError.of("module to recompute in these layers", name, allowed)
+
+
+def named_results(region: Region, names: Sequence[str]) -> frozenset[int]:
+    """Return keys of the forward nodes whose results some names mean in a layer.
+
+    A message is meant by its operator alone: what brings the input of a module together is none of its results.
+    """
+    found = frozenset[int]().union(*(_nodes(region, name) for name in names))
+    asked = [name for name in names if ":" in name]
+    return frozenset(
+        n.key
+        for n in _forward(region)
+        if n.key in found and (not has(n, OpClass.COMMUNICATION) or any(_means(n, name) for name in asked))
+    )
+
+
+def result_name(region: Region, node: Node) -> str:
+    """Return a name by which `named_results` finds a forward node: its module, with its operator where there are more.
+
+    Views and messages count as nothing of their own. Two nodes of one operator in one module have one name.
+    """
+    same = [n for n in _forward(region) if n.scope == node.scope and not has(n, OpClass.FREE, OpClass.COMMUNICATION)]
+    inner = _inner(node.scope)
+    return inner if inner and len({n.op for n in same}) == 1 else f"{inner}:{node.op}"
 
 
 def attention_core(region: Region) -> frozenset[int]:
@@ -191,14 +217,22 @@ def _nodes(region: Region, name: str) -> frozenset[int]:
     """Keys of the forward nodes that a name, a module path inside of the layer, or a wildcard means."""
     if name == "core_attn":
         return attention_core(region)
-    chosen = _NAMED[name](region) if name in _NAMED else [n for n in _forward(region) if _matches(n.scope, name)]
+    chosen = _NAMED[name](region) if name in _NAMED else [n for n in _forward(region) if _means(n, name)]
     keys = {n.key for n in chosen}
     return frozenset(_with_views(region, keys) if name in _DISCARDING else keys)
 
 
+def _means(node: Node, name: str) -> bool:
+    """Whether a module path, or a path and an operator, means a node."""
+    path, colon, op = name.rpartition(":")
+    if not colon:
+        return _matches(node.scope, name)
+    return matches(node.op, op) and (matches(_inner(node.scope), path) or matches(node.scope, path))
+
+
 def _matches(scope: str, name: str) -> bool:
     inner = _inner(scope)
-    return fnmatchcase(scope, name) or fnmatchcase(inner, name) or f".{name}." in f".{inner}."
+    return matches(scope, name) or matches(inner, name) or f".{name}." in f".{inner}."
 
 
 def _with_views(region: Region, keys: set[int]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError
@@ -10,10 +10,11 @@ from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.layers import layer_names
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan import check_recompute
+from ...ir.plan.layout.stages import RECOMPUTED
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult
 from .layers import first_layers, in_groups, num_in_pass
-from .modules import Piece, check_names, pieces, weight_products
+from .modules import Piece, check_names, named_results, pieces, weight_products
 from .rerun import Rerun, rerun
 
 NOTHING = frozenset[str]()
@@ -26,9 +27,11 @@ class Recompute(Pass):
 
     | option     | meaning                                                                                           |
     |------------|---------------------------------------------------------------------------------------------------|
-    | policy     | full: keep only the layer's input; selective: recompute modules; ops: keep some results; none     |
+    | policy     | full: keep only the layer's input; selective: recompute modules; ops: keep some results; save:    |
+    |            | keep the results that are named; none                                                             |
     | modules    | of selective: core_attn, layernorm, mlp, ... or module paths, `*` allowed; default core_attn      |
-    | layers     | of full: only the first so many layers, the others keep everything; 0: all                        |
+    | save, rest | of save: results that layers keep, and those of layers behind the first so many; default all      |
+    | layers     | of full, save: only the first so many layers, the others keep everything or `rest`; 0: all        |
     | every      | of full: keep the input of every so-many-th layer only, and recompute so many together            |
     | early_stop | stop where nothing further is needed; false: run all of it again, as reentrant checkpoints do     |
 
@@ -42,6 +45,8 @@ class Recompute(Pass):
     name: ClassVar[str] = "recompute"
     policy: str = "full"
     modules: tuple[str, ...] = ()
+    save: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
     layers: int = 0
     every: int = 1
     early_stop: bool = True
@@ -52,7 +57,8 @@ class Recompute(Pass):
         if self.policy == "none" or graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
         ends = _ends(graph)
-        check_names([r for r in graph.regions if r.name not in ends], self.modules if num_in_pass(graph, ends) else ())
+        named = (*self.modules, *self.save, *self.rest)
+        check_names([r for r in graph.regions if r.name not in ends], named if num_in_pass(graph, ends) else ())
         made = self._rewrite(graph, ends)
         return PassResult(graph, changed=False) if made == graph else PassResult(mark_saved(made), changed=True)
 
@@ -78,8 +84,17 @@ class Recompute(Pass):
         if self.every > 1:
             return in_groups(graph, self.every, self._whole, ends)
         if self.layers:
-            return first_layers(graph, self.layers, self._whole, ends)
+            made = first_layers(graph, self.layers, self._whole, ends)
+            return self._rest(made, ends) if self.rest else made
         return graph.with_regions(tuple(r if r.name in ends else self._layer(r) for r in graph.regions))
+
+    def _rest(self, graph: Graph, ends: frozenset[str]) -> Graph:
+        """Let the layers behind the first ones keep other results."""
+        other = replace(self, save=self.rest)
+        kept = {r.name for r in graph.regions if r.name in ends or r.name.endswith(RECOMPUTED)}
+        return graph.with_regions(
+            tuple(r if r.name in kept else other._whole(r, NOTHING, NOTHING) for r in graph.regions)
+        )
 
     def _layer(self, region: Region) -> Region:
         if self.policy != "selective":
@@ -90,7 +105,7 @@ class Recompute(Pass):
 
     def _whole(self, region: Region, entering: frozenset[str], leaving: frozenset[str]) -> Region:
         """Let the whole backward phase of a layer read new results."""
-        kept = _kept_ops(region) if self.policy == "ops" else frozenset[int]()
+        kept = _kept_ops(region) if self.policy == "ops" else named_results(region, self.save)
         again = {n.key for n in region.nodes if n.phase is Phase.FORWARD} - kept
         readers = {n.key for n in region.nodes if n.phase is Phase.BACKWARD}
         return rerun(region, Rerun(again, readers, self._all_of(region, again), entering, leaving))

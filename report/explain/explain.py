@@ -31,6 +31,7 @@ from ..trace.memory_text import memory_text
 from ..training_run import explain_run
 from .metric import metric_lines
 from .money_reasons import explain_money
+from .provenance import provenance_text
 from .trust import accuracy_of
 
 MOST = 12
@@ -39,11 +40,13 @@ MOST = 12
 def explain_text(answer: Estimate, wanted: str) -> str:
     """Explain a metric by name, or nodes by name (`block0/%17`), op, or wildcard over module paths.
 
-    `memory` explains the memory of the fullest stage over the step. UnknownNameError names the nearest when nothing
-    matches.
+    `memory` explains the memory of the fullest stage over the step, `provenance` what times rest on. UnknownNameError
+    names the nearest when nothing matches.
     """
     if wanted == "memory":
         return memory_text(answer)
+    if wanted == "provenance":
+        return provenance_text(answer)
     # The metric that a table shows under this label, else the text itself.
     labels = {m.label.lower(): m.name for m in METRICS.values()}
     wanted = labels.get(wanted.lower(), wanted)
@@ -126,7 +129,7 @@ def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
         yield "  hidden behind attention: all rings of a phase expose max(0, time - attention x (1 - 1/cp))"
     if not plans.family.async_tp:
         return
-    for pair in answer.table.lowered.step.pairs:
+    for pair, _ in answer.table.lowered.step.booked(answer.plan.family).pairs:
         if (pair.region, pair.message) == (entry.region, entry.key):
             hidden = float(hidden_behind_products(timing, plans, [pair])[entry.region, entry.key][0])
             names = ", ".join(f"{pair.region}/%{k}" for k in pair.products)

@@ -11,6 +11,7 @@ from ...cost.flops import ModelFlops
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
 from ...ir.graph import Workload
+from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_time
 from ..bounds import bound_seconds
 from ..labels import bound_label, parameter_label, part_label
@@ -83,7 +84,7 @@ def _s(answer: Estimate) -> str:
 
 def _mfu(answer: Estimate) -> Iterator[str]:
     yield f"= {answer.metrics['model_flops']:.6g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs x {_peak(answer)})"
-    yield from _of_peak(answer)
+    yield from _of_peak(answer, _counted(answer))
 
 
 def _hfu(answer: Estimate) -> Iterator[str]:
@@ -92,19 +93,28 @@ def _hfu(answer: Estimate) -> Iterator[str]:
     again = done - m["model_flops"]
     flops = f"({m['model_flops']:.6g} FLOP + {again if again > 1e-9 * done else 0:.6g} FLOP of recomputation)"
     yield f"= {flops} / ({_s(answer)} x {answer.plan.num_gpus} GPUs x {_peak(answer)})"
-    yield from _of_peak(answer)
+    yield from _of_peak(answer, _counted(answer))
+
+
+def _mfu_bf16(answer: Estimate) -> Iterator[str]:
+    dtype = str(answer.table.lowered.source.dtype)
+    done = f"{answer.metrics['model_flops']:.6g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs"
+    yield f"= {done} x {answer.table.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype} peak)"
+    yield from _of_peak(answer, dtype)
+
+
+def _counted(answer: Estimate) -> str:
+    return counted_dtype(answer.plan.family, str(answer.table.lowered.source.dtype))
 
 
 def _peak(answer: Estimate) -> str:
-    dtype = str(answer.table.lowered.source.dtype)
+    dtype = _counted(answer)
     return f"{answer.table.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype} peak"
 
 
-def _of_peak(answer: Estimate) -> Iterator[str]:
+def _of_peak(answer: Estimate, dtype: str) -> Iterator[str]:
     yield f"masked attention counts as --flops-convention {answer.table.convention} says"
-    yield from (
-        f"peak: {text}" for text in sources_of(answer.table.system, f"chip.matmul.{answer.table.lowered.source.dtype}")
-    )
+    yield from (f"peak: {text}" for text in sources_of(answer.table.system, f"chip.matmul.{dtype}"))
 
 
 def _mbu(answer: Estimate) -> Iterator[str]:
@@ -190,6 +200,7 @@ _FORMULAS: Mapping[str, Callable[[Estimate], Iterator[str]]] = MappingProxyType(
         "ttft_s": _whole,
         "tpot_s": _whole,
         "mfu": _mfu,
+        "mfu_bf16": _mfu_bf16,
         "hfu": _hfu,
         "mbu": _mbu,
         "model_flops": _flops,

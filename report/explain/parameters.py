@@ -50,10 +50,15 @@ def parameters(system: System, timing: Timing) -> list[Parameter]:
 
     Left out are numbers that say how a rate is reached (efficiencies, SMs), and levels over which no message goes.
     """
-    return [*_of_chip(timing), *_of_host(system, timing), *_of_network(system, timing), *_of_software(system, timing)]
+    return [
+        *_of_chip(system, timing),
+        *_of_host(system, timing),
+        *_of_network(system, timing),
+        *_of_software(system, timing),
+    ]
 
 
-def _of_chip(timing: Timing) -> Iterator[Parameter]:
+def _of_chip(system: System, timing: Timing) -> Iterator[Parameter]:
     # Matrix units that multiply something.
     for dtype in sorted(
         {
@@ -67,6 +72,14 @@ def _of_chip(timing: Timing) -> Iterator[Parameter]:
         yield Parameter(f"chip.matmul.{dtype}", True, _peak(dtype))
     for number in _moving(Chip):
         yield Parameter(f"chip.{number.path}", number.kind.better == "more", _chip(number.name))
+
+    def fed(given: System, factor: float) -> System:
+        """What is left of the power for the units, times a factor: as much work for less."""
+        kinds = {k: replace(c, energy_j_per_flop=c.energy_j_per_flop / factor) for k, c in given.kernels.power.items()}
+        return replace(given, kernels=replace(given.kernels, power=kinds))
+
+    if any(constants.energy_j_per_flop for constants in system.kernels.power.values()):
+        yield Parameter("chip.power", True, fed)
 
 
 def _moving(record: type) -> Iterator[NumberField]:

@@ -65,8 +65,10 @@ def _kernels(graph: Graph, system: System, sizes: Mapping[str, Num]) -> Iterator
     for table in bind(compile_graph(graph), system).tables:
         values = table.source.exprs.evaluate(env, 1)
         for kernels in table.kernels:
-            times = kernels.price(kernels.group.amounts_in(values[kernels.rows])).time_s * kernels.factors
-            for entry, time_s in zip(kernels.group.entries, times[:, 0], strict=True):
+            group, distinct, row = kernels.merged.group, kernels.merged.distinct, kernels.merged.row
+            times = kernels.price(distinct.amounts_in(values[kernels.rows])).time_s * kernels.factors
+            each = times[:, 0] if row is None else times[row, 0]
+            for entry, time_s in zip(group.entries, each, strict=True):
                 yield entry, kernels.backend, float(time_s) * entry.count
 
 

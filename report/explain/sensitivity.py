@@ -71,14 +71,16 @@ def _beside(times: Sequence[Timing]) -> Timing:
     first, num = times[0], len(times)
     wide = {id(p.point): _points_of(p, num) for p in first.priced}
     priced = (
-        Priced(alike[0].group, np.concatenate([p.time_s for p in alike], axis=1), wide[id(alike[0].point)])
+        replace(
+            alike[0], distinct_s=np.concatenate([p.distinct_s for p in alike], axis=1), point=wide[id(alike[0].point)]
+        )
         for alike in zip(*(t.priced for t in times), strict=True)
     )
     return Timing(first.program, tuple(priced), first.num_plans * num, first.tallies)
 
 
 def _points_of(priced: Priced, num: int) -> NDArray[np.intp]:
-    width = priced.time_s.shape[1]
+    width = priced.distinct_s.shape[1]
     return np.concatenate([priced.point + k * width for k in range(num)])
 
 

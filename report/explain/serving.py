@@ -11,6 +11,7 @@ import numpy as np
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.errors import UnknownNameError
+from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_time
 from ..labels import batch_of, request_part_label
 from ..numbers import shown_with_source, sources_of
@@ -195,7 +196,8 @@ def _max_batch(answer: ServeEstimate) -> Lines:
 
 def _mfu(answer: ServeEstimate) -> Lines:
     server, m = answer.server, answer.metrics
-    dtype = str(server.served.decode.source.dtype)
+    served = server.served.decode
+    dtype = counted_dtype(server.plan.family, str(served.source.dtype))
     yield (
         f"= {m['flops_per_request']:.6g} FLOP a request x {m['requests_per_s']:.6g} requests/s / "
         f"({answer.num_gpus} GPUs x {server.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype})"

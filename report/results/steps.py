@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ...driver.estimate import Estimate
     from ...driver.serve.answer import ServeEstimate, ServeMoney
     from ...driver.serve.sizes.sizing import Sizing
+    from ...driver.uncertainty.bands import Interval
     from ...ir.plan import Plan
 
 # Metrics of a step and of a server that a few lines have room for.
@@ -47,6 +48,7 @@ class StepResult(_Estimated):
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
+    settings: Callable[[], str] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -65,6 +67,13 @@ class StepResult(_Estimated):
 
         run = {} if self.answer.run is None else self.answer.run.metrics
         return {**self.answer.metrics, **run, **metrics_of(self.answer.money)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, step_bands
+
+        return intervals(self.metrics, step_bands(self.answer))
 
     @property
     def breakdown_s(self) -> Mapping[str, float]:
@@ -107,8 +116,11 @@ class StepResult(_Estimated):
         return {**tree, "timeline": timeline_record(self.answer)}
 
     def explain(self, name: str) -> str:
-        """Return why a node, a metric or the memory is what it is."""
+        """Return why a node, a metric or the memory is what it is; see `slipstick estimate --explain`."""
         from ..explain.explain import explain_text
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_text(self.answer, name)
 
@@ -125,11 +137,19 @@ class ServeResult(_Estimated):
 
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
+    settings: Callable[[], str] | None = None
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """Metrics by name, in SI units; those of money with them."""
         return {**self.answer.metrics, **({} if self.money is None else self.money.metrics)}
+
+    @property
+    def intervals(self) -> Mapping[str, Interval]:
+        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        from ...driver.uncertainty.answers import intervals, server_bands
+
+        return intervals(self.metrics, server_bands(self.answer))
 
     @property
     def money(self) -> ServeMoney | None:
@@ -162,6 +182,9 @@ class ServeResult(_Estimated):
     def explain(self, name: str) -> str:
         """Return why a metric of the server is what it is."""
         from ..explain.serving import explain_serving
+
+        if name == "settings" and self.settings is not None:
+            return self.settings()
 
         return explain_serving(self.answer, name)
 

@@ -12,11 +12,13 @@ from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
 from ...explore.best import BLOCK, ROW, Best, Columns
 from ...explore.goals import Goal, Limit
+from ...explore.kinds import Kinds
 from ...explore.machine import Machine
 from ...explore.searching import Tally
 from ...ir.errors import UsageError
 from ...ir.text.json_text import json_text
 from ..cost.money import standing_record
+from .ties import ties_record
 from .trials import Trials
 
 SCHEMA = "slipstick/search/1"
@@ -96,6 +98,7 @@ class SearchAnswer:
     best: Best
     tally: Tally
     trials: Trials | None = None
+    kinds: Kinds | None = None
 
     def whole_label(self, rows: Columns, at: int) -> str:
         """Return what a row is, with everything that differs between rows."""
@@ -120,6 +123,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "crashed": tally.crashed,
         **({} if answer.trials is None else {"trials": answer.trials.document()}),
         **({} if answer.rows.terms is None else {"money": standings}),
+        **ties_record(answer),
         "best": _records(answer, answer.best.top, standings),
         "front": _records(answer, answer.best.front, standings),
     }

@@ -8,11 +8,13 @@ from ...driver.metrics import METRICS, format_metric
 from ...explore.best import Columns
 from ..columns import in_columns
 from .answer import SearchAnswer, num_rows, standings_of
+from .ties import ties_text
 
 
 def search_text(answer: SearchAnswer, width: int | None = None) -> str:
     """Return the answer as text: what was searched and pruned, then the best rows."""
-    return "\n".join([*_counts(answer), "", best_table(answer, answer.best.top, width), *_money(answer)])
+    table = best_table(answer, answer.best.top, width)
+    return "\n".join([*_counts(answer), "", table, *ties_text(answer, width), *_money(answer)])
 
 
 def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) -> str:

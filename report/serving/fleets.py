@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...driver.metrics import format_metric
 from ...ir import __version__
@@ -12,8 +15,11 @@ from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
 from ..results.documents import DocumentResult
+from .sizing import confirmed_record, confirmed_text
 
 if TYPE_CHECKING:
+    from ...cost.serving.slo import SLO
+    from ...cost.serving.traffic.day import Day
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.sizes.sizing import Choice
 
@@ -30,8 +36,8 @@ _HEADING = (
     "system",
     "GPUs",
     "plan",
-    "TTFT",
-    "TPOT",
+    "{ttft}",
+    "{tpot}",
     "room",
     "$/hour",
     "rented",
@@ -43,6 +49,31 @@ _S_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverDay:
+    """A fleet over a day, all of it running.
+
+    Attributes:
+        usd_per_mtok_output: dollars of a day over the million tokens that it writes.
+        busy: tokens of the day over those at its peak.
+    """
+
+    usd_per_mtok_output: float
+    busy: float
+
+
+def over_day(day: Day, at: Callable[[float], ServeEstimate]) -> OverDay | None:
+    """Add up what a fleet costs hour by hour at the power of each load; None where it has no price."""
+    usd = mtok = 0.0
+    for rate, share in day.parts():
+        answer = at(rate)
+        if "usd_per_request" not in known_of(answer):
+            return None
+        usd += share * usd_per_hour(answer)
+        mtok += share * answer.metrics["tokens_per_s"] * _S_PER_HOUR / 1e6
+    return OverDay(usd_per_mtok_output=usd / mtok, busy=day.mean_per_s / day.peak_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """The best plan of a system for a rate of requests.
 
@@ -51,12 +82,14 @@ class Fleet:
         choice: the plan, and how much it could answer.
         answer: its latencies at the rate, with its money where the system can be priced.
         rented_usd_per_hour: what it costs rented; None where nobody rents it out.
+        over_day: dollars and joules of the tokens of a day whose peak the fleet is made for; None for one rate.
     """
 
     system: str
     choice: Choice
     answer: ServeEstimate
     rented_usd_per_hour: float | None = None
+    over_day: OverDay | None = None
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -66,6 +99,8 @@ class Fleet:
             found["usd_per_hour"] = usd_per_hour(self.answer)
         if "average_power_w" in m:
             found["power_w"] = m["average_power_w"] * m["j_per_token_facility"] / m["j_per_token"]
+        if self.over_day is not None:
+            found |= {"usd_per_mtok_output_day": self.over_day.usd_per_mtok_output, "busy_day": self.over_day.busy}
         names = ("ttft_s", "tpot_s", "usd_per_mtok_output", "usd_per_gpu_hour", "kg_co2e_per_mtok", "usd_capex")
         return found | {name: m[name] for name in names if name in m}
 
@@ -87,16 +122,18 @@ class FleetComparison:
 
     Attributes:
         model: as people name it.
-        rates: requests per second, in the order asked.
+        days: requests per second, in the order asked; where a rate is not always the same the fleet is for its peak.
         asked: lengths and latencies, as people read them.
+        target: the latencies.
         fleets: for each rate the best of each system, the best first.
         left_out: for each rate the systems without a fleet, each with why.
         aim: the metric by which they are ordered.
     """
 
     model: str
-    rates: Sequence[float]
+    days: Sequence[Day]
     asked: str
+    target: SLO
     fleets: Sequence[Sequence[Fleet]]
     left_out: Sequence[Mapping[str, str]]
     aim: str
@@ -136,29 +173,42 @@ def break_even(one: Fleet, first: Fleet) -> float | None:
 
 def fleets_text(found: FleetComparison, width: int | None = None) -> str:
     """Return a table for each rate, what would change the order, and where another system wins."""
-    blocks = [_of_rate(found, place, width) for place in range(len(found.rates))]
+    blocks = [_of_rate(found, place, width) for place in range(len(found.days))]
     return "\n".join([*blocks, *_winners(found)])
 
 
 def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
-    head = f"{found.model}: {found.rates[place]:g} requests/s, {found.asked}"
-    table = in_columns([_HEADING, *(_row(k, one) for k, one in enumerate(fleets, 1))], width)
-    more = [*_break_evens(fleets), *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings)]
+    head = f"{found.model}: {found.days[place].name}, {found.asked}"
+    ttft, tpot = found.target.labels
+    heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
+    table = in_columns([heading, *(_row(k, one, found.target) for k, one in enumerate(fleets, 1))], width)
+    simulated = [
+        f"{one.system}, {confirmed_text(one.choice.confirmed, found.target)}"
+        for one in fleets
+        if one.choice.confirmed is not None
+    ]
+    more = [
+        *_over_day(fleets),
+        *_break_evens(fleets),
+        *simulated,
+        *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings),
+    ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
 
 
-def _row(place: int, one: Fleet) -> list[str]:
+def _row(place: int, one: Fleet, target: SLO) -> list[str]:
     m = one.metrics
+    ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
     return [
         f"{place}",
         one.system,
         f"{one.choice.num_gpus:,}",
         one.choice.name,
-        format_time(m["ttft_s"]),
-        format_time(m["tpot_s"]),
+        format_time(ttft_s),
+        "-" if np.isnan(tpot_s) else format_time(tpot_s),
         f"{room:.0%}",
         format_usd(m["usd_per_hour"]) if "usd_per_hour" in m else "-",
         "-" if one.rented_usd_per_hour is None else format_usd(one.rented_usd_per_hour),
@@ -178,12 +228,25 @@ def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
 
 
 def _winners(found: FleetComparison) -> Iterator[str]:
-    """Yield which system is first at which rates, where several were asked for."""
-    pairs = list(zip(found.rates, found.fleets, strict=True)) if len(found.rates) > 1 else []
-    for rate, fleets in pairs:
-        for one in fleets[:1]:
-            cost = f", {format_usd(one.metrics['usd_per_hour'])}/hour" if "usd_per_hour" in one.metrics else ""
-            yield f"{rate:g} requests/s: {one.system}, {one.choice.num_gpus:,} GPUs{cost}"
+    """Yield which system is first at which rates, where several were asked for: neighbours with one winner together."""
+    pairs = sorted(zip((day.peak_per_s for day in found.days), found.fleets, strict=True), key=lambda pair: pair[0])
+    won = [(rate, fleets[0]) for rate, fleets in pairs if fleets] if len(pairs) > 1 else []
+    for system, group in groupby(won, key=lambda pair: pair[1].system):
+        region = list(group)
+        rates = " to ".join(dict.fromkeys(f"{rate:g}" for rate, _ in (region[0], region[-1])))
+        fleets = [one for _, one in (region[0], region[-1])]
+        gpus = " to ".join(dict.fromkeys(f"{one.choice.num_gpus:,}" for one in fleets))
+        usd = [format_usd(one.metrics["usd_per_hour"]) for one in fleets if "usd_per_hour" in one.metrics]
+        cost = f", {' to '.join(dict.fromkeys(usd))}/hour" if usd else ""
+        yield f"{rates} requests/s: {system}, {gpus} GPUs{cost}"
+
+
+def _over_day(fleets: Sequence[Fleet]) -> Iterator[str]:
+    """Yield what tokens cost over a day, and how much of the fleet its load takes on average."""
+    for one in fleets:
+        if one.over_day is not None:
+            usd = format_metric("usd_per_mtok_output", one.over_day.usd_per_mtok_output)
+            yield f"{one.system}: {usd} for 1M tokens out over the day, on average {one.over_day.busy:.0%} of its peak"
 
 
 def fleets_json(found: FleetComparison) -> str:
@@ -195,23 +258,25 @@ def fleets_json(found: FleetComparison) -> str:
         "objective": found.aim,
         "fleets": [
             {
-                "rate_per_s": rate,
+                "rate_per_s": day.peak_per_s,
+                "mean_rate_per_s": day.mean_per_s,
                 "place": k,
                 "system": one.system,
                 "num_gpus": one.choice.num_gpus,
                 "plan": one.choice.name,
                 "most_requests_per_s": one.choice.most_per_s,
                 "rented_usd_per_hour": one.rented_usd_per_hour,
+                "simulated": confirmed_record(one.choice.confirmed),
                 "break_even_usd_per_gpu_hour": None if one is fleets[0] else break_even(one, fleets[0]),
                 "metrics": dict(one.metrics),
                 "warnings": list(one.answer.warnings),
             }
-            for rate, fleets in zip(found.rates, found.fleets, strict=True)
+            for day, fleets in zip(found.days, found.fleets, strict=True)
             for k, one in enumerate(fleets, 1)
         ],
         "left_out": [
-            {"rate_per_s": rate, "system": name, "why": why}
-            for rate, missing in zip(found.rates, found.left_out, strict=True)
+            {"rate_per_s": day.peak_per_s, "system": name, "why": why}
+            for day, missing in zip(found.days, found.left_out, strict=True)
             for name, why in missing.items()
         ],
     }

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...driver.uncertainty.answers import server_bands
+from ...driver.uncertainty.evidence import evidence_of
 from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ..cost.money import money_inputs, money_record
+from ..explain.intervals import intervals_record
+from ..explain.provenance import shares_of_server
 from ..json_report import SCHEMA, inputs_of
 
 if TYPE_CHECKING:
@@ -32,11 +36,14 @@ def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
 
 def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Return the same as a record, without its head."""
-    money = {} if answer.money is None else answer.money.metrics
+    metrics = {**answer.metrics, **({} if answer.money is None else answer.money.metrics)}
+    evidence = evidence_of(answer.server.system, answer.server.engine.name)
     report: dict[str, object] = {
         "inputs": _inputs(answer, overrides),
         "feasible": True,
-        "metrics": {**answer.metrics, **money},
+        "metrics": metrics,
+        "intervals": intervals_record(metrics, server_bands(answer), evidence),
+        "provenance": {str(basis): share for basis, share in shares_of_server(answer).items()},
         "breakdown": dict(answer.breakdown_s),
         "phases": {
             str(one.plan.family.workload): {

@@ -12,8 +12,13 @@ from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
 from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.simulated import PERCENTILES
+from ...driver.uncertainty.answers import server_bands
+from ...driver.uncertainty.evidence import evidence_of
+from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..catalogue.engines import prompts_text
+from ..explain.intervals import evidence_line, interval_lines
+from ..explain.provenance import shares_line, shares_of_server
 from ..labels import low_types, request_part_label
 from ..tables import NARROW, bar, print_side_by_side, titled_table
 from .money import serving_money_lines
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 NOT_SHOWN = ("ttft_low_s", "ttft_high_s", "tokens_per_s", "total_tokens_per_s_per_gpu", "flops_per_request")
 # Least share of the time of a request that has a line.
 LEAST_SHARE = 5e-4
+# Metrics whose intervals have room on a screen.
+OF_INTERVALS = ("ttft_s", "tpot_s", "tokens_per_s_per_gpu")
 # Loads of the table of other loads.
 LOADS = 9
 
@@ -192,6 +199,11 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
     )
     if server.engine.accuracy is not None:
         yield f"error: {server.engine.accuracy}"
+    bands = server_bands(answer)
+    yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
+    yield evidence_line(evidence_of(server.system, server.engine.name), bands["tpot_s"])
+    more = "(--explain prefill:provenance, --explain decode:provenance, --explain settings)"
+    yield f"times rest on: {shares_line(shares_of_server(answer))} {more}"
     if answer.pools is not None:
         link = answer.pools.link
         streamed = ", layer by layer" if link.layers > 1 else ""
@@ -202,7 +214,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
             f"drafts: {made.length} tokens a round, each kept with probability {made.acceptance:g} if all before it "
             f"were: {made.tokens:.2f} tokens a round"
         )
-    graph, chip = server.served.decode.source, server.system.chip
-    peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
-    of = f"{server.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    served, chip = server.served.decode, server.system.chip
+    dtype = counted_dtype(server.plan.family, str(served.source.dtype))
+    peak = format_flop_per_s(float(chip.matmul_flop_per_s(dtype)))
+    of = f"{server.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"MFU: {of}; MBU: weights and cache of a decode step"

@@ -21,8 +21,9 @@ from .screen import serving_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ...cost.serving.slo import SLO
     from ...driver.serve.answer import ServeEstimate
-    from ...driver.serve.sizes.sizing import Choice, Missed, Sizing
+    from ...driver.serve.sizes.sizing import Choice, Confirmed, Missed, Sizing
 
 SCHEMA = "slipstick/size/1"
 # Shapes that miss the target of which one reads.
@@ -38,6 +39,8 @@ def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, c
     with console.capture() as captured:
         console.print(_headline(found, best), style="bold", markup=False)
         console.print(_verdict(found.choices[0], best), markup=False)
+        if found.choices[0].confirmed is not None:
+            console.print(confirmed_text(found.choices[0].confirmed, found.question.target), markup=False)
         print_side_by_side(console, [_plans(found, answers), *_misses(found.missed), *serving_tables(best, False)[:2]])
         for line in (*serving_money_lines(best), *(f"note: {w}" for w in best.warnings)):
             console.print(line, markup=False)
@@ -64,14 +67,39 @@ def _verdict(choice: Choice, best: ServeEstimate) -> str:
     )
 
 
+def confirmed_text(seen: Confirmed, target: SLO) -> str:
+    """Return what simulated requests had at the limits, beside the closed form."""
+    first, gap = target.labels
+    pairs = ((first, seen.ttft_s, seen.predicted_ttft_s), (gap, seen.tpot_s, seen.predicted_tpot_s))
+    said = (f"{name} {format_time(s)} (closed form {format_time(c)})" for name, s, c in pairs if not np.isnan(s))
+    more = f"; {seen.added:,} GPUs were added for them" if seen.added else ""
+    return f"{seen.num_requests:,} simulated requests: {', '.join(said)}{more}"
+
+
+def confirmed_record(seen: Confirmed | None) -> dict[str, float | None] | None:
+    """Return the same as JSON; None where nothing was simulated."""
+    if seen is None:
+        return None
+    return {
+        "num_requests": seen.num_requests,
+        "ttft_s": seen.ttft_s,
+        "tpot_s": None if np.isnan(seen.tpot_s) else seen.tpot_s,
+        "closed_form_ttft_s": seen.predicted_ttft_s,
+        "closed_form_tpot_s": None if np.isnan(seen.predicted_tpot_s) else seen.predicted_tpot_s,
+        "added_gpus": seen.added,
+    }
+
+
 def _plans(found: Sizing, answers: Sequence[ServeEstimate]) -> Table:
-    table = titled_table("Plans: GPUs, TTFT, TPOT, batch, load, room, 1M tokens out", 8)
+    target = found.question.target
+    table = titled_table(f"Plans: GPUs, {', '.join(target.labels)}, batch, load, room, 1M tokens out", 8)
     for choice, answer in zip(found.choices, answers, strict=False):
         m = answer.metrics
         usd = "-" if answer.money is None else usd_text(answer.money.money, answer.money.metrics["usd_per_mtok_output"])
-        gap = format_time(m["tpot_s"]) if "tpot_s" in m else "-"
+        ttft_s, tpot_s = choice.at_limits(answer, target)
+        gap = "-" if np.isnan(tpot_s) else format_time(tpot_s)
         table.add_row(
-            choice.name, f"{choice.num_gpus}", format_time(m["ttft_s"]), gap,
+            choice.name, f"{choice.num_gpus}", format_time(ttft_s), gap,
             f"{m['batch']:.0f}", f"{m['serve_utilization']:.0%}", f"{choice.most_per_s / m['requests_per_s'] - 1:.0%}",
             usd,
         )  # fmt: skip
@@ -99,13 +127,15 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
         "units": "SI",
         "target": {
             "requests_per_s": asked.requests_per_s, "ttft_s": asked.target.ttft_s, "tpot_s": asked.target.tpot_s,
+            "ttft_share": asked.target.ttft_share, "tpot_share": asked.target.tpot_share,
             "isl": float(np.asarray(asked.lengths.prompt)), "osl": float(np.asarray(asked.lengths.output)),
         },
         "choices": [
             {
                 "name": choice.name, "num_gpus": choice.num_gpus,
                 "most_requests_per_s": choice.most_per_s,
-                "headroom": choice.most_per_s / answer.metrics["requests_per_s"] - 1.0, **serving_record(answer),
+                "headroom": choice.most_per_s / answer.metrics["requests_per_s"] - 1.0,
+                "simulated": confirmed_record(choice.confirmed), **serving_record(answer),
             }
             for choice, answer in zip(found.choices, answers, strict=False)
         ],

@@ -34,7 +34,8 @@ class NodeTime:
     """One node of the graph on the timeline.
 
     Attributes:
-        key: the node's key in its region.
+        region: its region.
+        key: its key there.
         op: its op.
         name: what a slice is called: the op and the end of the module path, the same in every layer.
         scope: module path, the layer's number a star.
@@ -46,6 +47,7 @@ class NodeTime:
         args: what else is known of it, as members of a JSON object.
     """
 
+    region: str
     key: int
     op: str
     name: str
@@ -119,7 +121,9 @@ def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
         part = "optimizer"
     gathers = _gathers(region, node)
     name = f"{entry.op} {short}".strip()
-    return NodeTime(entry.key, entry.op, name, entry.scope, entry.phase, stream, part, row.time_s, gathers, args)
+    return NodeTime(
+        region.name, entry.key, entry.op, name, entry.scope, entry.phase, stream, part, row.time_s, gathers, args
+    )
 
 
 def _gathers(region: Region, node: Node) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ...cost.step.rollup import LENT
+from ...cost.step.stage_time import LENT
 from ...ir.ops import Trait, has
 from ...ir.schedules.kind import Kind
 from .nodes import COMPUTE, HOST, NodeTime

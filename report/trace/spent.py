@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.network.sms import lent_share
 from ...cost.step.account import Account
-from ...cost.step.rollup import LENT, lend
+from ...cost.step.stage_time import LENT
 from ...driver.estimate import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
 from ...ir.plan.layout.stages import StageClass, between_stages
@@ -91,7 +90,7 @@ def pace_once(stages: list[StageSpent]) -> StageSpent:
 def _class(answer: Estimate, nodes: NodeTimes, cls: int) -> StageSpent:
     table = answer.table
     layout, time = table.staging.layouts[int(table.staging.which[0])].classes[cls], table.step.stages[cls]
-    forward, backward, once = (_lent(answer, account) for account in (time.forward, time.backward, time.once))
+    forward, backward, once = (_spent(account) for account in (time.forward, time.backward, time.once))
     alone = _once_alone(answer, nodes, layout)
     prepare, reduce = (_behind(once, alone, phase) for phase in (Phase.PREPARE, Phase.REDUCE))
     update = once.less(prepare).less(reduce)
@@ -130,11 +129,8 @@ def _once_alone(answer: Estimate, nodes: NodeTimes, stage: StageClass) -> Mappin
     return found
 
 
-def _lent(answer: Estimate, account: Account) -> Spent:
-    """Add the computation that waits for the SMs that hidden messages hold, as the roll-up does for the whole step."""
-    whole = Account(dict(account.exposed), dict(account.hidden))
-    lend(whole, lent_share(answer.table.system), answer.plan.family.async_tp)
-    return Spent(_first(whole.exposed), _first(whole.hidden))
+def _spent(account: Account) -> Spent:
+    return Spent(_first(account.exposed), _first(account.hidden))
 
 
 def _first(parts: Mapping[str, Array]) -> Parts:

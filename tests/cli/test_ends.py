@@ -2,9 +2,13 @@
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -118,6 +122,33 @@ def test_the_traceback_can_be_had(failing: Callable[[BaseException], None], monk
 def test_an_interruption_is_exit_130(cli: Cli, failing: Callable[[BaseException], None], error: BaseException) -> None:
     failing(error)
     assert cli("list", "ops").returncode == 130
+
+
+def _num_blocks(runs: Path) -> int:
+    """Blocks that the one ledger of a folder holds by now."""
+    for path in runs.glob("*.sqlite"):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db, suppress(sqlite3.Error):
+            return int(db.execute("SELECT count(*) FROM block").fetchone()[0])
+    return 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_search_that_is_ended_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    words = ["search", "gpt2", "--system", "dgx-h100", "--gpus", "64", "--seq", "1024", "--gbs", "512",
+             "--vary", "zero=0,1,2,3", "--vary", "recompute=none,selective,full", "--vary", "schedule=1f1b,gpipe,zb-h1",
+             "--vary", "precision=none,fp8,mxfp8", "--runs", str(tmp_path), "-q"]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "slipstick", *words], stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 120.0
+        while not _num_blocks(tmp_path) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(number)
+        told = process.communicate(timeout=120.0)[1]
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert "blocks are kept; resume with `slipstick search --resume " in told
+    assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("words", [("list", "ops"), ("estimate", "gpt2", "--system", "dgx-h100", "-q")])

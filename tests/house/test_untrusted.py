@@ -38,6 +38,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "(resources.files(str(__package__)) / 'settings.yaml').read_text": "of the package",
         "yaml.safe_load": "of the package",
     },
+    "driver/uncertainty/bands.py": {"file.read_text": "of the package"},
+    "driver/uncertainty/evidence.py": {"file.read_text": "of the package"},
     "frontend/onnx/reading.py": {"mmap.mmap": "what the door has opened"},
     "frontend/replay/archive.py": {
         "zipfile.ZipFile": "what the door has opened",

@@ -18,7 +18,7 @@ from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
 from slipstick.ir.placement import REPLICATE
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan.precision import RECIPES
+from slipstick.ir.plan.precision import RECIPES, counted_dtype
 from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
@@ -90,7 +90,7 @@ def test_recomputed_flops_are_counted(machine: System, lowered: Lowering, cases:
     model, plan = data.draw(cases)
     done = lowered(model, plan.family)
     found = priced(done, machine, plan).metrics
-    peak = float(machine.chip.matmul_flop_per_s("bf16")) * plan.num_gpus
+    peak = float(machine.chip.matmul_flop_per_s(counted_dtype(plan.family, "bf16"))) * plan.num_gpus
     extra = float((found["hfu"] - found["mfu"])[0]) * peak * float(found["step_time_s"][0])
     again = total_flops(done.graph, products(done.graph, Phase.RECOMPUTE), plan)
     if not plan.family.capacity:

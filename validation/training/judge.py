@@ -90,7 +90,7 @@ class Bench:
 
     def _laid(self, case: TrainingCase, family: Family, shared: Family) -> Lowered:
         found = self._lowered_for(case, shared)
-        return replace(found, stages=StageProgram.of(found.graph, family.pp_layout, family.recompute_layers))
+        return replace(found, stages=StageProgram.of(found.graph, family.pp_layout, family.recomputed_layers))
 
     def _graph(self, case: TrainingCase) -> Graph:
         key = (case.config, case.dtype)

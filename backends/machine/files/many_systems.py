@@ -36,11 +36,13 @@ class Systems:
         4800000000000.0
         """
         from ...prices.given import with_prices
+        from ...prices.parts import with_parts
 
         read = self._read.of((name, stack, calibration), lambda: _Read(assemble(name, stack, calibration)))
-        found = with_prices(read.files, prices, overrides)
+        fitted, numbers = with_parts(read.files, overrides, prices)
+        found = with_prices(fitted, prices, numbers)
         where, locate = found.file.name, in_files(found.origins)
-        return build_system(found.tree, overrides, where, found.layers, locate, read.constants)
+        return build_system(found.tree, numbers, where, found.layers, locate, read.constants)
 
 
 def files_digest(

@@ -17,6 +17,7 @@ from ...kernels.attention.sizes import AttentionSizes, Flags
 from ...kernels.attention.unfused import unfused_times
 from ...kernels.terms import Array as Column
 from ...kernels.terms import KernelTimes
+from ...machine.chip import Chip
 from ...machine.power import powered
 from ...machine.system import System
 from ..amounts import Lengths
@@ -60,11 +61,12 @@ class AttentionModel:
     def bind(self, group: Group, system: System) -> Pricer:
         """Price calls, those of one dtype, one of the cache and one kernel at a time."""
         calls = [e.work.attention for e in group.entries if e.work.attention]
+        chip = powered(system, steady=group.entries[0].trains)
         kinds = [(e.dtype, e.second or e.dtype, *_kinds(system, e.work.attention)) for e in group.entries]
 
         def of_kind(of: tuple[DType, DType, str, str], rows: Rows) -> Pricer:
             dtype, cached, kind, decode = of
-            price = _kernel(system, kind, decode)
+            price = _kernel(system, chip, kind, decode)
             form = _Form.of([call for call, other in zip(calls, kinds, strict=True) if other == of])
             read = _apart if system.stack.heads_apart else _shared
             return lambda amounts: price(read(form.sizes(amounts.lengths, rows, dtype, cached)))
@@ -91,9 +93,9 @@ def _kinds(system: System, call: AttentionShape | None) -> tuple[str, str]:
     return first_kind(k.attention, wider, kind), first_kind(k.decode, LATENT, DECODE) if call.latent else DECODE
 
 
-def _kernel(system: System, kind: str, decode: str) -> _Price:
+def _kernel(system: System, chip: Chip, kind: str, decode: str) -> _Price:
     """Return a kernel of the stack; UnknownNameError names the nearest."""
-    k, chip = system.kernels, powered(system.chip)
+    k = system.kernels
     if kind in k.attention:
         return lambda sizes: attention_times(sizes, chip, k.attention[kind], k.decode.get(decode))
     if kind in k.unfused_attention:

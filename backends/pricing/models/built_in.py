@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....ir.ops import OpClass
-from ....ir.ops.tensors.normalize import NormAttrs
-from ....ir.ops.tensors.pointwise import ElementwiseAttrs
 from ....ir.types import DType
 from ...kernels.constants import KernelConstants
 from ...kernels.gemm import GemmConstants, GemmMachine, GemmSizes
@@ -20,7 +18,7 @@ from ...machine.power import powered
 from ...machine.system import System
 from ..amounts import Amounts
 from ..host import HostSide
-from ..program import Entry, Group
+from ..program import Entry, Group, functions_of
 from ..roofline import Backend, Pricer, Roofline
 from .attention import AttentionModel
 from .experts import ExpertsModel
@@ -66,7 +64,7 @@ class RowwiseModel:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price all entries at once, each row under the constants of its kind."""
-        specials = np.array([[specials_per_element(e.op, _functions(e))] for e in group.entries], dtype=np.float64)
+        specials = np.array([[specials_per_element(e.op, functions_of(e))] for e in group.entries], dtype=np.float64)
         kinds = [_kind(e, system) for e in group.entries]
         distinct = list(dict.fromkeys(kinds))
         machines = [RowwiseMachine.of(system.chip, system.kernels.rowwise[k]) for k in distinct]
@@ -79,15 +77,9 @@ class RowwiseModel:
         return price
 
 
-def _functions(entry: Entry) -> tuple[str, ...]:
-    if isinstance(entry.attrs, ElementwiseAttrs):
-        return entry.attrs.fns
-    return (entry.attrs.kind,) if isinstance(entry.attrs, NormAttrs) else ()
-
-
 def _kind(entry: Entry, system: System) -> str:
     """The kind of an entry: the library's own where it has one, else the usual one, else that of plain chains."""
-    usual = kind_of_op(entry.op, _functions(entry))
+    usual = kind_of_op(entry.op, functions_of(entry))
     return first_kind(system.kernels.rowwise, f"{system.stack.library}_{usual}", usual, DEFAULT)
 
 
@@ -125,7 +117,8 @@ class GemmModel:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype and one of weights at a time."""
-        chip, trains = powered(system.chip), group.entries[0].trains
+        trains = group.entries[0].trains
+        chip = powered(system, steady=trains)
 
         def of_types(types: tuple[str, str], rows: Rows) -> Pricer:
             dtype, weights = types

@@ -58,7 +58,7 @@ class ExpertsModel:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price banks of one op, dtype and type of weights at a time."""
-        chip, k = powered(system.chip), system.kernels
+        chip, k = powered(system, steady=group.entries[0].trains), system.kernels
 
         def of_kind(of: tuple[str, int, bool, str, str, bool], rows: Rows) -> Pricer:
             op, products, weight_grad, dtype, weights, limited = of

@@ -1,19 +1,15 @@
-"""One schedule run for many plans at once: tasks that cannot wait for one another are done together.
-
-Steps of several numbers of micro-batches may run side by side: there is nothing that they wait for in one another.
-"""
+"""One schedule run for many plans at once: tasks that cannot wait for one another are done together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 
 from ....ir.schedules.kind import Kind
-from ..simulate import TaskGraph, depths, graph_of
+from ..simulate import MOST_STEPS, SETTLED, TaskGraph, depths, graph_of
 from ..tasks import Array, Index, Order, Schedule, schedule_of
 
 
@@ -21,8 +17,8 @@ from ..tasks import Array, Index, Order, Schedule, schedule_of
 class Wave:
     """Units of tasks that may run at the same time, numbered one behind the other.
 
-    All that they read are rows of one table: ends of units, a row of zeros, seconds of tasks, and seconds of gradients
-    of weights.
+    All that they read are rows of one table: ends of units, a row of zeros, seconds of tasks, seconds of gradients of
+    weights, and when each stage may start.
 
     Attributes:
         first: the first unit.
@@ -44,15 +40,15 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Waves:
-    """One or more steps of a schedule as waves of units, one behind the other.
+    """A step of a schedule as waves of units, one behind the other.
 
     Attributes:
         waves: the waves.
         num_units: units in all; behind their rows in the table stands the row of zeros.
         weights: stage and number of each row of gradients of weights.
-        first: the first unit of each stage, as (step, stage); it is a forward task.
+        first: the first unit of each stage; it is a forward task.
         last: its last one.
-        late: gradients of weights behind it, as (step, stage, 1).
+        late: gradients of weights behind it, as (stage, 1).
         rolls: whether stages go on to the next step without waiting for one another.
     """
 
@@ -65,9 +61,33 @@ class Waves:
     rolls: bool
 
     def step_s(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: Array) -> Array:
-        """Return the seconds of every step, as (step, plan); times are those of each stage, as (stage, plan)."""
+        """Return the seconds of a step, plan by plan; times are those of each stage, as (stage, plan).
+
+        Where stages do not wait for one another at the end of a step, the time from one step to the next: see
+        `simulate.run`.
+        """
         table = self._table(forward_s, dgrad_s, wgrad_s)
+        clock = table[-len(self.first) :]
         sends = np.concatenate([send_s, np.zeros_like(send_s[:1])]) if send_s.any() else None
+        behind = wgrad_s * self.late
+        done = self._done(table, sends, behind)
+        if not self.rolls:
+            return np.asarray(done.max(axis=0))
+        spans = done - (table[self.first] - forward_s)
+        found, left = spans.max(axis=0), np.ones(spans.shape[1], dtype=np.bool_)
+        for _ in range(MOST_STEPS):
+            clock[:] = done - done.min(axis=0)
+            done = self._done(table, sends, behind)
+            spans = done - clock
+            # A plan that is settled stays as it is, however long others take.
+            found[left] = spans.max(axis=0)[left]
+            left &= spans.max(axis=0) - spans.min(axis=0) > SETTLED * found
+            if not left.any():
+                break
+        return np.asarray(found)
+
+    def _done(self, table: Array, sends: Array | None, behind: Array) -> Array:
+        """Run the waves, and return when each stage is done, as (stage, plan)."""
         held = np.empty((max(len(wave.rows) for wave in self.waves), table.shape[1]))
         for wave in self.waves:
             num, found = wave.stop - wave.first, held[: len(wave.rows)]
@@ -83,16 +103,14 @@ class Waves:
                 other = table[waits] if sends is None else table[waits] + sends[sent]
                 free[place] = np.maximum(free[place], other)
             np.add(free, found[2 * num : 3 * num], out=table[wave.first : wave.stop])
-        done = table[self.last] + wgrad_s * self.late
-        if self.rolls:
-            done = done - (table[self.first] - forward_s)
-        return np.asarray(done.max(axis=1))
+        return np.asarray(table[self.last] + behind)
 
     def _table(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array) -> Array:
         """Rows of units, still to be filled, then all that is known of a stage."""
         both = dgrad_s + wgrad_s
         stage, num = self.weights
-        known = [forward_s, dgrad_s, both, forward_s + dgrad_s + wgrad_s, wgrad_s[stage] * num[:, None]]
+        every = forward_s + dgrad_s + wgrad_s
+        known = [forward_s, dgrad_s, both, every, wgrad_s[stage] * num[:, None], np.zeros_like(forward_s)]
         table = np.empty((self.num_units + 1 + sum(map(len, known)), forward_s.shape[1]))
         table[self.num_units] = 0.0
         np.concatenate(known, out=table[self.num_units + 1 :])
@@ -105,28 +123,25 @@ _PAIR = 3
 
 
 @lru_cache(maxsize=256)
-def waves_of(name: str, num_stages: int, num_micro_batches: tuple[int, ...], num_chunks: int) -> Waves:
-    """Sort the tasks of steps of a schedule, one for each number of micro-batches, into waves."""
-    schedules = [schedule_of(name, num_stages, m, num_chunks) for m in num_micro_batches]
-    steps = [_Units.of(schedule, num_stages) for schedule in schedules]
-    starts = [0, *accumulate(len(step.depth) for step in steps)]
-    units = _Units.joined(steps, starts)
-    num = starts[-1]
+def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int) -> Waves:
+    """Sort the tasks of a step of a schedule into waves."""
+    schedule = schedule_of(name, num_stages, num_micro_batches, num_chunks)
+    units = _Units.of(schedule, num_stages)
+    num = len(units.depth)
     order = np.argsort(units.depth, kind="stable")
     number = np.empty(num + 1, dtype=np.int64)
     number[order], number[-1] = np.arange(num), num
     weights, row = _weights(units, num_stages)
-    first = np.stack([step.first + start for step, start in zip(steps, starts, strict=False)])
-    last = np.stack([step.last + start for step, start in zip(steps, starts, strict=False)])
+    late = num + 1 + 4 * num_stages
+    clock = late + len(weights[0])
     rows = _Rows(
-        number[units.before], number[units.waits], units.sends, num + 1 + units.kind,
-        np.where(row >= 0, num + 1 + 4 * num_stages + row, num),
+        np.where(units.before >= 0, number[units.before], clock + units.stage), number[units.waits], units.sends,
+        num + 1 + units.kind, np.where(row >= 0, late + row, num),
     )  # fmt: skip
     depth = units.depth[order]
     edges = [0, *(np.flatnonzero(np.diff(depth)) + 1).tolist(), num]
     waves = tuple(_wave(rows, order[a:b], a, b, num) for a, b in pairwise(edges))
-    behind = np.stack([step.behind for step in steps])[..., None]
-    return Waves(waves, num, weights, number[first], number[last], behind, schedules[0].rolls)
+    return Waves(waves, num, weights, number[units.first], number[units.last], units.behind[:, None], schedule.rolls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +192,6 @@ class _Units:
         return cls(
             np.array(depths(graph)), stage, before, graph.waits, sends, _kinds(graph, num_stages), count, first,
             graph.first[1:] - 1, behind,
-        )  # fmt: skip
-
-    @classmethod
-    def joined(cls, steps: Sequence[_Units], starts: Sequence[int]) -> _Units:
-        """Put the units of steps one behind the other, from these numbers on."""
-        before = [np.where(s.before >= 0, s.before + k, -1) for s, k in zip(steps, starts, strict=False)]
-        waits = [np.where(s.waits >= 0, s.waits + k, -1) for s, k in zip(steps, starts, strict=False)]
-        depth, stage, kind, late = (
-            np.concatenate([getattr(s, name) for s in steps]) for name in ("depth", "stage", "kind", "late")
-        )
-        sends = np.concatenate([s.sends for s in steps], axis=1)
-        one = steps[0]
-        return cls(
-            depth, stage, np.concatenate(before), np.concatenate(waits, axis=1), sends, kind, late, one.first, one.last,
-            one.behind,
         )  # fmt: skip
 
 

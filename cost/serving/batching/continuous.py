@@ -84,6 +84,9 @@ class Life:
         stall_s: the longest gap.
         total_s: until its last token.
         decodes: requests that decode in a step beside it, itself among them; of all groups.
+        step_s: a step without prompts.
+        prompt_s: what a prompt of another adds to a step.
+        others_s: what prompts of others add to the steps of its own, on average.
     """
 
     alone_s: Array
@@ -93,6 +96,9 @@ class Life:
     stall_s: Array
     total_s: Array
     decodes: Array
+    step_s: Array
+    prompt_s: Array
+    others_s: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +152,8 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     # The others of ranks that wait for one another have as many requests, and none of them is the one asked for.
     mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
     beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
-    others = slower * beside * _prompts_s(times, engine, mix, lengths)
+    prompt = slower * _prompts_s(times, engine, mix, lengths)
+    others = beside * prompt
     joined = _joined_s(times, engine, mix, lengths)
     step = slower * decode + host_s(over, mix.decodes)
     tpot = step + over.interference * others
@@ -158,7 +165,9 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
     stall = step + slower * _longest_s(times, engine, mix, lengths)
     total, stall = first + lengths.gaps * tpot, np.maximum(stall, tpot)
-    return Life(alone, first, tpot, np.maximum(burst, first), stall, total, groups * mix.decodes)
+    decodes = groups * mix.decodes
+    own = mix.chunks * slower * joined
+    return Life(alone, first, tpot, np.maximum(burst, first), stall, total, decodes, step, prompt, own)
 
 
 def _mixed(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:

@@ -32,8 +32,10 @@ def at_rate(times: StepTimes, engine: Engine, rate_per_s: Nums, lengths: Lengths
     """Return latencies where requests come at random, `rate_per_s` of them a second.
 
     TTFT is a mean; its low is a prompt by itself, its high the same behind all that are in flight on average.
+    Requests that nobody times do not keep step: decodes wait for all of the prompts beside them (`Engine.at_random`).
     InfeasibleError where more come than the greatest rate at which they can be answered: then the queue has no end.
     """
+    engine = engine.at_random
     rate = np.asarray(rate_per_s, dtype=np.float64)
     if not (rate > 0).all():
         raise UsageError(f"rate={rate.min():g} requests/s; allowed: above 0")

@@ -14,7 +14,7 @@ from ....cost.serving.batching.open_loop import at_rate
 from ....cost.serving.capacity import max_batch
 from ....cost.serving.disaggregated import Pool
 from ....cost.serving.metrics import ServingMetrics
-from ....cost.serving.slo import SLO, num_for
+from ....cost.serving.slo import SLO, num_for, tails_of
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ....ir.units import format_time
@@ -33,6 +33,10 @@ _BUSY = (0.95, 0.85, 0.7, 0.5)
 _PAIRS = 6
 # Most prompts per step of a prefill worker.
 _PROMPTS = 8
+
+
+# What puts percentiles beside the means of a replica.
+Tails = Callable[[ServingMetrics], ServingMetrics]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,10 @@ def _pair(question: Question, first: Tried, then: Tried) -> Choice | None:
         pools = _split(question, first, then, busiest)
         if pools is None:
             return None
-        answer = serve_pools(pools, question.lengths, Load(requests_per_s=question.requests_per_s))
+        load = Load(requests_per_s=question.requests_per_s)
+        answer = serve_pools(pools, question.lengths, load, question.target)
         if bool(question.target.met_by(answer.found)):
-            workers = pools.prefill.num_replicas, pools.decode.num_replicas
-            name = f"{workers[0]} x ({first.shape}) prompts + {workers[1]} x ({then.shape}) answers"
-            return Choice(name, pools.num_gpus, most_of(pools, question.lengths), pools.decode, pools)
+            return Choice((first.shape, then.shape), most_of(pools, question.lengths), pools.decode, pools)
     return None
 
 
@@ -128,30 +131,32 @@ def _choice(question: Question, tried: Tried) -> Choice | Missed:
     most = float(most_throughput(server.times, engine, lengths).requests_per_s)
     rates = most * _SHARES
     # Far below what it can answer a request is alone.
-    found = at_rate(server.times, engine, rates, lengths)
+    tails = tails_of(server.times, engine, lengths, question.target)
+    found = tails(at_rate(server.times, engine, rates, lengths))
     good = question.target.met_by(found)
     if not good[0]:
-        return Missed(shape, "", steady(server.times, engine, 1.0, lengths))
+        return Missed(shape, "", tails(steady(server.times, engine, 1.0, lengths)))
     last = len(rates) - 1 if good.all() else int(np.argmin(good)) - 1
-    best = _refined(question, server, rates[last], rates[min(last + 1, len(rates) - 1)])
+    best = _refined(question, server, tails, rates[last], rates[min(last + 1, len(rates) - 1)])
     copies = num_for(question.requests_per_s, best * shape.dp)
-    return Choice(
-        f"{copies} x ({shape})",
-        copies * shape.num_gpus,
-        best * copies * shape.dp,
-        replicated(server, copies * shape.dp),
-    )
+    return Choice((shape,), best * copies * shape.dp, replicated(server, copies * shape.dp))
 
 
 def _alone(question: Question) -> Callable[[Tried], Missed]:
     """What one request has on a shape by itself."""
-    return lambda one: Missed(one.shape, "", steady(one.server.times, one.server.engine, 1.0, question.lengths))
+
+    def alone(one: Tried) -> Missed:
+        server, lengths = one.server, question.lengths
+        tails = tails_of(server.times, server.engine, lengths, question.target)
+        return Missed(one.shape, "", tails(steady(server.times, server.engine, 1.0, lengths)))
+
+    return alone
 
 
-def _refined(question: Question, server: Server, low: float, high: float) -> float:
+def _refined(question: Question, server: Server, tails: Tails, low: float, high: float) -> float:
     """The greatest rate between two that still meets the target."""
     rates = np.linspace(low, high, 33)
-    good = question.target.met_by(at_rate(server.times, server.engine, rates, question.lengths))
+    good = question.target.met_by(tails(at_rate(server.times, server.engine, rates, question.lengths)))
     return float(rates[len(rates) - 1 if good.all() else max(int(np.argmin(good)) - 1, 0)])
 
 
@@ -172,10 +177,10 @@ def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Mis
 def _shortfalls(target: SLO, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
     """Each latency that no shape meets; else that no shape meets both."""
     told = False
-    for name, asked, field in (("TTFT", target.ttft_s, "ttft_s"), ("TPOT", target.tpot_s, "tpot_s")):
+    for place, (name, asked) in enumerate(zip(target.labels, (target.ttft_s, target.tpot_s), strict=True)):
         if asked is None:
             continue
-        shape, least = min(((s, float(getattr(m, field))) for s, m in alone), key=lambda pair: pair[1])
+        shape, least = min(((s, float(target.seen(m)[place])) for s, m in alone), key=lambda pair: pair[1])
         if least > asked:
             told = True
             own = f"the least is {format_time(least)} with {shape}, one request alone"

@@ -52,22 +52,75 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What simulated requests had of a plan.
+
+    Attributes:
+        ttft_s: TTFT at the percentile of the limit, or its mean.
+        tpot_s: TPOT likewise; not a number where answers have one token.
+        num_requests: that were answered.
+        predicted_ttft_s: the closed form of the same.
+        predicted_tpot_s: likewise.
+        added: devices that the closed form had not asked for.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    num_requests: int
+    predicted_ttft_s: float
+    predicted_tpot_s: float
+    added: int = 0
+
+    def meets(self, target: SLO) -> bool:
+        """Whether both limits are kept."""
+        ttft_s, tpot_s = target.bounds
+        return self.ttft_s <= ttft_s and not self.tpot_s > tpot_s
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A plan that answers everything.
 
     Attributes:
-        name: as people write it: `3 x (tp4)`.
-        num_gpus: devices in all.
+        shapes: of a replica; or of workers of prompts and of those of answers.
         most_per_s: requests that it answers within the target.
         server: replicas that do all of the work, or those that decode.
         pools: disaggregated prefill and decode; None where replicas do both.
+        confirmed: what simulated requests had of it, without what is spare; None where none were.
+        spare: replicas beyond those that the load takes, of pools so many of each.
     """
 
-    name: str
-    num_gpus: int
+    shapes: tuple[Shape, ...]
     most_per_s: float
     server: Server
     pools: Pools | None = None
+    confirmed: Confirmed | None = None
+    spare: int = 0
+
+    @property
+    def copies(self) -> int:
+        """How often the last of its shapes is there."""
+        return self.server.num_replicas // self.shapes[-1].dp
+
+    @property
+    def name(self) -> str:
+        """As people write it: `3 x (tp4)`."""
+        last = f"{self.copies} x ({self.shapes[-1]})"
+        if self.pools is None:
+            return last
+        return f"{self.pools.prefill.num_replicas} x ({self.shapes[0]}) prompts + {last} answers"
+
+    @property
+    def num_gpus(self) -> int:
+        """Devices in all."""
+        return self.server.plan.num_gpus if self.pools is None else self.pools.num_gpus
+
+    def at_limits(self, answer: ServeEstimate, target: SLO) -> tuple[float, float]:
+        """Return TTFT and TPOT at the limits' percentiles, or means, of simulated requests or else the closed form."""
+        if self.confirmed is not None:
+            return self.confirmed.ttft_s, self.confirmed.tpot_s
+        first, gap = target.seen(answer.found)
+        return float(first), float(gap)
 
     def answer(self, question: Question) -> ServeEstimate:
         """Return the whole answer at the rate that is asked for."""

@@ -8,7 +8,7 @@ from ...graph import Graph
 from ...kept import Kept
 from ...schedules.registry import USUAL, schedule_kind
 from .partition import Balance
-from .stages import Layout, lay_sizes, stage_sizes
+from .stages import Layout, Recomputed, lay_sizes, stage_sizes
 
 # Rows of blocks in memory at a time, a few hundred kilobytes each; layouts, a few kilobytes each; and graphs.
 _BALANCES = 32
@@ -51,7 +51,7 @@ class LayoutsOf:
         self._balances = balances
 
     def lay(
-        self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: int = 0,
+        self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: Recomputed = 0,
         schedule: str = USUAL,
     ) -> Layout:  # fmt: skip
         """Return what `lay_stages` would, the same object wherever it is equal; the same errors."""

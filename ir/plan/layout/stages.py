@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ BOUNDARY = "boundary"
 SHARED = "shared"
 # Ends the name of a layer's region that recomputes, beside one that does not.
 RECOMPUTED = "_recomputed"
+# Layers that each chunk recomputes, its first ones: 0 where the graph says, or a number a chunk.
+Recomputed: TypeAlias = int | tuple[int, ...]
 # Makes a row ready to be balanced: costs of its blocks, and what its first and its last part cost on top.
 Balancer = Callable[[Sequence[float], float, float], Balance]
 
@@ -79,7 +82,7 @@ class Layout:
 
 
 def lay_stages(
-    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0,
+    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: Recomputed = 0,
     schedule: str = USUAL,
 ) -> Layout:  # fmt: skip
     """Lay a graph on stages.
@@ -92,6 +95,7 @@ def lay_stages(
         vpp: chunks a stage.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
         recomputed: how many layers each chunk recomputes, its first ones; with stages, those of the graph are moved.
+            Of several numbers each is of a chunk, in the order of the model.
         schedule: its `places` say which chunks stand on which stage.
 
     Raises:
@@ -102,7 +106,7 @@ def lay_stages(
 
 
 def lay_sizes(
-    graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: int = 0, schedule: str = USUAL
+    graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: Recomputed = 0, schedule: str = USUAL
 ) -> Layout:
     """Lay a graph on stages whose chunks have these blocks, in the order of the model; see `lay_stages`."""
     row = layer_row(graph)
@@ -112,7 +116,7 @@ def lay_sizes(
     return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held, chunk_borders(graph, sizes)), held)
 
 
-def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[str, ...]]:
+def chunk_rows(graph: Graph, layout: Layout, recomputed: Recomputed = 0) -> list[tuple[str, ...]]:
     """Return the regions of each chunk in the order of the model, the two ends of the graph in the first and the last.
 
     `recomputed` is as in `lay_stages`.
@@ -193,13 +197,23 @@ def stage_sizes(
     return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
 
 
-def _parts(graph: Graph, row: Sequence[Unit], sizes: Sequence[int], recomputed: int) -> list[tuple[str, ...]]:
+def _parts(graph: Graph, row: Sequence[Unit], sizes: Sequence[int], recomputed: Recomputed) -> list[tuple[str, ...]]:
     """The regions of each chunk, its first ones in the form that recomputes."""
     starts = accumulate(sizes, initial=0)
     chunks = [row[start : start + size] for start, size in zip(starts, sizes, strict=False)]
     if not recomputed:
         return [tuple(n for unit in units for n in unit) for units in chunks]
-    return [tuple(_in_form(graph, n, k < recomputed) for k, unit in enumerate(units) for n in unit) for units in chunks]
+    each = recomputed if isinstance(recomputed, tuple) else (recomputed,) * len(chunks)
+    wrong = len(each) != len(chunks) or any(n > len(units) for n, units in zip(each, chunks, strict=False))
+    if wrong and isinstance(recomputed, tuple):
+        told = ",".join(map(str, recomputed))
+        raise PlanError(
+            f"recompute by chunk {told}: the chunks have {','.join(map(str, sizes))} layers, one number each"
+        )
+    return [
+        tuple(_in_form(graph, n, k < num) for k, unit in enumerate(units) for n in unit)
+        for num, units in zip(each, chunks, strict=True)
+    ]
 
 
 def _in_form(graph: Graph, name: str, recomputed: bool) -> str:

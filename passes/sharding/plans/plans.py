@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
+from ...wildcards import matches
 
 
 class Style(StrEnum):
@@ -49,18 +49,18 @@ class TpPlan:
         <Style.ROWWISE: 'rowwise'>
         """
         module = parameter.rpartition(".")[0]
-        matches = (s for path in (parameter, module) for pattern, s in self.entries if fnmatchcase(path, pattern))
-        return next(matches, Style.REPLICATE)
+        styles = (s for path in (parameter, module) for pattern, s in self.entries if matches(path, pattern))
+        return next(styles, Style.REPLICATE)
 
     def names(self, parameter: str) -> bool:
         """Return whether some pattern is meant for a parameter, be it to keep it whole."""
         module = parameter.rpartition(".")[0]
-        return any(fnmatchcase(path, pattern) for path in (parameter, module) for pattern, _ in self.entries)
+        return any(matches(path, pattern) for path in (parameter, module) for pattern, _ in self.entries)
 
     def unmatched(self, parameters: Collection[str]) -> list[str]:
         """Return the patterns that name no parameter and no module that owns one."""
         paths = {path for p in parameters for path in (p, p.rpartition(".")[0])}
-        return [pattern for pattern, _ in self.entries if not any(fnmatchcase(path, pattern) for path in paths)]
+        return [pattern for pattern, _ in self.entries if not any(matches(path, pattern) for path in paths)]
 
 
 def _entries(style: Style, *names: str) -> tuple[tuple[str, Style], ...]:

@@ -21,6 +21,8 @@ FUNCTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "serve": ("estimate", frozenset({"system", "phase", *OF_STEPS})),
     "size": ("size", frozenset({"system", "phase", *NOT_OF_SIZES})),
     "cost": ("cost", frozenset()),
+    "posttrain": ("posttrain", frozenset({"system"})),
+    "recompute": ("recompute", frozenset({"system"})),
     "search": ("search", frozenset({"system", *REFUSED})),
     "sweep": ("sweep", frozenset({"system", "rent"})),
     "compile": ("compile", frozenset({"system"})),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.load import load_system, system_names
+from slipstick.backends.machine.files.system_tree import Tree
+from slipstick.backends.machine.load import assemble, load_system, system_names
 from slipstick.backends.machine.system_table import tabled
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.ownership.outdated import outdated
-from slipstick.ir.errors import SystemFileError
+from slipstick.ir.errors import SlipstickError, SystemFileError
 from slipstick.report.cost.cost_views import cost_record, cost_text
 from slipstick.report.cost.money import standing_record
 
@@ -164,3 +166,41 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     path.write_text(MINE.format(sms=100, gib=80))
     what_if = load_system(path, ["chip.memory.hbm.capacity=192GiB"])
     assert system_money(what_if, 8).standing == "not of this machine"
+
+
+# What costs nothing to have another of: latencies and shares that are reached are no parts; racks of what is bought by
+# the server hold as many as they hold. Adapters of a TPU pod are part of its racks, whatever the level counts.
+FREE = ("latency", "efficiency", "rack.power", "rack.servers", "dcn.equipment.adapters")
+
+
+def leaves(tree: Tree, at: tuple[str, ...] = ()) -> Iterator[tuple[str, Mapping[str, Tree]]]:
+    """Yield every number of a system that can be set, with its path."""
+    if isinstance(tree, dict) and "value" in tree:
+        yield ".".join(at), tree
+    elif isinstance(tree, dict):
+        for key, inner in tree.items():
+            yield from leaves(inner, (*at, key))
+    elif isinstance(tree, list):
+        for one in tree:
+            if isinstance(one, dict) and "name" in one:
+                yield from leaves(one, (*at, str(one["name"])))
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "mi300x-platform", "tpu-v5p-pod"])
+def test_no_number_of_a_machine_leaves_a_stale_price_unsaid(name: str) -> None:
+    tree = assemble(name, None, None).tree
+    parts = {key: tree[key] for key in ("chip", "node", "server", "rack", "network") if key in tree}
+    usual = float(np.ravel(system_money(load_system(name), 576).owned.gpu_hour.usd)[0])
+    silent = []
+    for path, leaf in leaves(parts):
+        value, unit = leaf["value"], str(leaf.get("unit", ""))
+        if not isinstance(value, int | float) or path.endswith(FREE):
+            continue
+        set_to = f"{value * 1.25 if unit else value * 2:g} {unit}".strip()
+        try:
+            found = system_money(load_system(name, [f"{path}={set_to}"]), 576)
+        except SlipstickError:
+            continue
+        if float(np.ravel(found.owned.gpu_hour.usd)[0]) == usual and not found.outdated:
+            silent.append(path)
+    assert not silent

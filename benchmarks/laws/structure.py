@@ -1,0 +1,115 @@
+"""Laws between families: axes of degree one, stages of ZeRO, recomputation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstick.driver import Estimates, Lowered
+from slipstick.ir.errors import SlipstickError
+from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Family
+from slipstick.ir.plan.word import changed
+
+from .laws import BALANCED, Case, Index, Outcome, over
+
+Lowering = Callable[[Family], Lowered]
+Words = Mapping[str, str | int | bool]
+Flags = NDArray[np.bool_]
+# What is no law, and why.
+EXPERTS = "an axis of degree one changes nothing: ep"
+UNSHARDED = "a higher stage of ZeRO keeps no more memory, over a single rank"
+COPIES = "recomputation is not faster, with activations copied to the host"
+COPIED = "recomputation keeps no more memory, with activations copied to the host"
+HIDING = "recomputation is not faster, with gradients that are sent or copied"
+HELD = "an axis of degree one changes nothing: cp, memory"
+NO_LAWS = {
+    EXPERTS: "rows that are exchanged have a dispatch, a bank of experts and a combine, rows that stay have one "
+    "kernel; no command prices the first with --ep 1",
+    UNSHARDED: "one rank shards nothing, and holds what the stage gathers or reduces beside what it has",
+    COPIES: "what is recomputed is not copied: where the host link takes longest, less of it takes less",
+    COPIED: "what is copied to the host is not on the device either way, what is recomputed is for a while",
+    HELD: "a collective that moves nothing ends what it reads a node later or earlier: temporaries differ",
+    HIDING: "a forward phase that keeps less writes less, and what runs again hides messages that take longest",
+}
+# An axis that a graph may have at degree one.
+_AXES: tuple[tuple[str, str | bool], ...] = (("pp", True), ("cp", "allgather"), ("cp", "ring"), ("ep", True))
+
+
+def of_families(case: Case, lowering: Lowering, draw: random.Random, experts: bool) -> Iterator[Outcome]:
+    """Yield what comparing the same plans in other families shows."""
+    family = case.ready.plans.family
+    if family.workload is not Workload.TRAIN:
+        return
+    name, value = draw.choice(_AXES)
+    if getattr(family, name) in (False, "none") and (name != "ep" or experts):
+        yield from _of_axis(case, lowering, name, value)
+    if family.zero < 3:
+        yield from _of_zero(case, lowering)
+    if family.recompute == "none":
+        yield from _of_recomputation(case, lowering, draw.choice(["full", "selective", "ops"]))
+
+
+def _of_axis(case: Case, lowering: Lowering, name: str, value: str | bool) -> Iterator[Outcome]:
+    found = _beside(case, lowering, {name: value})
+    if found is None:
+        return
+    rows, answer = found
+    for metric, told in (("step_time_s", "time"), ("peak_mem_bytes", "memory")):
+        excess = np.abs(over(answer.metrics[metric], case.answer.metrics[metric][rows]))
+        law = EXPERTS if name == "ep" else f"an axis of degree one changes nothing: {name}, {told}"
+        yield Outcome(law, rows, excess)
+
+
+def _of_zero(case: Case, lowering: Lowering) -> Iterator[Outcome]:
+    found = _beside(case, lowering, {"zero": case.ready.plans.family.zero + 1})
+    if found is None:
+        return
+    rows, answer = found
+    plans = case.ready.plans
+    columns = plans.columns
+    # Experts are sharded over the ranks that have the same ones.
+    shards = columns["fsdp"] if plans.family.hsdp else plans.dp / np.where(columns["ep"] > 1.0, columns["ep"], 1.0)
+    sharded = np.broadcast_to(shards, plans.dp.shape)[rows] > 1.0
+    yield from _of_memory(case, "a higher stage of ZeRO keeps no more memory", rows, answer, sharded)
+    yield from _of_memory(case, UNSHARDED, rows, answer, ~sharded)
+
+
+def _of_recomputation(case: Case, lowering: Lowering, policy: str) -> Iterator[Outcome]:
+    found = _beside(case, lowering, {"recompute": policy})
+    if found is None:
+        return
+    rows, answer = found
+    every = np.ones(len(rows), dtype=np.bool_)
+    family = case.ready.plans.family
+    copied = "activations" in family.offload
+    kept = COPIED if copied else f"recomputation ({policy}) keeps no more memory"
+    yield from _of_memory(case, kept, rows, answer, every)
+    columns = case.ready.plans.columns
+    sends = ((case.ready.plans.dp * columns["cp"] * columns["up"])[rows] > 1.0) | ("optimizer" in family.offload)
+    excess, alike = over(case.time_s[rows], answer.metrics["step_time_s"]), case.alike(rows, answer)
+    slower = COPIES if copied else f"recomputation ({policy}) is not faster"
+    for law, part in ((COPIES if copied else HIDING, alike & sends), (slower, alike & ~sends)):
+        yield Outcome(law, rows[part], excess[part])
+    yield Outcome(f"{slower}{BALANCED}", rows[~alike], excess[~alike])
+
+
+def _of_memory(case: Case, law: str, rows: Index, answer: Estimates, part: Flags) -> Iterator[Outcome]:
+    """Of some of the partners, those whose stages hold the same layers, and the others apart."""
+    excess = over(answer.metrics["peak_mem_bytes"], case.peak_bytes[rows])[part]
+    alike, rows = case.alike(rows, answer)[part], rows[part]
+    yield Outcome(law, rows[alike], excess[alike])
+    yield Outcome(f"{law}{BALANCED}", rows[~alike], excess[~alike])
+
+
+def _beside(case: Case, lowering: Lowering, words: Words) -> tuple[Index, Estimates] | None:
+    plans = case.ready.plans
+    try:
+        family = changed(plans.family, words)
+        return case.beside(lowering(family), replace(plans, family=family))
+    except SlipstickError:
+        return None

@@ -1,0 +1,167 @@
+"""A table of plans of one lowered model to estimates: their nodes priced, added up and counted, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.machine.system import System
+from ..backends.machine.system_table import num_machines
+from ..backends.pricing.roofline import Backend
+from ..backends.pricing.timing import Timing, price
+from ..cost.flops import Convention
+from ..cost.step.counted import Counted
+from ..cost.step.policy import Policy
+from ..cost.step.prepared import Prepared
+from ..cost.step.rollup import Step, in_reading_order, roll_up
+from ..cost.step.stages import Staging
+from ..ir.errors import UsageError
+from ..ir.plan import PlanTable
+from ..ir.plan.precision import check_units
+from ..ir.plan.structure import check_axes
+from ..ir.sizes.points import Points
+from .lowering import Lowered
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+# Plans, and distinct points of most nodes, of a part of a table: what is worked out of them stays in a core's cache.
+ROWS, POINTS = 16384, 4096
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """The answer for a table of plans: metrics, breakdown and memory as columns.
+
+    `made` are the times of nodes and the stages behind it, None of a table that was worked through in parts: they are
+    then worked out anew when somebody asks, all plans at once; `step.stages` is empty there.
+    """
+
+    lowered: Lowered
+    plans: PlanTable
+    system: System
+    step: Step
+    memory_bytes: Mapping[str, Array]
+    metrics: Mapping[str, Array]
+    convention: Convention = Convention.FULL
+    made: tuple[Timing, Staging] | None = None
+
+    @cached_property
+    def timing(self) -> Timing:
+        """The times of all nodes."""
+        return self.made[0] if self.made else price(self.lowered.bindings.to(self.system), Points(self.plans))
+
+    @cached_property
+    def staging(self) -> Staging:
+        """The stages of all plans."""
+        return self.made[1] if self.made else self.lowered.stages.evaluate(self.plans, Points(self.plans))
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether each plan fits the device."""
+        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+
+
+def evaluate(
+    lowered: Lowered,
+    system: System,
+    plans: PlanTable,
+    convention: Convention = Convention.FULL,
+    prepared: Prepared | None = None,
+    backends: Sequence[Backend] | None = None,
+) -> Estimates:
+    """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
+
+    A long table is worked through in parts that stay in the cache of a core, so that memory does not grow with its
+    rows, their answers aside; a row is the same to the last bit in any part.
+
+    `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
+    `backends` take the place of those that the graph was lowered with: see `lower`.
+    """
+    if not lowered.graph.axes:
+        raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    if backends is not None:
+        lowered = replace(lowered, bindings=lowered.bindings.behind(backends))
+    check_axes(lowered.graph.axes, plans.mesh)
+    check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
+    if len(plans) <= ROWS or num_machines(system) is not None:
+        return _at_once(lowered, system, plans, convention, prepared)
+
+    def parts() -> Iterator[tuple[Index, Estimates]]:
+        for rows in _cut(lowered, plans):
+            ready = None if prepared is None else prepared.part(rows)
+            some = plans.part(rows) if ready is None else ready.plans
+            yield rows, _at_once(lowered, system, some, convention, ready)
+
+    step, memory_bytes, metrics = _joined(parts(), len(plans))
+    return Estimates(lowered, plans, system, step, memory_bytes, metrics, convention)
+
+
+def _at_once(
+    lowered: Lowered, system: System, plans: PlanTable, convention: Convention, prepared: Prepared | None
+) -> Estimates:
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
+        timing = price(lowered.bindings.to(system), ready.points)
+        step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
+        counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
+        metrics = dict(counted.metrics(system, ready, step, convention))
+        if plans.family.offload:
+            metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
+    _check_finite(metrics, system)
+    made = timing, ready.staging
+    return Estimates(lowered, plans, system, step, ready.memory_bytes, metrics, convention, made)
+
+
+def _cut(lowered: Lowered, plans: PlanTable) -> Iterator[Index]:
+    """Cut a table in parts, rows that most nodes see as one point side by side, each part with few points or few rows.
+
+    So each point is priced once, or, where points end parts, twice.
+    """
+    tables = lowered.program.tables
+    if not tables:
+        yield from np.split(np.arange(len(plans)), range(ROWS, len(plans), ROWS))
+        return
+    most = max(tables, key=lambda table: sum(len(m.distinct.entries) for m in table.merged))
+    point = Points(plans).of(most.symbols)[1]
+    order = np.argsort(point, kind="stable")
+    # How many points there are up to each row: a part ends where it has enough of either.
+    number, start = np.cumsum(np.diff(point[order], prepend=-1) != 0), 0
+    while start < len(order):
+        stop = int(np.searchsorted(number, number[start] + POINTS))
+        stop = min(stop, start + ROWS)
+        yield np.sort(order[start:stop])
+        start = stop
+
+
+def _joined(
+    parts: Iterable[tuple[Index, Estimates]], num: int
+) -> tuple[Step, Mapping[str, Array], Mapping[str, Array]]:
+    """Put what parts of a table found back in its rows; what a part has not, as no plan of it has, is zero there."""
+    breakdown, hidden, memory, metrics, passes = (dict[str, Array]() for _ in range(5))
+    for rows, part in parts:
+        step = part.step
+        both = {"forward": step.forward_s, "backward": step.backward_s}
+        found = (step.breakdown, step.hidden_comm_s, part.memory_bytes, part.metrics, both)
+        for columns, some in zip((breakdown, hidden, memory, metrics, passes), found, strict=True):
+            for name, values in some.items():
+                columns.setdefault(name, np.zeros(num))[rows] = values
+    step = Step(in_reading_order(breakdown), hidden, passes["forward"], passes["backward"])
+    return step, memory, metrics
+
+
+def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
+    """Roll node times up to a step; of the system it knows the policy alone."""
+    return roll_up(timing, plans, staging, policy, lowered.step)
+
+
+def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
+    # Adding up is quick, and leaves nothing finite where one is not.
+    if np.isfinite(sum(metrics.values())).all():
+        return
+    for name, values in metrics.items():
+        if not np.isfinite(values).all():
+            raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")

@@ -1,0 +1,101 @@
+"""A model lowered for one family of plans: passes run, and what they made compiled to tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..backends.pricing.binding import Bindings
+from ..backends.pricing.program import Program, compile_graph
+from ..backends.pricing.roofline import Backend
+from ..cost.constraints import ConstraintProgram
+from ..cost.flops import REPEATED, ModelFlops
+from ..cost.memory.peak import MemoryProgram
+from ..cost.must_move import MustMove
+from ..cost.step.stages import StageProgram
+from ..cost.step.step_program import StepProgram
+from ..ir.errors import PlanError, UsageError
+from ..ir.graph import Graph, Workload
+from ..ir.plan import Family
+from ..ir.plan.divisibility import Uneven
+from ..ir.plan.layout.layouts import Layouts
+from ..ir.sizes.fixed_sizes import check_open
+from ..passes.families import pipeline_for as pipeline_for
+from ..passes.fusion.absorb import Absorb, absorbed
+from ..passes.manager import Dump, PassTime, Pipeline
+
+_ONE_KERNEL = (
+    "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
+    "spells out is in a graph that is loaded for it alone (spelled_out)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model compiled for one family of plans: traced graph, lowered graph, and both as tables."""
+
+    source: Graph
+    graph: Graph
+    program: Program
+    bindings: Bindings
+    memory: MemoryProgram
+    stages: StageProgram
+    constraints: ConstraintProgram
+    uneven: Uneven
+    flops: ModelFlops
+    recomputed: ModelFlops
+    step: StepProgram
+    must_move: MustMove | None = None
+    pass_times: tuple[PassTime, ...] = ()
+
+
+def lower(
+    graph: Graph,
+    family: Family,
+    pipeline: Pipeline | None = None,
+    stop_after: str | None = None,
+    dump: Dump | None = None,
+    backends: Sequence[Backend] = (),
+) -> Lowered:
+    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables.
+
+    `backends` are asked, in their order and before the built-in models, which kernels they price.
+    """
+    if graph.axes:
+        raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
+    check_open(graph)
+    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    return replace(done, bindings=done.bindings.behind(backends)) if backends else done
+
+
+def compiled(
+    graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
+) -> Lowered:
+    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
+
+    PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
+    """
+    if graph.spelled_out and family.kernels != "eager":
+        raise PlanError(
+            f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "
+            "own code spells them out, which is kernels=eager; load it without spelled_out"
+        )
+    if family.kernels == "eager" and graph.workload is Workload.TRAIN and not graph.spelled_out:
+        graph, lowered = (replace(g, notes=(*g.notes, _ONE_KERNEL)) for g in (graph, lowered))
+    program = compile_graph(lowered, family.order)
+    asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
+    return Lowered(
+        graph,
+        lowered,
+        program,
+        Bindings(program),
+        MemoryProgram.of(lowered),
+        StageProgram.of(lowered, family.pp_layout, family.recomputed_layers, layouts),
+        ConstraintProgram.of(lowered, graph),
+        Uneven.of(lowered),
+        ModelFlops.of(asked),
+        ModelFlops.of(lowered, REPEATED),
+        StepProgram.of(program),
+        None if graph.workload is Workload.TRAIN else MustMove.of(lowered),
+        tuple(times),
+    )

@@ -1,0 +1,188 @@
+"""What an answer rests on as a whole: whether its chip and its software were ever measured, and what else is like them.
+
+`backends/calibration/evidence.csv` has a line for each model, chip, software and precision of which there are
+measurements; `make errors` writes it from the tables of `tests/validation`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from ... import backends
+from ...backends.machine.chip import Chip
+from ...backends.machine.system import System
+
+# Tables of kernels, which say of a chip what any software on it builds on.
+KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})
+# Tables of whole runs, which say of software how near its numbers come.
+RUNS = frozenset({"inference", "memory", "runs", "training"})
+# Names of software that costs nothing beside its kernels.
+IDEAL = frozenset({"default", "ideal"})
+_MAKERS = (
+    ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)\d|RTX")),
+    ("AMD", re.compile(r"MI\d")),
+    ("Google", re.compile(r"TPU")),
+    ("Intel", re.compile(r"Gaudi|Xeon")),
+    ("AWS", re.compile(r"Trainium")),
+)
+
+
+class ChipEvidence(StrEnum):
+    """How near measurements come to a chip, the nearest first."""
+
+    MEASURED = "this chip"
+    SISTER = "its design"
+    MAKER = "its maker"
+    NONE = "no relative"
+
+
+class SoftwareEvidence(StrEnum):
+    """How near measurements come to software on a chip, the nearest first."""
+
+    MEASURED = "this software on it"
+    ELSEWHERE = "this software elsewhere"
+    BORROWED = "other software"
+    IDEAL = "no software"
+
+
+@dataclass(frozen=True, slots=True)
+class Backed:
+    """What is measured of one model on one chip by one software.
+
+    Attributes:
+        table: the table of measurements.
+        model: as its publication calls it; empty of kernels.
+        chip: as its maker calls it.
+        design: of its compute dies, where it shares them with others.
+        software: stack or engine, of kernels their library.
+        precision: as published.
+        quantity: step, ttft, tpot, e2el, throughput, memory; of kernels their kind.
+        rows: measurements with a prediction.
+        judged: those of them to which nothing was fitted.
+        median: of the size of the relative error of these, as a fraction; of all where none judges.
+        p90: its 90th percentile, likewise.
+        failed: rows without a prediction.
+        why: the most frequent reason of these.
+    """
+
+    table: str
+    model: str
+    chip: str
+    design: str
+    software: str
+    precision: str
+    quantity: str
+    rows: int
+    judged: int
+    median: float
+    p90: float
+    failed: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What an answer rests on: how near measurements come to its chip and to its software."""
+
+    silicon: ChipEvidence
+    software: SoftwareEvidence
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this software was measured on this chip."""
+        return (self.silicon, self.software) == (ChipEvidence.MEASURED, SoftwareEvidence.MEASURED)
+
+    def __str__(self) -> str:
+        """As `this chip and this software on it`."""
+        return f"{self.silicon} and {self.software}"
+
+
+@cache
+def backed() -> tuple[Backed, ...]:
+    """Return every line of what is measured."""
+    file = resources.files(backends) / "calibration" / "evidence.csv"
+    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    texts = {f.name for f in fields(Backed) if f.type == "str"}
+    found = []
+    for row in rows:
+        words = {name: row[name] for name in texts}
+        rows_, judged, failed = (int(row[name]) for name in ("rows", "judged", "failed"))
+        median, p90 = float(row["median"]), float(row["p90"])
+        found.append(Backed(**words, rows=rows_, judged=judged, median=median, p90=p90, failed=failed))
+    return tuple(found)
+
+
+def evidence_of(system: System, software: str) -> Evidence:
+    """Return what an answer on a system rests on; `software` is the name of its stack or, of a server, its engine."""
+    changed = any(number.source == "--set" and number.path.startswith("chip.") for number in system.sources)
+    return Evidence(silicon_of(system.chip, changed), software_of(software, system.chip.name))
+
+
+def silicon_of(chip: Chip, changed: bool = False) -> ChipEvidence:
+    """Return how near measurements come to a chip; one whose numbers were set by hand is at best a sister."""
+    found = silicon_named(chip.name, chip.design, bool(chip.measured_as))
+    return ChipEvidence.SISTER if changed and found is ChipEvidence.MEASURED else found
+
+
+def silicon_named(name: str, design: str = "", has_sister: bool = False, kernels_only: bool = False) -> ChipEvidence:
+    """Return how near measurements come to a chip.
+
+    Args:
+        name: as its maker calls it.
+        design: of its compute dies; empty where it shares them with no other.
+        has_sister: whether it is known to be the silicon of a measured chip.
+        kernels_only: whether what whole runs say is left out.
+    """
+    measured = _measured_chips(kernels_only)
+    if name in measured:
+        return ChipEvidence.MEASURED
+    if has_sister or (design and design in measured.values()):
+        return ChipEvidence.SISTER
+    maker = maker_of(name)
+    return ChipEvidence.MAKER if maker and maker in map(maker_of, measured) else ChipEvidence.NONE
+
+
+def software_of(name: str, chip: str) -> SoftwareEvidence:
+    """Return how near measurements come to a stack or an engine on a chip, the chip as its maker calls it."""
+    if name in IDEAL:
+        return SoftwareEvidence.IDEAL
+    chips = _chips_of(name)
+    if not chips:
+        return SoftwareEvidence.BORROWED
+    return SoftwareEvidence.MEASURED if chip in chips else SoftwareEvidence.ELSEWHERE
+
+
+def maker_of(chip: str) -> str:
+    """Name who makes a chip by how its name begins; empty where that is not known.
+
+    >>> maker_of("MI300X"), maker_of("GB200-186GB"), maker_of("mine")
+    ('AMD', 'NVIDIA', '')
+    """
+    return next((maker for maker, begins in _MAKERS if begins.match(chip)), "")
+
+
+def forget() -> None:
+    """Read what is measured again when it is next asked for."""
+    for kept in (backed, _measured_chips, _chips_of):
+        kept.cache_clear()
+
+
+@cache
+def _measured_chips(kernels_only: bool) -> Mapping[str, str]:
+    """Chips with measurements, each with its design."""
+    there = (one for one in backed() if one.rows and one.chip and (one.table in KERNELS or not kernels_only))
+    return MappingProxyType({one.chip: one.design for one in there})
+
+
+@cache
+def _chips_of(software: str) -> frozenset[str]:
+    """Chips on which whole runs of a software were measured."""
+    whole = (one for one in backed() if one.software == software and one.table in RUNS)
+    return frozenset(one.chip for one in whole if one.rows and one.chip)

@@ -1,0 +1,103 @@
+"""Defaults of one's own: which source counts, what is said of them, and what a saved command holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slipstick.cli import run
+
+ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
+
+
+@pytest.fixture(autouse=True)
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, object], str, str]:
+    assert run((*ASK, *more)) == 0
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    return report["inputs"]["plan"], str(report["inputs"]["system"]["name"]), said.err
+
+
+def test_the_nearest_source_counts(
+    at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (at / "slipstick.toml").write_text(
+        "[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 2\n[estimate]\ntp = 4\nzero = 1\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("SLIPSTICK_ZERO", "2")
+    monkeypatch.setenv("SLIPSTICK_ESTIMATE_ZERO", "3")
+    plan, system, err = answer(capsys)
+    assert (plan["dp"], plan["tp"], plan["zero"], system) == (8 // 4, 4, 3, "dgx-h100")
+    assert "--tp 4 (slipstick.toml [estimate])" in err
+    assert "--zero 3 (SLIPSTICK_ESTIMATE_ZERO)" in err
+    # Plan files are nearer, flags the nearest.
+    (at / "plan.yaml").write_text("tp: 8\nzero: 0\n", encoding="utf-8")
+    plan, _, err = answer(capsys, "--plan", "plan.yaml", "--zero", "1", "--quiet")
+    assert err == ""
+    assert (plan["tp"], plan["zero"]) == (8, 1)
+
+
+def test_a_file_of_the_user_counts_where_the_folder_has_none(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = at / "home" / "slipstick"
+    home.mkdir(parents=True)
+    (home / "slipstick.toml").write_text("[defaults]\nsystem = 'dgx-h200'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    assert answer(capsys)[1] == "dgx-h200"
+    (at / "slipstick.toml").write_text("[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    assert answer(capsys)[1] == "dgx-h100"
+
+
+def test_a_saved_command_says_defaults_as_flags(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "slipstick.toml").write_text(
+        "[estimate]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\nset = {'chip.memory.hbm.bandwidth' = '4.8TB/s'}\n"
+        "quiet = true\n",
+        encoding="utf-8",
+    )
+    assert run(("estimate", "llama-3.1-8b", "--tp", "4", "--zero", "1", "-o", "a.md")) == 0
+    command = next(line for line in (at / "a.md").read_text().splitlines() if line.startswith("slipstick estimate"))
+    assert set(command.split()[3:]) == {
+        "--tp", "4", "--zero", "1", "-o", "a.md", "--gpus=8", "--system=dgx-h100", "--quiet",
+        "--set=chip.memory.hbm.bandwidth=4.8TB/s",
+    }  # fmt: skip
+    assert "defaults" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[estimate]\ngpu = 8\n", "did you mean 'gpus'"),
+        ("[estimat]\ngpus = 8\n", "did you mean 'estimate'"),
+        ("system = 'dgx-h100'\n", "a section holds flags"),
+        ("[estimate\n", "slipstick.toml"),
+    ],
+)
+def test_a_fault_is_said_with_the_file(text: str, told: str, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "slipstick.toml").write_text(text, encoding="utf-8")
+    assert run(ASK) in (2, 4)
+    err = capsys.readouterr().err
+    assert told in err
+    assert "internal" not in err
+
+
+def test_another_file_or_none_may_be_named(
+    at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (at / "slipstick.toml").write_text("[estimat]\n", encoding="utf-8")
+    (at / "mine.toml").write_text("[defaults]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\n", encoding="utf-8")
+    monkeypatch.setenv("SLIPSTICK_CONFIG", "mine.toml")
+    assert answer(capsys)[1] == "dgx-h100"
+    monkeypatch.setenv("SLIPSTICK_CONFIG", "")
+    assert run((*ASK, "--system", "dgx-h100", "--gpus", "8", "--tp", "8")) == 0
+
+
+@pytest.mark.parametrize(("color", "bold"), [("always", True), ("never", False), ("auto", False)])
+def test_color_is_as_asked_for(color: str, bold: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run((*ASK[:4], "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--quiet", "--color", color)) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is bold

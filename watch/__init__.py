@@ -1,0 +1,1 @@
+"""A training run beside its prediction, while it runs: `slipstick.watch`, and callbacks for trainers."""
