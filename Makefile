@@ -26,7 +26,7 @@ CYCLONEDX := 7.5.0
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
 # What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
-RELEASED_CASES := $(foreach case,help cached single plans lowering searching,--only $(case))
+RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
 
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
