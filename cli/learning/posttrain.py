@@ -24,7 +24,7 @@ from ..serving.serve import machine_of, served_of
 
 if TYPE_CHECKING:
     from ...backends.machine.system import System
-    from ...driver.rl.step import PostTraining
+    from ...driver.rl.step import PostTraining, PostTrainingStep
     from ...driver.serve.server import Server
     from ...ir.plan import Plan
     from ...report.results.posttrain import PostTrainResult
@@ -243,7 +243,7 @@ def _engine(request: Request, asked: PostTrainFlags, gpus: int, tp: int) -> Serv
 
 def _found(
     ctx: click.Context, request: Request, asked: PostTrainFlags, work: PostTraining, system: System
-) -> tuple[object, int]:
+) -> tuple[PostTrainingStep, int]:
     from ...driver.rl.search import Candidates, find_step
 
     if request.words.num_gpus is None:

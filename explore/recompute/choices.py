@@ -117,7 +117,7 @@ class _Program:
         upper = np.ones(len(cost))
         upper[num : 2 * num] = float(self.layers.bytes_per_s is not None)
         upper[-2:] = np.inf
-        whole = np.ones(len(cost))
+        whole = np.ones(len(cost), dtype=np.int64)
         whole[-2:] = 0
         found = milp(cost / scale, constraints=held, integrality=whole, bounds=Bounds(0.0, upper))
         if found.x is None:
