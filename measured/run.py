@@ -17,6 +17,7 @@ from ..ir.errors import NotUnderstoodError
 from ..ir.text.formats import read_json
 from ..ir.text.untrusted import open_regular, read_bytes
 from .traces.kinds import KernelKind
+from .traces.nsys import HEADER
 from .traces.timeline import spent
 from .traces.trace import KINDS, RankTrace, read_trace
 
@@ -75,6 +76,10 @@ _LOGS: Mapping[str, Sequence[_Line]] = MappingProxyType(
             _line("tokens_per_s", r"tokens_per_sec: NUMBER"),
             _line("tokens_per_s_per_gpu", r"tokens_per_sec_per_gpu: NUMBER"),
         ),
+        "log of MLPerf": (
+            _line("step_time_s", r':::MLLOG .*"train_step_time": NUMBER'),
+            _line("samples_per_s", r':::MLLOG .*"throughput": NUMBER'),
+        ),
     }
 )
 # What benchmarks of servers write, with our metric and what turns the number into SI.
@@ -112,8 +117,9 @@ def read_measured(path: Path, num_steps: int | None = None) -> MeasuredRun:
     """Read a measured run; NotUnderstoodError for a file that is none of what is known.
 
     Args:
-        path: a trace of torch.profiler (.json, .json.gz), a log of Megatron-LM, torchtitan or nanotron, transformers'
-            trainer_state.json, or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
+        path: a trace of torch.profiler (.json, .json.gz), a report of Nsight Systems (.sqlite), a log of Megatron-LM,
+            torchtitan, nanotron or MLPerf, transformers' trainer_state.json, a snapshot of PyTorch's allocator as JSON,
+            or the JSON of `vllm bench serve`, SGLang's bench_serving, genai-perf or aiperf.
         num_steps: steps that a trace holds, where the profiler did not mark them.
     """
     if is_trace(path):
@@ -134,7 +140,7 @@ def is_trace(path: Path) -> bool:
             head = (gzip.GzipFile(fileobj=file) if path.name.endswith(".gz") else file).read(1 << 20)
         except (OSError, EOFError, zlib.error) as error:
             raise NotUnderstoodError(f"{path}: {error}") from None
-    return _TRACE.search(head) is not None
+    return head.startswith(HEADER) or _TRACE.search(head) is not None
 
 
 def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
@@ -236,6 +242,38 @@ def _of_statistics(tree: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
+# What events of PyTorch's allocator do to the memory that it has reserved.
+_SEGMENTS: Mapping[str, float] = MappingProxyType(
+    {"segment_alloc": 1.0, "segment_map": 1.0, "segment_free": -1.0, "segment_unmap": -1.0}
+)
+
+
+def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
+    """`torch.cuda.memory._snapshot()` as JSON: the most that the allocator had reserved, of the device that had most.
+
+    Segments say what is reserved now; the trace of each device is walked backward from there.
+    """
+    segments, traces = tree.get("segments"), tree.get("device_traces")
+    if not isinstance(segments, list):
+        return {}
+    now: dict[int, float] = {}
+    for segment in segments:
+        if isinstance(segment, Mapping):
+            device = segment.get("device")
+            key = device if isinstance(device, int) else 0
+            now[key] = now.get(key, 0.0) + (_real(segment.get("total_size")) or 0.0)
+    most = list(now.values())
+    for device, events in enumerate(traces if isinstance(traces, list) else ()):
+        reserved = now.get(device, 0.0)
+        known = [event for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
+        for event in reversed(known):
+            # Backward in time what was taken is given back.
+            size = (_real(event.get("size")) or 0.0) * _SEGMENTS.get(str(event.get("action")), 0.0)
+            reserved -= size
+            most.append(reserved)
+    return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
+
+
 def _real(value: object) -> float | None:
     """Return a positive number; None for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
@@ -246,5 +284,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = Map
         "trainer_state.json of transformers": _of_trainer,
         "result of vllm bench serve or SGLang": _of_server,
         "result of genai-perf or aiperf": _of_statistics,
+        "snapshot of PyTorch's allocator": _of_snapshot,
     }
 )

@@ -25,8 +25,7 @@ test. Each machine gets one resource better at a time, by a factor of 1.1, 2 or 
 
 {facts}
 
-A law has no violation beyond {near:g}, the rounding of sums of some hundred numbers; memory beside an axis of degree
-one may differ by {temporary:g}, since a collective that moves nothing holds what it would read a node longer.
+A law has no violation beyond {near:g}, the rounding of sums of some hundred numbers.
 
 {laws}
 
@@ -79,9 +78,7 @@ def page(court: Court, seed: int, seconds: float) -> str:
     )
     held = {law: tally for law, tally in sorted(court.tallies.items()) if reason(law) is None}
     others = {law: tally for law, tally in sorted(court.tallies.items()) if reason(law) is not None}
-    return _TEXT.format(
-        facts=facts, near=laws.NEAR, temporary=structure.TEMPORARY, laws=_table(held), others=_others(others)
-    )
+    return _TEXT.format(facts=facts, near=laws.NEAR, laws=_table(held), others=_others(others))
 
 
 def _table(tallies: Mapping[str, Tally]) -> str:

@@ -46,12 +46,11 @@ class Outcome:
     law: str
     rows: Index
     excess: Array
-    within: float = NEAR
 
     @property
     def broken(self) -> NDArray[np.bool_]:
         """Which of them break it."""
-        return np.asarray(~(self.excess <= self.within))
+        return np.asarray(~(self.excess <= NEAR))
 
 
 @dataclass(frozen=True, slots=True)

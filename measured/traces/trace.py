@@ -13,6 +13,7 @@ import numpy as np
 from ...ir.errors import NotUnderstoodError
 from .columns import STEP, KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
+from .nsys import is_report, report_events
 from .ran import Floats, Ints, RanKernels, ran
 from .stream import trace_events
 
@@ -141,9 +142,12 @@ class RankTrace:
 
 
 def read_trace(path: Path) -> RankTrace:
-    """Read a trace of torch.profiler; NotUnderstoodError for what is none, or holds nothing that ran."""
+    """Read a trace of torch.profiler, or a report of Nsight Systems as SQLite.
+
+    NotUnderstoodError for what is none, or holds nothing that ran.
+    """
     kept = KeptEvents()
-    for event in trace_events(path):
+    for event in report_events(path) if is_report(path) else trace_events(path):
         if event.get("ph") == "X":
             kept.keep(event)
     found = ran(kept)

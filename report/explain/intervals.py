@@ -24,7 +24,8 @@ def interval_lines(metrics: Mapping[str, float], bands: Mapping[str, Band], show
 
 def evidence_line(evidence: Evidence, band: Band) -> str:
     """Say what an answer rests on, and how many measurements its intervals were read from."""
-    return f"intervals: by {band.num_rows} measurements of {evidence}"
+    told = f"chip: {evidence.silicon}; software: {evidence.software}"
+    return f"intervals: by {band.num_rows} measurements ({told})"
 
 
 def intervals_record(metrics: Mapping[str, float], bands: Mapping[str, Band], evidence: Evidence) -> dict[str, object]:

@@ -123,3 +123,27 @@ def test_a_file_that_is_no_measured_run_is_refused(name: str, text: str, message
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotUnderstoodError, match="no file of a measured run"):
         read_measured(tmp_path / "none.log")
+
+
+def test_a_snapshot_of_the_allocator_says_the_most_that_was_reserved(tmp_path: Path) -> None:
+    """Now 6 MB are reserved on device 0; before, 4 of them were not, and 10 others were: at most 12 MB, on the way."""
+    events = [
+        {"action": "segment_alloc", "addr": 1, "size": 10_000_000},
+        {"action": "alloc", "addr": 1, "size": 9_000_000},
+        {"action": "segment_free", "addr": 1, "size": 10_000_000},
+        {"action": "segment_alloc", "addr": 2, "size": 4_000_000},
+    ]
+    segments = [{"device": 0, "total_size": 6_000_000, "allocated_size": 5}, {"device": 1, "total_size": 7_000_000}]
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps({"segments": segments, "device_traces": [events, []]}), encoding="utf-8")
+    assert read_measured(path).metrics == {"peak_mem_bytes": 12_000_000}
+
+
+def test_a_log_of_mlperf_says_its_steps(tmp_path: Path) -> None:
+    line = (
+        ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": %s}'
+    )
+    values = ['{"train_step_time": 9.0}', *['{"throughput": 20.0, "train_step_time": 0.4}'] * 5]
+    path = tmp_path / "mlperf.log"
+    path.write_text("\n".join(line % value for value in values), encoding="utf-8")
+    assert read_measured(path).metrics == {"step_time_s": 0.4, "samples_per_s": 20.0}
