@@ -84,13 +84,11 @@ def keys_of(rows: Columns, which: NDArray[np.intp]) -> NDArray[np.float64]:
     >>> keys_of(rows, np.array([0, 1])).tolist()
     [[1.0, 2.0, -1.0], [1.0, 2.0, -1.0]]
     """
-    columns = [_told(rows, name, which) for name in KIND if name in rows]
+    columns = []
+    for name in (name for name in KIND if name in rows):
+        column, axis = rows[name][which], _IDLE.get(name, "")
+        columns.append(np.where(rows[axis][which] > 1, column, -1.0) if axis in rows else column)
     return np.stack(columns, axis=1)
-
-
-def _told(rows: Columns, name: str, which: NDArray[np.intp]) -> NDArray[np.float64]:
-    column, axis = rows[name][which], _IDLE.get(name)
-    return column if axis is None or axis not in rows else np.where(rows[axis][which] > 1, column, -1.0)
 
 
 def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[str] = ()) -> int:

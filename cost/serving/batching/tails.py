@@ -157,7 +157,10 @@ class Flights:
         ahead = _prompts(rate * running, np.zeros_like(load), points[1])
         part = lengths.fresh / budget(engine.scheduler, lengths)
         served = np.minimum(part, 1.0) * (prompt + part * step)
-        queue = _exponential(np.minimum(rate * served, 0.99), served / 2, points[4])
+        # A wait that is not zero with a chance, and then exponential.
+        chance = np.minimum(rate * served, 0.99)
+        left = np.maximum((1.0 - points[4]) / np.maximum(chance, 1e-12), 1e-12)
+        queue = np.maximum(-np.log(left), 0.0) * served / 2 / (1.0 - chance)
         place = np.minimum(others, self.room - 1).astype(np.intp)
         own = lives.first_s[place] - lives.others_s[place]
         return np.asarray(own + queue + np.where(others > 0, points[3] * running + ahead * prompt, 0.0))
@@ -234,9 +237,3 @@ def _prompts(mean: Array, load: Array, at: Array) -> Array:
         term = term * (shape + k - 1.0) / k * (1.0 - success)
         below = below + term
     return found
-
-
-def _exponential(chance: Array, mean_s: Nums, at: Array) -> Array:
-    """Return a wait that is not zero with a chance, and then exponential with mean `mean_s / (1 - chance)`."""
-    left = np.maximum((1.0 - at) / np.maximum(chance, 1e-12), 1e-12)
-    return np.asarray(np.maximum(-np.log(left), 0.0) * mean_s / (1.0 - chance))
