@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
+from ...driver.uncertainty.answers import evidence_of_step, has_experts
+from ...driver.uncertainty.bands import band_within
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
 from ...explore.machine import Machine
+from ...ir.graph import Workload
 from ..columns import in_columns
-from ..explain.trust import trust_of_metric
 
 
 class Ranked(Protocol):
@@ -74,14 +77,15 @@ _SHOWN = 5
 
 
 def band_of(answer: Estimate, goal: str) -> float | None:
-    """Return the share by which a goal of an estimate may be off: the median error of measured runs like it.
+    """Return the share by which two plans on one machine may differ and be taken as equal: see `is_tie`.
 
-    None where nobody has measured such a goal.
+    None for a goal that does not follow the time of a training step.
     """
-    if goal not in OF_TIME:
+    table = answer.table
+    if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
         return None
-    found = trust_of_metric(answer, "step_time_s")
-    return None if found is None else found.median
+    half = band_within(evidence_of_step(table), has_experts(table)).half
+    return math.expm1(math.hypot(half, half))
 
 
 def ties_of(answer: Ranked) -> tuple[float, Columns] | None:
@@ -103,7 +107,7 @@ def ties_text(answer: Ranked, width: int | None = None) -> Iterator[str]:
     if num > 1:
         yield ""
         yield (
-            f"{num:,} kinds of plan are within {band:.1%} of the first, the median error of measured step times: take "
+            f"{num:,} kinds of plan are within {band:.1%} of the first, the error of differences between plans: take "
             "them as equal"
         )
         at = _simplest(answer, rows)

@@ -220,7 +220,7 @@ def _points() -> Array:
 
 
 def _prompts(mean: Array, load: Array, at: Array) -> Array:
-    """Return prefills of other requests in a step at points: negative binomial, its variance `mean / (1 - load^2)`."""
+    """Return prefills of other requests in a step: negative binomial with `mean / (1 - load^2)` as its variance."""
     spread = 1.0 / np.maximum(1.0 - load**2, 1e-3)
     success = np.minimum(1.0 / spread, 1.0 - 1e-9)
     shape = mean * success / (1.0 - success)
