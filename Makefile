@@ -41,7 +41,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(STAMP)  ## estimate a training step of Llama 3.1 8B on one DGX H100
-	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
+	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 2 --zero 1 --recompute selective --seq 8192 --gbs 64 --stack megatron-core
 
 # Each worker starts on one half of the tests, file after file, and takes over from the other when it has done its own.
 test: $(STAMP)  ## run the whole test suite

@@ -22,6 +22,7 @@ Words = Mapping[str, str | int | bool]
 Flags = NDArray[np.bool_]
 # What is no law, and why.
 EXPERTS = "an axis of degree one changes nothing: ep"
+GATHERED = "stage 3 of ZeRO keeps no more memory than stage 2"
 UNSHARDED = "a higher stage of ZeRO keeps no more memory, over a single rank"
 COPIES = "recomputation is not faster, with activations copied to the host"
 COPIED = "recomputation keeps no more memory, with activations copied to the host"
@@ -33,6 +34,7 @@ NO_LAWS = {
     UNSHARDED: "one rank shards nothing, and holds what the stage gathers or reduces beside what it has",
     COPIES: "what is recomputed is not copied: where the host link takes longest, less of it takes less",
     COPIED: "what is copied to the host is not on the device either way, what is recomputed is for a while",
+    GATHERED: "it holds gathered parameters beside the shards: of few layers a stage that is more than sharding saves",
     HELD: "a collective that moves nothing ends what it reads a node later or earlier: temporaries differ",
     HIDING: "a forward phase that keeps less writes less, and what runs again hides messages that take longest",
 }
@@ -75,7 +77,8 @@ def _of_zero(case: Case, lowering: Lowering) -> Iterator[Outcome]:
     # Experts are sharded over the ranks that have the same ones.
     shards = columns["fsdp"] if plans.family.hsdp else plans.dp / np.where(columns["ep"] > 1.0, columns["ep"], 1.0)
     sharded = np.broadcast_to(shards, plans.dp.shape)[rows] > 1.0
-    yield from _of_memory(case, "a higher stage of ZeRO keeps no more memory", rows, answer, sharded)
+    law = GATHERED if plans.family.zero == 2 else "a higher stage of ZeRO keeps no more memory"
+    yield from _of_memory(case, law, rows, answer, sharded)
     yield from _of_memory(case, UNSHARDED, rows, answer, ~sharded)
 
 

@@ -211,9 +211,12 @@ def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: St
 
 
 def _once_a_step(
-    sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], passes: Mapping[str, Account],
-    zero: Array, share: float,
-) -> Account:  # fmt: skip
+    sums: Mapping[tuple[str, str], Array],
+    edges: Mapping[tuple[str, str], Array],
+    passes: Mapping[str, Account],
+    zero: Array,
+    share: float,
+) -> Account:
     """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
     account = Account()
     waited = zero
@@ -240,8 +243,12 @@ def _once_a_step(
 
 
 def _free(sums: Mapping[tuple[str, str], Array], account: Account, phase: str, zero: Array) -> Array:
-    """Time of a phase for messages of a step: all but its own messages, shown or hidden, and waiting for lent SMs."""
-    shown = {part: s for part, s in account.exposed.items() if not part.startswith("comm.") and part != LENT}
+    """Time of a phase for messages of a step: all but its own messages, shown or hidden, and waiting for lent SMs.
+
+    What is taken off does not depend on how fast anything computes: computation that takes longer leaves as much more.
+    """
+    ours = (part for part in account.exposed if not part.startswith("comm.") or part in DATA)
+    shown = {part: account.exposed[part] for part in ours if part != LENT}
     hidden = {part: s for part, s in account.hidden.items() if part.startswith("comm.") and part not in DATA}
     data = sum((sums.get((phase, part), zero) for part in DATA), zero)
     return np.asarray(np.maximum(total_of(shown) - data - sum(hidden.values(), zero), 0.0))

@@ -55,7 +55,11 @@ class Bookings:
             found = label_of(entry)
             return (found[0], WEIGHTS, found[2]) if found and (entry.region, entry.key) in weights else found
 
-        apart = [replace(p, products=tuple(k for k in p.products if _alike(p, k, weights))) for p in pairs]
+        late = {(p.region, p.message): (p.region, p.message) in weights for p in pairs}
+        apart = [
+            replace(p, products=tuple(k for k in p.products if ((p.region, k) in weights) is late[p.region, p.message]))
+            for p in pairs
+        ]
         return cls(
             label,
             beside.labels(phase),
@@ -97,10 +101,6 @@ class StepProgram:
     def booked(self, family: Family) -> Bookings:
         """Return how the nodes of a family's plans are booked."""
         return self.split if family.pipeline.split_backward else self.whole
-
-
-def _alike(pair: Pair, product: int, weights: Nodes) -> bool:
-    return ((pair.region, product) in weights) == ((pair.region, pair.message) in weights)
 
 
 def _phase(graph: Graph, pair: Pair, weights: Nodes) -> str:

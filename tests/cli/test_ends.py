@@ -134,9 +134,29 @@ def _num_blocks(runs: Path) -> int:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_search_that_is_ended_says_how_to_go_on(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    words = ["search", "gpt2", "--system", "dgx-h100", "--gpus", "64", "--seq", "1024", "--gbs", "512",
-             "--vary", "zero=0,1,2,3", "--vary", "recompute=none,selective,full", "--vary", "schedule=1f1b,gpipe,zb-h1",
-             "--vary", "precision=none,fp8,mxfp8", "--runs", str(tmp_path), "-q"]  # fmt: skip
+    words = [
+        "search",
+        "gpt2",
+        "--system",
+        "dgx-h100",
+        "--gpus",
+        "64",
+        "--seq",
+        "1024",
+        "--gbs",
+        "512",
+        "--vary",
+        "zero=0,1,2,3",
+        "--vary",
+        "recompute=none,selective,full",
+        "--vary",
+        "schedule=1f1b,gpipe,zb-h1",
+        "--vary",
+        "precision=none,fp8,mxfp8",
+        "--runs",
+        str(tmp_path),
+        "-q",
+    ]
     process = subprocess.Popen([sys.executable, "-m", "slipstick", *words], stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 120.0
