@@ -193,7 +193,7 @@ class Flights:
         more = taken / (1.0 - np.minimum(rate * taken, 0.95))
         # Standard normal numbers at shares, to a thousandth: Tukey's lambda law.
         noise = np.sqrt(0.625 * mean) * (points[1] ** 0.14 - (1.0 - points[1]) ** 0.14) / 0.1975
-        return np.maximum(whole + noise * more / gaps, beside.tpot_s[:, :1])
+        return np.asarray(np.maximum(whole + noise * more / gaps, beside.tpot_s[:, :1]))
 
 
 def _taken(beside: _Beside, at: NDArray[np.intp]) -> _Beside:

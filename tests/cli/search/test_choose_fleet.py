@@ -87,7 +87,7 @@ def test_what_is_refused(choose: Cli, words: tuple[str, ...], said: str) -> None
 
 def test_a_day_has_the_mean_of_its_hours_and_a_trace_its_own() -> None:
     day = diurnal(500.0, 100.0)
-    assert (day.peak_per_s, day.mean_per_s) == (pytest.approx(500.0), pytest.approx(300.0))
+    assert [day.peak_per_s, day.mean_per_s] == pytest.approx([500.0, 300.0])
     assert sum(day.shares) == pytest.approx(1.0)
     traffic = poisson(20.0, Mix(Fixed(8), Fixed(8)), 24_000)
     held = of_trace("trace.csv", traffic)

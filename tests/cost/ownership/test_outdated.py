@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstick.backends.machine.files.catalogue import assemble
 from slipstick.backends.machine.files.system_tree import Tree
-from slipstick.backends.machine.load import assemble, load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.machine.system_table import tabled
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.ownership.outdated import outdated
@@ -189,7 +190,8 @@ def leaves(tree: Tree, at: tuple[str, ...] = ()) -> Iterator[tuple[str, Mapping[
 @pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "mi300x-platform", "tpu-v5p-pod"])
 def test_no_number_of_a_machine_leaves_a_stale_price_unsaid(name: str) -> None:
     tree = assemble(name, None, None).tree
-    parts = {key: tree[key] for key in ("chip", "node", "server", "rack", "network") if key in tree}
+    sections = ("chip", "node", "server", "rack", "network")
+    parts: dict[str, Tree] = {key: tree[key] for key in sections if key in tree}
     usual = float(np.ravel(system_money(load_system(name), 576).owned.gpu_hour.usd)[0])
     silent = []
     for path, leaf in leaves(parts):
