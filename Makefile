@@ -26,7 +26,7 @@ CYCLONEDX := 7.5.0
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
 # What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
-RELEASED_CASES := $(foreach case,help cached single plans lowering searching,--only $(case))
+RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
 
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
@@ -35,19 +35,22 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: $(STAMP)  ## estimate a training step of Llama 3.1 8B on one DGX H100
-	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
+	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 2 --zero 1 --recompute selective --seq 8192 --gbs 64 --stack megatron-core
 
 # Each worker starts on one half of the tests, file after file, and takes over from the other when it has done its own.
 test: $(STAMP)  ## run the whole test suite
 	$(BIN)/pytest -n 2 --dist worksteal $(PYTEST)
 
 # Side by side, since each type checker keeps one core busy; what each prints comes in one piece.
+docs: $(STAMP)  ## build the site and the man pages: results/site; warnings are errors
+	$(BIN)/python docs/site/build.py results/site
+
 check: $(STAMP)  ## lint, format, types, floors
 	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync $(CHECKS)
 
@@ -124,7 +127,7 @@ setup: $(STAMP)  ## make the environment and nothing else
 $(STAMP): pyproject.toml constraints.txt | $(TYPING)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[hf,calibrate,plot,ray,report,results,search,dev]'
+	$(PIP) --editable '.[hf,calibrate,docs,plot,ray,report,results,search,dev]'
 	touch $@
 
 # Type checkers cannot follow the import hook of an editable install; they follow this link.

@@ -356,13 +356,6 @@ def _lowered(graph: Graph) -> Lowered:
     return lower(graph, Family(sp=True))
 
 
-def watching(num_steps: str, repeat: str) -> Samples:
-    """Take the share of training steps that watching them takes."""
-    from .watching import share_of_steps
-
-    return {"percent": [share_of_steps(int(num_steps)) for _ in range(int(repeat))]}
-
-
 def _seconds(work: Callable[[], object]) -> float:
     start = process_time()
     work()
@@ -395,7 +388,6 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "pipelines": pipelines,
         "doubling": doubling,
         "serving": serving,
-        "watching": watching,
     }
 )
 

@@ -1,7 +1,8 @@
-"""What `slipstick.watch` takes of the steps that it watches: its hooks, timed one by one."""
+"""What `slipstick.watch` takes of the steps that it watches, its hooks timed: `python -m benchmarks.watching STEPS`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from time import perf_counter
 
@@ -43,3 +44,7 @@ def _timed(method: Callable[..., None]) -> Callable[..., None]:
         SECONDS["hooks"] += perf_counter() - start
 
     return run
+
+
+if __name__ == "__main__":
+    print(share_of_steps(int(sys.argv[1])))

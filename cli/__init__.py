@@ -45,8 +45,11 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List what there is: models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
         ),
-        "posttrain": ("posttrain", "Estimate a step of post-training: rollouts, passes, training, days and dollars."),
-        "recompute": ("recompute", "Find what layers keep, offload and recompute within a limit of memory."),
+        "posttrain": (
+            "learning.posttrain",
+            "Estimate a step of post-training: rollouts, passes, training, days and dollars.",
+        ),
+        "recompute": ("learning.recompute", "Find what layers keep, offload and recompute within a limit of memory."),
         "report": ("report", "Write saved answers as one page, or as one table."),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 # What can be written, and the names of the files when there are several.
 FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json",
-         "plan": "plan.yaml", "chakra": "chakra"}  # fmt: skip
+         "plan": "plan.yaml", "chakra": "chakra",
+         "model-explorer": "model-explorer"}  # fmt: skip
 # The most ranks that a list of them may name; what needs a price, and so a system.
 MOST_RANKS = 2**22
-_PRICED = {"costed", "report", "chakra"}
+_PRICED = {"costed", "report", "chakra", "model-explorer"}
+_FOLDERS = {"chakra", "model-explorer"}
 
 
 class CompileCommand(Answering, PlanCommand):
@@ -40,7 +42,7 @@ class CompileCommand(Answering, PlanCommand):
         kinds, request = _kinds(str(said["emit"])), Request.of(dict(said))
         if request.compiler.stop_after is not None and _PRICED & set(kinds):
             raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
-        if (len(kinds) > 1 or "chakra" in kinds) and said["output"] == "-":
+        if (len(kinds) > 1 or _FOLDERS & set(kinds)) and said["output"] == "-":
             raise UsageError(f"--emit {said['emit']} writes several files: name a folder with -o")
         if said["ranks"] is not None and "chakra" not in kinds:
             raise UsageError(f"--ranks is of --emit chakra, and --emit {said['emit']} writes no traces of ranks")
@@ -66,8 +68,8 @@ class CompileCommand(Answering, PlanCommand):
             _warn(result.answer)
         for kind in kinds:
             path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
-            if kind == "chakra":
-                _write_ranks(result.answer, Path(path), said["ranks"])
+            if kind in _FOLDERS:
+                _write_folder(result.answer, kind, Path(path), said["ranks"])
             else:
                 write_text(_text_of(result, kind, path), path)
         return 0
@@ -94,7 +96,8 @@ def compile_command(request: Request) -> CompiledResult:
     costed   every node with its work, time and bound (.csv or .json by suffix, else a table)
     report   the estimate as JSON
     plan     the style of each parameter, as a file that --tp-plan reads back
-    chakra   a folder with the trace of each rank in the format of MLCommons' Chakra, as ASTRA-sim replays it
+    chakra   a folder: the trace of each rank in MLCommons' Chakra format, for ASTRA-sim
+    model-explorer   a folder: the graph after the passes with its costs, for Model Explorer
     """  # noqa: D301
     from ..report.results.compiled import CompiledResult
 
@@ -135,13 +138,18 @@ def _text_of(result: CompiledResult, kind: str, path: str) -> str:
     return result.json() if kind == "report" else print_graph(result.sharded)
 
 
-def _write_ranks(answer: Estimate, folder: Path, said: object) -> None:
+def _write_folder(answer: Estimate, kind: str, folder: Path, said: object) -> None:
+    """Write a kind that is several files; `said` are the ranks of traces, None for all."""
     from ..report.trace.chakra.files import RankFiles
+    from ..report.trace.model_explorer import write_explorer
     from .output.files import writing
 
     ranks = None if said is None else _ranks(str(said))
     with writing(folder):
-        RankFiles(answer).write(folder, ranks)
+        if kind == "chakra":
+            RankFiles(answer).write(folder, ranks)
+        else:
+            write_explorer(answer, folder)
 
 
 def _ranks(said: str) -> list[int]:

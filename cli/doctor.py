@@ -19,7 +19,7 @@ from .flags.shared import Named
 # `numpy>=2.0`, `optuna>=5; extra == "search"`: a name, the least version, and the extra that asks for it.
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == [\"'](\w+)[\"'])?")
 # Extras that developers need alone.
-_OF_DEVELOPERS = "dev"
+_OF_DEVELOPERS = ("dev", "docs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,14 @@ def _packages() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} ({sys.executable})", True)
     ours = distribution("slipstick")
     yield Finding("slipstick", f"{ours.version} ({Path(__file__).parents[1]})", True)
+    seen = set[str]()
     for requirement in ours.requires or ():
         match = _REQUIREMENT.match(requirement)
         assert match is not None  # any text begins with a name
         name, least, extra = match.groups()
-        if extra == _OF_DEVELOPERS:
+        if extra in _OF_DEVELOPERS or name in seen:
             continue
+        seen.add(name)
         install = f"pip install '{f'slipstick[{extra}]' if extra else name + (f'>={least}' if least else '')}'"
         try:
             has = version(name)

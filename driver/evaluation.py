@@ -89,16 +89,15 @@ def evaluate(
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     if len(plans) <= ROWS or num_machines(system) is not None:
         return _at_once(lowered, system, plans, convention, prepared)
-    parts = ((rows, _part(lowered, system, plans, convention, prepared, rows)) for rows in _cut(lowered, plans))
-    step, memory_bytes, metrics = _joined(parts, len(plans))
+
+    def parts() -> Iterator[tuple[Index, Estimates]]:
+        for rows in _cut(lowered, plans):
+            ready = None if prepared is None else prepared.part(rows)
+            some = plans.part(rows) if ready is None else ready.plans
+            yield rows, _at_once(lowered, system, some, convention, ready)
+
+    step, memory_bytes, metrics = _joined(parts(), len(plans))
     return Estimates(lowered, plans, system, step, memory_bytes, metrics, convention)
-
-
-def _part(
-    lowered: Lowered, system: System, plans: PlanTable, convention: Convention, prepared: Prepared | None, rows: Index
-) -> Estimates:
-    ready = None if prepared is None else prepared.part(rows)
-    return _at_once(lowered, system, plans.part(rows) if ready is None else ready.plans, convention, ready)
 
 
 def _at_once(

@@ -15,6 +15,7 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.explore.recompute.search import FoundPolicy, find_policy, said
+from slipstick.explore.recompute.spaces import PolicySpace
 from slipstick.ir.graph import Phase
 from slipstick.ir.plan.structure import Defaults
 
@@ -46,7 +47,9 @@ def found_rows(full: bool) -> Iterator[list[Cell]]:
     low, high = limits(graph, system, plan)
     for share in SHARES if full else SHARES[1:4:2]:
         limit = low + share * (high - low)
-        chosen, moved = (find_policy(graph, system, plan, limit, offload=offload) for offload in (False, True))
+        chosen, moved = (
+            find_policy(graph, system, plan, limit, PolicySpace(to_host=to_host)) for to_host in (False, True)
+        )
         print(f"{share:.0%}: {chosen.search_s:.1f} s and {moved.search_s:.1f} s to find", file=sys.stderr)
         yield from _rows(name, limit, chosen, moved)
 

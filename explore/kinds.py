@@ -15,9 +15,21 @@ from .goals import Goal
 
 # What makes a kind, so far as a search has it.
 KIND = (
-    "system", "base", "gpus", "tp", "pp", "cp", "cp_ulysses", "ep", "etp", "sp", "zero", "recompute", "schedule",
+    "system",
+    "base",
+    "gpus",
+    "tp",
+    "pp",
+    "cp",
+    "cp_ulysses",
+    "ep",
+    "etp",
+    "sp",
+    "zero",
+    "recompute",
+    "schedule",
     "cp_method",
-)  # fmt: skip
+)
 # Words that say nothing where an axis is 1: plans that differ in them alone are the same plan.
 _IDLE: Mapping[str, str] = MappingProxyType({"sp": "tp", "zero": "dp", "schedule": "pp", "cp_method": "cp"})
 # Rows further from the best than this are of no kind that anybody would look at.
@@ -49,7 +61,10 @@ class Kinds:
         best = float(aim.min())
         near = np.flatnonzero(aim <= (best * _WORST if best > 0 else best / _WORST))
         order = near[np.lexsort([both[ROW][near], both[BLOCK][near], aim[near]])]
-        first = order[np.sort(_firsts(keys_of(both, order)))]
+        keys = np.ascontiguousarray(keys_of(both, order))
+        lines = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
+        # Where each different row is met first.
+        first = order[np.sort(np.unique(lines, return_index=True)[1])]
         self.rows = {name: column[first] for name, column in both.items()}
 
     def within(self, share: float) -> Columns:
@@ -84,16 +99,13 @@ def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[s
     `schedules` and `recompute` are the words of these columns.
     """
     of = {name: rows[name] for name in ("tp", "pp", "cp", "ep", "vpp") if name in rows}
-    axes = sum((column > 1).astype(float) for name, column in of.items() if name != "vpp")
-    words = np.zeros(len(rows["tp"]))
+    axes, words = np.zeros(len(rows["tp"])), np.zeros(len(rows["tp"]))
+    for name, column in of.items():
+        if name == "vpp":
+            words += column > 1
+        else:
+            axes += column > 1
     for name, known in (("schedule", schedules), ("recompute", recompute)):
         if name in rows and known:
             words += np.array([known[int(at)] not in ("1f1b", "none") for at in rows[name]], dtype=float)
-    chunks = (of["vpp"] > 1).astype(float) if "vpp" in of else 0.0
-    return int(np.lexsort([np.arange(len(words)), words + chunks, axes])[0])
-
-
-def _firsts(keys: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return where each different row is met first."""
-    lines = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
-    return np.unique(lines, return_index=True)[1]
+    return int(np.lexsort([np.arange(len(words)), words, axes])[0])

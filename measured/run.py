@@ -242,6 +242,12 @@ def _of_statistics(tree: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
+# What events of PyTorch's allocator do to the memory that it has reserved.
+_SEGMENTS: Mapping[str, float] = MappingProxyType(
+    {"segment_alloc": 1.0, "segment_map": 1.0, "segment_free": -1.0, "segment_unmap": -1.0}
+)
+
+
 def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
     """`torch.cuda.memory._snapshot()` as JSON: the most that the allocator had reserved, of the device that had most.
 
@@ -259,12 +265,12 @@ def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
     most = list(now.values())
     for device, events in enumerate(traces if isinstance(traces, list) else ()):
         reserved = now.get(device, 0.0)
-        for event in reversed(events if isinstance(events, list) else ()):
-            action = event.get("action") if isinstance(event, Mapping) else None
-            if action in ("segment_alloc", "segment_map", "segment_free", "segment_unmap"):
-                size = _real(event.get("size")) or 0.0
-                reserved += size if action in ("segment_free", "segment_unmap") else -size
-                most.append(reserved)
+        known = [event for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
+        for event in reversed(known):
+            # Backward in time what was taken is given back.
+            size = (_real(event.get("size")) or 0.0) * _SEGMENTS.get(str(event.get("action")), 0.0)
+            reserved -= size
+            most.append(reserved)
     return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
 
 

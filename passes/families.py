@@ -47,7 +47,8 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, _optimizer(family)] if train else []
     names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
-    names += [_offload(family)] if family.offload and train else []
+    moved = f", modules=[{_quoted(family.offload_modules)}]" if family.offload_modules else ""
+    names += [f"offload{{what=[{_quoted(family.offload)}]{moved}}}"] if family.offload and train else []
     pieces = family.scatter_p2p and not family.sp
     names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
@@ -108,11 +109,6 @@ def _recompute(family: Family) -> str:
     options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
     options += [] if family.early_stop else ["early_stop=false"]
     return f"recompute{{{', '.join(options)}}}"
-
-
-def _offload(family: Family) -> str:
-    modules = f", modules=[{_quoted(family.offload_modules)}]" if family.offload_modules else ""
-    return f"offload{{what=[{_quoted(family.offload)}]{modules}}}"
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -106,7 +106,10 @@ def _activations(graph: Graph, modules: Sequence[str]) -> Graph:
     if not modules:
         return graph.with_regions(tuple(_moved(r, moved, _own(r) if r.name in own else set()) for r in graph.regions))
     check_names(layers, modules)
-    chosen = {r.name: _made_by(r, named_results(r, modules)) for r in layers}
+    named = {r.name: named_results(r, modules) for r in layers}
+    chosen = {
+        r.name: {r.by_id[o].storage for n in r.nodes if n.key in named[r.name] for o in n.outputs} for r in layers
+    }
     moved &= {p.name for r in layers for p in r.outputs if r.by_id[p.value].storage in chosen[r.name]}
     return graph.with_regions(tuple(_moved(r, moved, _own(r) & chosen.get(r.name, set())) for r in graph.regions))
 
@@ -114,11 +117,6 @@ def _activations(graph: Graph, modules: Sequence[str]) -> Graph:
 def _own(region: Region) -> set[int]:
     """Storages that a region keeps."""
     return {v.storage for v in region.values if v.saved}
-
-
-def _made_by(region: Region, keys: Set[int]) -> set[int]:
-    """Storages of what nodes make."""
-    return {region.by_id[o].storage for n in region.nodes if n.key in keys for o in n.outputs}
 
 
 def _kept_by_itself(region: Region, value: int, saved: bool = True) -> bool:

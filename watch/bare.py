@@ -68,7 +68,7 @@ def bare(module: nn.Module, dtype: torch.dtype | None = None, keeps_buffers: boo
         kind = type(part)
         if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
             # `fully_shard` puts a class of its own before the one that was written.
-            kind = next(base for base in kind.__bases__ if base.__name__ != "FSDPModule")
+            kind = next(base for base in kind.__mro__[1:] if issubclass(base, nn.Module))
         copies[id(part)] = copy = kind.__new__(kind)
         own = vars(part)
         state = {name: value for name, value in own.items() if name not in (*_OF_THE_RUN, *_HOOKS)}

@@ -21,7 +21,7 @@ class TrainerWatch(TrainerCallback):
     """Predicts the step that a Trainer runs, and adds both to what it logs, as `slipstick/...`.
 
     The types of `bf16` and `fp16`, gradient checkpointing, accumulation, ranks and ZeRO of DeepSpeed are read from the
-    arguments and the model; the rest of the plan may be said, see `slipstick.watch`.
+    arguments and the model; the rest of the plan is given, see `slipstick.watch`.
     """
 
     def __init__(

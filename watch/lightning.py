@@ -23,7 +23,7 @@ class LightningWatch(Callback):
     """Predicts the step that a Trainer runs, and hands both to its loggers, as `slipstick/...`.
 
     What is recorded is `training_step` of the module, with its loss; precision, accumulation and ranks are those of the
-    Trainer. The rest of the plan may be said, see `slipstick.watch`.
+    Trainer. The rest of the plan is given, see `slipstick.watch`.
     """
 
     def __init__(
@@ -58,10 +58,8 @@ class LightningWatch(Callback):
         self._steps = trainer.global_step
         self.watch.step(trainer.optimizers[0] if trainer.optimizers else None)
         # Set on a Trainer by what connects its loggers.
-        if (
-            self.watch.num_steps > 1
-            and self.watch.num_steps % max(int(getattr(trainer, "log_every_n_steps", 50)), 1) == 0
-        ):
+        every = max(int(getattr(trainer, "log_every_n_steps", 50)), 1)
+        if self.watch.num_steps > 1 and self.watch.num_steps % every == 0:
             reading = self.watch.read()
             for logger in trainer.loggers if reading is not None else ():
                 logger.log_metrics(dict(reading.numbers()) if reading is not None else {}, step=trainer.global_step)

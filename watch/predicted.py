@@ -55,10 +55,9 @@ class StepPrediction:
         """Take from an estimate what a run can be compared with."""
         step, memory = (trust_of_metric(answer, name) for name in ("step_time_s", "peak_mem_bytes"))
         held = sum(size for name, size in answer.memory_bytes.items() if name != "reserved")
-        return cls(
-            answer, answer.metrics["step_time_s"], answer.metrics.get("mfu"), held,
-            _UNKNOWN_STEP if step is None else step.p90, _UNKNOWN_MEMORY if memory is None else memory.p90,
-        )  # fmt: skip
+        step_band = _UNKNOWN_STEP if step is None else step.p90
+        memory_band = _UNKNOWN_MEMORY if memory is None else memory.p90
+        return cls(answer, answer.metrics["step_time_s"], answer.metrics.get("mfu"), held, step_band, memory_band)
 
 
 class CalledMethod(nn.Module):

@@ -1,18 +1,60 @@
-"""Clocks of a chip in steady work under its power limit."""
+"""Clocks of a chip in steady work under its power limit, and what its units draw."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from ...ir.sizes.expr import Num
+from ..kernels.limits import Limit, Scope
 from .chip import Chip
 
 if TYPE_CHECKING:
-    from ..kernels.power import PowerConstants
     from .system import System
+
+_LEAST = 0.01  # part of the clock below which no chip goes
+_STEPS = 28  # of Newton's method from above: two thirds a step while far, then all digits
+
+
+@dataclass(frozen=True, slots=True)
+class PowerConstants:
+    """How the power of a chip in steady work goes with its clock.
+
+    Attributes:
+        static_w: what does not follow the clock: leakage, memory, links.
+        static_share: the same as a part of the design power, on top.
+        energy_j_per_flop: of matrix units, the cores around them included, in 16 bits at the clock of the data sheet;
+            narrower operands do more FLOPs in a clock, and draw as much in it. 0 where nobody measured it: the design
+            power is then what the chip draws at its full clock.
+        rise: part of the voltage at the full clock that goes with the clock; 0 where the voltage cannot fall further.
+    """
+
+    static_w: Annotated[float, Limit(Scope.CHIP, 0.0, 2000.0)]
+    static_share: Annotated[float, Limit(Scope.CHIP, 0.0, 0.9)]
+    energy_j_per_flop: Annotated[float, Limit(Scope.CHIP, 0.0, 1e-10)]
+    rise: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+
+    def clock(self, limit_w: Num, design_w: Num, peak_flop_per_s: Num, busy: float = 1.0) -> Num:
+        """Return the part c of the full clock at which the chip draws what it may, at most 1.
+
+            P_limit = P_static + busy P_full c (1 - rise + rise c)^2
+
+        Dynamic power goes as f V^2, and V is affine in f; P_full is energy times the peak, of which products take the
+        part `busy` of the time, where the energy is known. A limit that leaves nothing gives a hundredth.
+        """
+        static_w = self.static_w + self.static_share * design_w
+        energy = self.energy_j_per_flop
+        full_w = energy * peak_flop_per_s * busy if energy else np.maximum(design_w - static_w, 1e-6 * design_w)
+        goal = np.clip((limit_w - static_w) / full_w, 0.0, 1.0)
+        # From above, where the left side is convex in c.
+        c: Num = np.ones(np.shape(goal)) if np.ndim(goal) else 1.0
+        for _ in range(_STEPS):
+            volts = 1.0 - self.rise + self.rise * c
+            c = c - (c * volts * volts - goal) / (volts * volts + 2.0 * c * self.rise * volts)
+        return np.clip(c, _LEAST, 1.0)
+
 
 # The kind of constants in a calibration: one clock for all units of a chip.
 _CHIP = "chip"
@@ -44,16 +86,10 @@ def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True, dtyp
         return 1.0
     limit_w = chip.power_w if chip.power_limit_w is None else np.minimum(chip.power_limit_w, chip.power_w)
     busy = _BUSY_TRAINING if steady else _BUSY_SERVING
-    return constants.clock(limit_w, chip.power_w, _peak(chip, dtype), busy)
-
-
-def _peak(chip: Chip, dtype: str) -> Num:
-    """The peak in 16 bits that draws the power of products of a dtype."""
     peaks = chip.peak_flop_per_s
     wide = peaks.bf16 if peaks.bf16 is not None else peaks.fp16 if peaks.fp16 is not None else peaks.fp32
-    if dtype not in _NARROWER:
-        return wide
-    return np.minimum(wide, chip.matmul_flop_per_s(dtype) / _NARROWER[dtype])
+    narrow = chip.matmul_flop_per_s(dtype) / _NARROWER[dtype] if dtype in _NARROWER else wide
+    return constants.clock(limit_w, chip.power_w, np.minimum(wide, narrow), busy)
 
 
 def powered(system: System, steady: bool) -> Chip:

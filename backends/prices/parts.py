@@ -45,7 +45,7 @@ _COOLING = MappingProxyType({"air": ("gpu-fans", "rack-air"), "liquid": ("cold-p
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Refitted:
     """A system whose parts are changed, and the price book that says what they are.
 
     Attributes:
@@ -80,23 +80,23 @@ class Bench:
             raise UnknownNameError(f"the price book has no {'.'.join(keys)}")
         return value
 
-    def put(self, path: Sequence[str], value: float, unit: str, part: str) -> Bench:
+    def put(self, path: Sequence[str], value: float, unit: str, part: str) -> Refitted:
         """Return the bench with a number in place, which names its part."""
         leaf: Tree = {"value": value, "unit": unit, "confidence": "estimated", "source": part}
         return replace(self, tree=assign(self.tree, tuple(path), leaf))
 
-    def name(self, path: Sequence[str], word: str) -> Bench:
+    def name(self, path: Sequence[str], word: str) -> Refitted:
         """Return the bench with a name in place."""
         return replace(self, tree=assign(self.tree, tuple(path), word))
 
-    def more(self, path: Sequence[str], added: float, unit: str, part: str) -> Bench:
+    def more(self, path: Sequence[str], added: float, unit: str, part: str) -> Refitted:
         """Return the bench with so much more at a path; as it is where nothing stands there."""
         before = self.number(*path)
         if before is None or not added:
             return self
         return self.put(path, before + added, unit, f"{part}: {added:+,.6g} {unit}")
 
-    def dearer(self, added_usd: float, added_w: float, part: str) -> Bench:
+    def dearer(self, added_usd: float, added_w: float, part: str) -> Refitted:
         """Return the bench with servers that cost and draw so much more, and racks of as many of them."""
         servers = self.number("rack", "servers") or 1.0
         found = self.more(("server", "price"), added_usd, "USD", part)
@@ -119,7 +119,7 @@ def with_parts(found: Assembled, overrides: Sequence[str], profile: str | None) 
 
     own = found.tree.get("prices")
     prices, _ = laid_down([*shipped(), profile_file(profile or (own if isinstance(own, str) else USUAL))])
-    bench = Bench(found.tree, prices)
+    bench = Refitted(found.tree, prices)
     for text in parts:
         change = _part_of(text)
         assert change is not None
@@ -127,14 +127,15 @@ def with_parts(found: Assembled, overrides: Sequence[str], profile: str | None) 
     return replace(found, tree=bench.tree), [text for text in overrides if text not in parts]
 
 
-def _part_of(text: str) -> Callable[[Bench, str], Bench] | None:
+def _part_of(text: str) -> Callable[[Refitted, str], Refitted] | None:
     return PARTS.get(".".join(split_override(text)[0]))
 
 
-def _memory(bench: Bench, word: str) -> Bench:
+def _memory(bench: Refitted, word: str) -> Refitted:
     """Replace the stacks of every package: `8xhbm4`."""
     match = _STACKS.fullmatch(word)
-    kinds = [name for name in _section(bench.prices, "memories") if name.startswith("hbm")]
+    memories = bench.prices.get("memories")
+    kinds = [name for name in (memories if isinstance(memories, dict) else {}) if name.startswith("hbm")]
     if match is None or match[2] not in kinds or not 1 <= int(match[1]) <= 32:
         raise UnknownNameError(f"chip.memory={word}: stacks, as in 8xhbm3e; kinds: {', '.join(kinds)}")
     count, kind, part = int(match[1]), match[2], f"part chip.memory={word}, price book and technology files"
@@ -164,7 +165,7 @@ def _memory(bench: Bench, word: str) -> Bench:
     return bench.dearer(usd * chips, 0.0, part).more(("rack", "power"), racks, "W", part)
 
 
-def _nic(bench: Bench, word: str) -> Bench:
+def _nic(bench: Refitted, word: str) -> Refitted:
     """Replace the ports, switches and cables of the outermost level of the network: `800g`."""
     level = _levels(bench)[-1]
     path = ("network", level)
@@ -182,7 +183,9 @@ def _nic(bench: Bench, word: str) -> Bench:
     assert isinstance(new, dict)
     equipment = new["equipment"]
     assert isinstance(equipment, dict)
-    ports = max((bench.number(*path, "bandwidth") or 0.0) / _rate_of(str(old)), 1.0)
+    # The rate of a port is in its name: `ndr-400g`.
+    each = re.search(r"(\d+)g$", str(old))
+    ports = 1.0 if each is None else max((bench.number(*path, "bandwidth") or 0.0) * 8e-9 / float(each[1]), 1.0)
     rate, latency = _si(new["bandwidth"]), _si(new.get("latency"))
     assert rate is not None
     bench = bench.put((*path, "bandwidth"), ports * rate, "B/s", part)
@@ -198,7 +201,7 @@ def _nic(bench: Bench, word: str) -> Bench:
     return bench.dearer(usd * num, watts * num, part)
 
 
-def _scale_up(bench: Bench, word: str) -> Bench:
+def _scale_up(bench: Refitted, word: str) -> Refitted:
     """Make the innermost domain so many chips large: `nvl72`, `144`."""
     match = _DOMAIN.fullmatch(word)
     if match is None or int(match[1]) not in DOMAINS:
@@ -233,7 +236,7 @@ def _scale_up(bench: Bench, word: str) -> Bench:
     return bench.dearer(usd, watts, part)
 
 
-def _rack(bench: Bench, word: str) -> Bench:
+def _rack(bench: Refitted, word: str) -> Refitted:
     """Cool servers and racks by air or liquid: their parts, and the building's cooling and losses."""
     if word not in _COOLING:
         raise UnknownNameError.of("cooling of a rack", word, tuple(_COOLING))
@@ -263,7 +266,7 @@ def _rack(bench: Bench, word: str) -> Bench:
 
 
 # What parts are called in assignments.
-PARTS: Mapping[str, Callable[[Bench, str], Bench]] = MappingProxyType(
+PARTS: Mapping[str, Callable[[Refitted, str], Refitted]] = MappingProxyType(
     {"chip.memory": _memory, "nic": _nic, "scale-up": _scale_up, "rack": _rack}
 )
 
@@ -280,17 +283,11 @@ def _stacks(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield from _stacks(one, (*path, "contents", str(one.get("name"))))
 
 
-def _levels(bench: Bench) -> list[str]:
+def _levels(bench: Refitted) -> list[str]:
     levels = bench.at("network")
     found = [str(one["name"]) for one in levels if isinstance(one, dict)] if isinstance(levels, list) else []
     if not found:
         raise UsageError("this system has no network whose parts could be changed")
-    return found
-
-
-def _section(prices: Mapping[str, Tree], name: str) -> Mapping[str, Tree]:
-    found = prices.get(name)
-    assert isinstance(found, dict)
     return found
 
 
@@ -299,12 +296,6 @@ def _technology(kind: str, key: str) -> float:
 
     memory = load_technology().memory(kind)
     return memory.energy.si if key == "energy" else memory.leakage.si
-
-
-def _rate_of(adapter: str) -> float:
-    """Return the bytes a second of a port, which is in its name: `ndr-400g`."""
-    match = re.search(r"(\d+)g$", adapter)
-    return float(match[1]) * 1e9 / 8.0 if match else float("inf")
 
 
 def _si(leaf: Tree) -> float | None:

@@ -53,11 +53,11 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
         params = command.get_params(click.Context(command))
         known = {flag_name(p): p for p in params if isinstance(p, click.Option) and p.name not in ("help", "help_all")}
         found: dict[str, tuple[click.Option, object, str]] = {}
-        for section in (ALL, verb) if path is not None else ():
-            for name, value in _section(path, section, self).items():
+        for section in (ALL, verb):
+            for name, value in _section(path, section, self).items() if path is not None else ():
                 plain = name.replace("-", "_")
                 if plain in known:
-                    found[plain] = (known[plain], value, f"{path.name} [{section}]")
+                    found[plain] = (known[plain], value, f"{FILE if path is None else path.name} [{section}]")
                 elif section != ALL:
                     raise UnknownNameError.of(f"flag in [{verb}] of {path}", name, sorted(known))
         for name, option in known.items():
@@ -75,15 +75,14 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
 
 def used(ctx: click.Context) -> Iterator[str]:
     """Yield the defaults that a verb took from a file or the environment, as flags: a command with them says all."""
-    own = (
-        {} if ctx.parent is None or ctx.parent.default_map is None else ctx.parent.default_map.get(ctx.info_name) or {}
-    )
+    settings = None if ctx.parent is None else ctx.parent.default_map
+    own = {} if settings is None else settings.get(str(ctx.info_name)) or {}
     default_map = click.core.ParameterSource.DEFAULT_MAP
     for param in ctx.command.get_params(ctx):
         name = str(param.name)
         if name not in own or ctx.get_parameter_source(name) is not default_map:
             continue
-        if (ctx.default_map or {}).get(name) is own[name] and param.expose_value:
+        if (ctx.default_map or {}).get(str(name)) is own[name] and param.expose_value:
             yield from _flags(param, own[name])
 
 

@@ -72,12 +72,16 @@ class PlanWords(TypedDict, total=False):
     fp8_param_gather: bool
     bf16_first: int
     bf16_last: int
-    recompute: Literal["none", "selective", "ops", "full"]
+    recompute: Literal["none", "selective", "ops", "full", "save"]
     recompute_modules: str | Sequence[str]
     recompute_layers: int
+    recompute_by_chunk: str | Sequence[str]
+    recompute_save: str | Sequence[str]
+    recompute_save_rest: str | Sequence[str]
     recompute_every: int
     early_stop: bool
     offload: str | Sequence[str]
+    offload_modules: str | Sequence[str]
     stack: str | Path
     as_of: str
     calibration: str | Path
@@ -120,6 +124,7 @@ class EstimateWords(PlanWords, total=False):
     time_passes: bool
     engine: str | Path
     sensitivity: bool
+    strict: float
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -162,6 +167,7 @@ class ServeWords(PlanWords, total=False):
     mtp: int
     ngram: int
     acceptance: float
+    strict: float
 
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
@@ -213,6 +219,86 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
+
+class PosttrainWords(PlanWords, total=False):
+    """Words of `posttrain`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    scatter_p2p: bool
+    tokens: str | float
+    samples: str | float
+    steps: str | float
+    checkpoint_every: str
+    checkpoint_bandwidth: str | float
+    checkpoint_node_bandwidth: str | float
+    checkpoint_bytes: str
+    checkpoint_stall: str | float
+    checkpoint_async: bool
+    mtbf: str
+    restart_time: str | float
+    rent: bool
+    passes: str
+    stop_after: str
+    dump_after: str
+    dump_dir: str
+    time_passes: bool
+    algorithm: Literal["grpo", "ppo", "distillation", "dpo", "sft"]
+    prompts: int
+    group: int
+    isl: str
+    osl: str
+    max_tokens: int
+    update_batch: int
+    epochs: int
+    packing: bool
+    leave_out: str | Sequence[str]
+    teacher: str
+    reward_model: str
+    environment_time: str | float
+    placement: Literal["colocated", "split", "async"]
+    staleness: int
+    engine: str | Path
+    engine_gpus: int
+    engine_tp: int
+    offload_trainer: bool
+    find_plans: bool
+
+class RecomputeWords(PlanWords, total=False):
+    """Words of `recompute`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    scatter_p2p: bool
+    tokens: str | float
+    samples: str | float
+    steps: str | float
+    checkpoint_every: str
+    checkpoint_bandwidth: str | float
+    checkpoint_node_bandwidth: str | float
+    checkpoint_bytes: str
+    checkpoint_stall: str | float
+    checkpoint_async: bool
+    mtbf: str
+    restart_time: str | float
+    rent: bool
+    passes: str
+    stop_after: str
+    dump_after: str
+    dump_dir: str
+    time_passes: bool
+    memory_limit: str
+    offloading: bool
+    by_stage: bool
+    runs_on: Literal["megatron", "torchtitan", "maxtext", "deepspeed"]
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""

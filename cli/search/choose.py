@@ -249,15 +249,29 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
     if wanted.aim not in aims:
         raise UsageError(f"--objective {wanted.aim}: of a training run; of a fleet {', '.join(aims)}")
     serving = Serving(
-        engine=fleet.engine, isl=fleet.isl, osl=fleet.osl, cached=None, prefix_hit=None, shared_prefix=False,
-        chunked_prefill=None, max_num_seqs=None, block_size=None, memory_utilization=None, ttft=fleet.ttft,
+        engine=fleet.engine,
+        isl=fleet.isl,
+        osl=fleet.osl,
+        cached=None,
+        prefix_hit=None,
+        shared_prefix=False,
+        chunked_prefill=None,
+        max_num_seqs=None,
+        block_size=None,
+        memory_utilization=None,
+        ttft=fleet.ttft,
         tpot=fleet.tpot,
-    )  # fmt: skip
+    )
     days, serving = days_of(str(fleet.rps), serving)
     sought = Sought(
-        target_rps=str(fleet.rps), pools=fleet.disagg, max_gpus=None, top=1, aim=aims[wanted.aim],
-        confirm=fleet.confirm, spare=fleet.spare,
-    )  # fmt: skip
+        target_rps=str(fleet.rps),
+        pools=fleet.disagg,
+        max_gpus=None,
+        top=1,
+        aim=aims[wanted.aim],
+        confirm=fleet.confirm,
+        spare=fleet.spare,
+    )
     return fleet_result(compared_fleets(ctx, request, serving, sought, days))
 
 

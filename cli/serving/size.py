@@ -234,9 +234,12 @@ def _fleet(request: Request, name: str, found: Sizing, day: Day) -> Fleet:
     except UsageError:
         rented = None
     return Fleet(
-        system=name, choice=choice, answer=priced_serving(request, answer), rented_usd_per_hour=rented,
+        system=name,
+        choice=choice,
+        answer=priced_serving(request, answer),
+        rented_usd_per_hour=rented,
         over_day=None if day.is_flat else over_day(day, at),
-    )  # fmt: skip
+    )
 
 
 def _check(ctx: click.Context) -> None:

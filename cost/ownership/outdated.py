@@ -16,8 +16,15 @@ from ...backends.network.topology.level import NetworkLevel
 from .server import Basis
 
 # What dies are made for; memory has stacks of its own. Power moves energy and the building, latencies nothing.
-_DIES = ("chip.matmul.", "chip.vector.", "chip.num_sms", "chip.clock", "chip.memory.l2.", "chip.array.",
-         "chip.host_link.bandwidth")  # fmt: skip
+_DIES = (
+    "chip.matmul.",
+    "chip.vector.",
+    "chip.num_sms",
+    "chip.clock",
+    "chip.memory.l2.",
+    "chip.array.",
+    "chip.host_link.bandwidth",
+)
 _STACKS = ("chip.memory.hbm.bandwidth",)
 _CHIP = (*_DIES, *_STACKS, "chip.memory.hbm.capacity")
 _NODE = ("node.num_chips", "node.host_memory.")

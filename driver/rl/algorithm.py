@@ -16,7 +16,7 @@ POLICY, REFERENCE, CRITIC, REWARD, TEACHER = "policy", "reference", "critic", "r
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class PostTrainingAlgorithm:
     """What a step does with its samples.
 
     Attributes:
@@ -33,27 +33,27 @@ class Algorithm:
     trains: tuple[str, ...] = (POLICY,)
     sequences: int = 1
 
-    def without(self, models: tuple[str, ...]) -> Algorithm:
+    def without(self, models: tuple[str, ...]) -> PostTrainingAlgorithm:
         """Return the algorithm in which some models look at nothing."""
         looks = tuple(name for name in self.looks if name not in models)
-        return Algorithm(self.name, self.rolls_out, looks, self.trains, self.sequences)
+        return PostTrainingAlgorithm(self.name, self.rolls_out, looks, self.trains, self.sequences)
 
 
-ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
+ALGORITHMS: Mapping[str, PostTrainingAlgorithm] = MappingProxyType(
     {
         a.name: a
         for a in (
-            Algorithm("grpo", True, (POLICY, REFERENCE)),
-            Algorithm("ppo", True, (POLICY, REFERENCE, REWARD, CRITIC), (POLICY, CRITIC)),
-            Algorithm("distillation", True, (TEACHER,)),
-            Algorithm("dpo", False, (REFERENCE,), sequences=2),
-            Algorithm("sft", False, ()),
+            PostTrainingAlgorithm("grpo", True, (POLICY, REFERENCE)),
+            PostTrainingAlgorithm("ppo", True, (POLICY, REFERENCE, REWARD, CRITIC), (POLICY, CRITIC)),
+            PostTrainingAlgorithm("distillation", True, (TEACHER,)),
+            PostTrainingAlgorithm("dpo", False, (REFERENCE,), sequences=2),
+            PostTrainingAlgorithm("sft", False, ()),
         )
     }
 )
 
 
-def algorithm(name: str) -> Algorithm:
+def algorithm(name: str) -> PostTrainingAlgorithm:
     """Return an algorithm by name; UnknownNameError names the nearest."""
     if name not in ALGORITHMS:
         raise UnknownNameError.of("algorithm of post-training", name, ALGORITHMS)

@@ -45,7 +45,7 @@ def refit(trainer: Estimate, server: Server, colocated: bool, moves_states: bool
     UsageError where states are to move and the machine does not say how fast.
     """
     system = trainer.table.system
-    weights = _weight_bytes(server)
+    weights = float(server.phase(server.served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
     devices = trainer.plan.num_gpus + (0 if colocated else server.plan.num_gpus)
     level = level_of(system, devices)
     share = 1.0 - 1.0 / trainer.plan.num_gpus if colocated else 1.0
@@ -64,9 +64,3 @@ def _copies_s(system: System, num_bytes: float) -> float:
             "its file, or keep them on the device with --no-offload-trainer"
         )
     return 2.0 * num_bytes / float(link.bytes_per_s * link.efficiency)
-
-
-def _weight_bytes(server: Server) -> float:
-    """Weights of one rank of the engine."""
-    step = server.phase(server.served.decode, 1.0, 1.0, 1.0)
-    return float(step.memory_bytes["weights"])

@@ -124,9 +124,13 @@ def rollout_time(server: Server, rollouts: Rollouts) -> RolloutTime:
     traffic = Traffic(np.zeros(rollouts.samples), requests)
     found = simulate(traffic, Pool(server.times, server.engine, server.num_replicas))
     return RolloutTime(
-        requests, found.duration_s, _even_s(server, requests), found.served.finish_s,
-        found.fullness[0].batch_mean, server.num_replicas,
-    )  # fmt: skip
+        requests,
+        found.duration_s,
+        _even_s(server, requests),
+        found.served.finish_s,
+        found.fullness[0].batch_mean,
+        server.num_replicas,
+    )
 
 
 def _even_s(server: Server, requests: Requests) -> float:

@@ -53,15 +53,11 @@ class Samples:
         if not self.packed:
             seq, micro = self.longest, plan.micro_batch
         else:
-            seq = min(_up(self.mean_tokens, _MULTIPLE), self.longest)
+            seq = min(math.ceil(self.mean_tokens / _MULTIPLE) * _MULTIPLE, self.longest)
             micro = max(plan.micro_batch * self.longest // seq, 1)
         micro = min(micro, max(self.batch // plan.dp, 1))
         total = math.ceil(self.batch / (micro * plan.dp)) * micro * plan.dp
         return plan.under(plan.family, {"seq_len": seq, "micro_batch": micro, "global_batch": total})
-
-
-def _up(value: float, multiple: int) -> int:
-    return math.ceil(value / multiple) * multiple
 
 
 def forward_s(answer: Estimate, sequences: int) -> float:

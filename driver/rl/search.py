@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...backends.machine.system import System
@@ -42,19 +43,19 @@ def find_step(
     found: list[PostTrainingStep] = []
     num_tried = 0
     for trainers, engines in _shares(asked, system, num_gpus):
-        servers = [replicated(s, engines // s.plan.num_gpus) for s in candidates.servers if _fits(s, engines)]
-        chosen = [pair for server in servers if (pair := _rolled(asked, server)) is not None]
-        best: PostTrainingStep | None = None
-        plans = list(candidates.plans(trainers))
-        num_tried += len(plans) * max(len(chosen), 1)
-        server = min(chosen, key=lambda pair: pair[0])[1] if chosen else None
-        if server is None and asked.algorithm.rolls_out:
+        plans, rolled = list(candidates.plans(trainers)), list[tuple[float, Server]]()
+        for one in candidates.servers:
+            if engines % one.plan.num_gpus == 0:
+                server = replicated(one, engines // one.plan.num_gpus)
+                with suppress(*_REFUSED):
+                    rolled.append((rollout_time(server, asked.rollouts).all_s, server))
+        if not rolled and asked.algorithm.rolls_out:
             continue
+        num_tried += len(plans) * max(len(rolled), 1)
+        engine = min(rolled, key=lambda pair: pair[0])[1] if rolled else None
         for plan in plans:
-            step = _step(asked, graph, system, plan, server)
-            if step is not None and (best is None or step.step_time_s < best.step_time_s):
-                best = step
-        found += [] if best is None else [best]
+            with suppress(*_REFUSED):
+                found.append(post_training_step(asked, graph, system, plan, engine))
     if not found:
         raise InfeasibleError(
             f"no pair of plans on {num_gpus} devices fits: more devices, --recompute full, or a shorter --max-tokens"
@@ -72,23 +73,3 @@ def _shares(asked: PostTraining, system: System, num_gpus: int) -> Iterator[tupl
         engines = eighth * unit
         if 0 < engines < num_gpus:
             yield num_gpus - engines, engines
-
-
-def _fits(server: Server, devices: int) -> bool:
-    return devices % server.plan.num_gpus == 0
-
-
-def _rolled(asked: PostTraining, server: Server) -> tuple[float, Server] | None:
-    try:
-        return rollout_time(server, asked.rollouts).all_s, server
-    except _REFUSED:
-        return None
-
-
-def _step(
-    asked: PostTraining, graph: Graph, system: System, plan: Plan, server: Server | None
-) -> PostTrainingStep | None:
-    try:
-        return post_training_step(asked, graph, system, plan, server)
-    except _REFUSED:
-        return None

@@ -13,7 +13,7 @@ from ...ir.plan import Plan
 from ...ir.units import format_bytes
 from ..estimate import Estimate, estimate
 from ..serve.server import Server
-from .algorithm import POLICY, Algorithm
+from .algorithm import POLICY, PostTrainingAlgorithm
 from .refit import Refit, refit
 from .rollout import Rollouts, RolloutTime, rollout_time
 from .samples import Samples, forward_s
@@ -40,7 +40,7 @@ class PostTraining:
         others: graphs of models that are not of the policy's shape, by role.
     """
 
-    algorithm: Algorithm
+    algorithm: PostTrainingAlgorithm
     rollouts: Rollouts
     batch: int | None = None
     epochs: int = 1
@@ -105,17 +105,22 @@ class PostTrainingStep:
         """Metrics by name."""
         rate = self.tokens / self.step_time_s
         found = {
-            "step_time_s": self.step_time_s, "tokens_per_s": rate, "tokens_per_s_per_gpu": rate / self.num_gpus,
-            "samples_per_s": self.samples.num / self.step_time_s, "num_gpus": float(self.num_gpus),
-            "mean_tokens": self.samples.mean_tokens, "updates": self.samples.updates,
+            "step_time_s": self.step_time_s,
+            "tokens_per_s": rate,
+            "tokens_per_s_per_gpu": rate / self.num_gpus,
+            "samples_per_s": self.samples.num / self.step_time_s,
+            "num_gpus": float(self.num_gpus),
+            "mean_tokens": self.samples.mean_tokens,
+            "updates": self.samples.updates,
             "trainer_peak_mem_bytes": self.peak_mem_bytes,
-        }  # fmt: skip
+        }
         if self.rollout is not None:
             found |= {
                 "rollout_tokens_per_s": float(self.rollout.requests.output.sum()) / self.rollout.all_s,
-                "rollout_even_s": self.rollout.even_s, "straggler_share": self.rollout.straggler_share,
+                "rollout_even_s": self.rollout.even_s,
+                "straggler_share": self.rollout.straggler_share,
                 "rollout_batch": self.rollout.batch_mean,
-            }  # fmt: skip
+            }
         return {**found, **{f"{side}_idle": share for side, share in self.idle.items()}}
 
     def run(self, steps: int, terms: Terms | None = None) -> Mapping[str, float]:
@@ -159,26 +164,48 @@ def post_training_step(
     peak = trainer.metrics["peak_mem_bytes"] + sum(
         _states(own.get(role, trainer)) for role in asked.algorithm.trains if role != POLICY
     )
-    _check_memory(peak, system)
+    if peak > float(system.chip.hbm_bytes):
+        raise InfeasibleError(
+            f"the trainer needs {format_bytes(peak)} a GPU and has {format_bytes(float(system.chip.hbm_bytes))}: more "
+            "--tp or --pp, --zero 1, --recompute full, or a shorter --max-tokens"
+        )
     learning = _learning(asked, samples, trainer, own)
     if not asked.algorithm.rolls_out or server is None:
         return PostTrainingStep(
-            asked=asked, trainer=trainer, server=None, rollout=None, samples=samples, change=None, parts_s=learning,
-            step_time_s=sum(learning.values()), idle={}, peak_mem_bytes=peak,
-        )  # fmt: skip
+            asked=asked,
+            trainer=trainer,
+            server=None,
+            rollout=None,
+            samples=samples,
+            change=None,
+            parts_s=learning,
+            step_time_s=sum(learning.values()),
+            idle={},
+            peak_mem_bytes=peak,
+        )
     colocated = asked.placement == COLOCATED
     change = refit(trainer, server, colocated, asked.moves_states)
     if colocated and not asked.moves_states:
-        server = _beside_states(server, trainer)
+        # The states of the trainer stay beside the cache of the engine.
+        left = server.times.free_bytes - _states(trainer)
+        server = replace(server, times=replace(server.times, free_bytes=left))
     rollout = rollout_time(server, rollouts)
     parts = {"rollout": rollout.all_s, **learning, "weights": change.weights_s, "states": change.states_s}
     if asked.environment_s:
         parts["environment"] = asked.environment_s
     time_s, idle = _together(asked, rollout, sum(learning.values()) + asked.environment_s, change)
     return PostTrainingStep(
-        asked=asked, trainer=trainer, server=server, rollout=rollout, samples=samples, change=change,
-        parts_s={name: s for name, s in parts.items() if s}, step_time_s=time_s, idle=idle, peak_mem_bytes=peak,
-    )  # fmt: skip
+        asked=asked,
+        trainer=trainer,
+        server=server,
+        rollout=rollout,
+        samples=samples,
+        change=change,
+        parts_s={name: s for name, s in parts.items() if s},
+        step_time_s=time_s,
+        idle=idle,
+        peak_mem_bytes=peak,
+    )
 
 
 def _together(
@@ -193,8 +220,10 @@ def _together(
     if asked.placement == ASYNCHRONOUS:
         making_s = max(rollout.even_s, rollout.all_s / asked.staleness)
         time_s = max(making_s, learning_s) + change.weights_s
-        return time_s, {"engine": 1.0 - (making_s + change.weights_s) / time_s,
-                        "trainer": 1.0 - (learning_s + change.weights_s) / time_s}  # fmt: skip
+        return time_s, {
+            "engine": 1.0 - (making_s + change.weights_s) / time_s,
+            "trainer": 1.0 - (learning_s + change.weights_s) / time_s,
+        }
     time_s = rollout.all_s + learning_s + change.total_s
     if asked.placement == COLOCATED:
         return time_s, {}
@@ -224,20 +253,6 @@ def _learning(
 def _states(model: Estimate) -> float:
     """Bytes of weights, gradients and optimizer states of a model that is trained."""
     return sum(model.memory_bytes[name] for name in ("weights", "gradients", "optimizer"))
-
-
-def _check_memory(num_bytes: float, system: System) -> None:
-    has = float(system.chip.hbm_bytes)
-    if num_bytes > has:
-        raise InfeasibleError(
-            f"the trainer needs {format_bytes(num_bytes)} a GPU and has {format_bytes(has)}: more --tp or --pp, "
-            "--zero 1, --recompute full, or a shorter --max-tokens"
-        )
-
-
-def _beside_states(server: Server, trainer: Estimate) -> Server:
-    """The engine with less room for its cache: weights and states of the trainer stay on the device."""
-    return replace(server, times=replace(server.times, free_bytes=server.times.free_bytes - _states(trainer)))
 
 
 def fastest(found: Sequence[PostTrainingStep]) -> PostTrainingStep:

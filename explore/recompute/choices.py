@@ -36,7 +36,7 @@ _EXACT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KeptChoice:
     """What layers keep and offload by name; all else is made again.
 
     Seconds and bytes are of all layers, bytes over those of the layers' inputs: below none where these are offloaded.
@@ -56,7 +56,7 @@ def need_solver() -> None:
         raise UsageError("the optimizer of memory policies needs scipy: pip install 'slipstick[calibrate]'") from None
 
 
-def best_choice(layers: LayerResults, limit_bytes: float) -> Choice | None:
+def best_choice(layers: LayerResults, limit_bytes: float) -> KeptChoice | None:
     """Return the choice of fewest seconds that keeps no more bytes, and of those the one of fewest bytes.
 
     None where nothing does.
@@ -69,7 +69,7 @@ def best_choice(layers: LayerResults, limit_bytes: float) -> Choice | None:
     return program.choice(fastest if smallest is None else smallest)
 
 
-def front(layers: LayerResults, step: float = 0.0) -> Iterator[Choice]:
+def front(layers: LayerResults, step: float = 0.0) -> Iterator[KeptChoice]:
     """Yield the choices that nothing beats in both, from most bytes to fewest, each smaller by a share of all bytes."""
     everything = sum(r.num_bytes + r.handed_bytes for r in layers.results)
     found = best_choice(layers, everything)
@@ -117,19 +117,21 @@ class _Program:
         upper = np.ones(len(cost))
         upper[num : 2 * num] = float(self.layers.bytes_per_s is not None)
         upper[-2:] = np.inf
-        whole = np.ones(len(cost))
+        whole = np.ones(len(cost), dtype=np.int64)
         whole[-2:] = 0
         found = milp(cost / scale, constraints=held, integrality=whole, bounds=Bounds(0.0, upper))
         if found.x is None:
             return None
         return np.where(whole > 0, np.round(found.x), found.x)
 
-    def choice(self, x: Array) -> Choice:
+    def choice(self, x: Array) -> KeptChoice:
         """Name what is kept and offloaded."""
         names = self.layers.names
-        keep, offload = (tuple(n for n, v in zip(names, part, strict=True) if v > 0.5)
-                         for part in (x[: len(names)], x[len(names) : 2 * len(names)]))  # fmt: skip
-        return Choice(keep, offload, float(self.seconds @ x), float(self.bytes @ x))
+        keep, offload = (
+            tuple(n for n, v in zip(names, part, strict=True) if v > 0.5)
+            for part in (x[: len(names)], x[len(names) : 2 * len(names)])
+        )
+        return KeptChoice(keep, offload, float(self.seconds @ x), float(self.bytes @ x))
 
 
 def _rows(layers: LayerResults) -> Iterator[tuple[dict[int, float], float]]:

@@ -20,9 +20,16 @@ from ..plans.lowerings import Lowerings
 
 # Fields of a family that a memory policy sets, with what they are where nothing is recomputed or offloaded.
 _NOTHING: Mapping[str, object] = {
-    "recompute": "none", "recompute_modules": (), "recompute_layers": 0, "recompute_every": 1, "recompute_by_chunk": "",
-    "recompute_save": (), "recompute_save_rest": (), "early_stop": True, "offload_modules": (),
-}  # fmt: skip
+    "recompute": "none",
+    "recompute_modules": (),
+    "recompute_layers": 0,
+    "recompute_every": 1,
+    "recompute_by_chunk": "",
+    "recompute_save": (),
+    "recompute_save_rest": (),
+    "early_stop": True,
+    "offload_modules": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +121,13 @@ class Pricer:
         table = self._table(family)
         metrics = {name: float(column[0]) for name, column in table.metrics.items()}
         return PricedPolicy(
-            label, self._plan.under(family), metrics["step_time_s"], metrics["peak_mem_bytes"],
-            metrics.get("host_mem_bytes", 0.0), table,
-        )  # fmt: skip
+            label,
+            self._plan.under(family),
+            metrics["step_time_s"],
+            metrics["peak_mem_bytes"],
+            metrics.get("host_mem_bytes", 0.0),
+            table,
+        )
 
     def _table(self, family: Family) -> Estimates:
         plan, lowered = self._plan.under(family), self._lowerings.of(family)

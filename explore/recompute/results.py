@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...backends.machine.system import System
 from ...driver.estimate import Estimates
 from ...ir.graph import Graph, Node, Phase, Region, Role
 from ...ir.layers import layer_names
 from ...ir.ops import OpClass, has
-from ...ir.sizes.expr import Expr
 from ...passes.recompute.modules import result_name
 
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LayerResult:
     """What one forward node of a layer makes, over all layers of its kind.
 
     Attributes:
@@ -48,7 +46,7 @@ class LayerResults:
         bytes_per_s: of copies to the host, one direction; None where nothing may go there.
     """
 
-    results: tuple[Result, ...]
+    results: tuple[LayerResult, ...]
     forward_s: float
     backward_s: float
     bytes_per_s: float | None = None
@@ -80,30 +78,27 @@ def layer_results(table: Estimates, fused: Estimates, offload: bool = True) -> L
     graph, plans = table.lowered.graph, table.plans
     sizes = {name: float(column[0]) for name, column in plans.columns.items()}
     seconds = {(entry.region, entry.key): time_s for entry, time_s in table.timing.rows()}
-    inner, found = layer_names(graph), list[Result]()
+    inner, found = layer_names(graph), list[LayerResult]()
     for region in (r for r in graph.regions if r.name in inner):
         found += _of_region(graph, region, seconds, sizes, len(found))
-    speed = _link(table.system) if offload else None
+    link = table.system.chip.host_link if offload else None
+    speed = None if link is None else float(link.bytes_per_s * link.efficiency)
     return LayerResults(tuple(found), _spent(fused, Phase.FORWARD), _spent(fused, Phase.BACKWARD), speed)
-
-
-def _link(system: System) -> float | None:
-    link = system.chip.host_link
-    return None if link is None else float(link.bytes_per_s * link.efficiency)
 
 
 def _spent(table: Estimates, phase: Phase) -> float:
     """Seconds of a phase of all layers, but for messages: copies run beside computation."""
     inner = layer_names(table.lowered.graph)
     return sum(
-        time_s * entry.count for entry, time_s in table.timing.rows()
+        time_s * entry.count
+        for entry, time_s in table.timing.rows()
         if entry.region in inner and entry.phase is phase and entry.message is None
-    )  # fmt: skip
+    )
 
 
 def _of_region(
     graph: Graph, region: Region, seconds: Mapping[tuple[str, int], float], sizes: Mapping[str, float], start: int
-) -> Iterator[Result]:
+) -> Iterator[LayerResult]:
     forward = [n for n in region.nodes if n.phase is Phase.FORWARD]
     place = {o: start + k for k, n in enumerate(forward) for o in n.outputs}
     count = graph.counts[region.name]
@@ -113,14 +108,17 @@ def _of_region(
     for node in forward:
         own = [o for o in node.outputs if region.by_id[o].storage == o and o in read and o not in handed]
         num_bytes, on = (
-            sum(_size(region.by_id[o].type.num_bytes, sizes) for o in some)
+            sum(float(region.by_id[o].type.num_bytes.evaluate(sizes)) for o in some)
             for some in (own, handed.intersection(node.outputs))
         )
-        yield Result(
-            _name(region, node), seconds.get((region.name, node.key), 0.0) * count, num_bytes * count,
+        yield LayerResult(
+            _name(region, node),
+            seconds.get((region.name, node.key), 0.0) * count,
+            num_bytes * count,
             tuple(dict.fromkeys(place[i] for i in node.inputs if i in place and i not in handed)),
-            any(o in later and o not in handed for o in node.outputs), on * count,
-        )  # fmt: skip
+            any(o in later and o not in handed for o in node.outputs),
+            on * count,
+        )
 
 
 def _name(region: Region, node: Node) -> str:
@@ -129,7 +127,3 @@ def _name(region: Region, node: Node) -> str:
     if not made or has(node, OpClass.FREE, OpClass.COMMUNICATION):
         return ""
     return result_name(region, node)
-
-
-def _size(size: Expr, sizes: Mapping[str, float]) -> float:
-    return float(size.evaluate(sizes))

@@ -21,10 +21,10 @@ from ...ir.graph import Graph, Workload
 from ...ir.plan import Plan
 from ...ir.plan.layout.stages import Layout
 from ...ir.units import format_bytes
-from .choices import Choice, front, need_solver
+from .choices import KeptChoice, front, need_solver
 from .pricing import PricedPolicy, Pricer, faster, fewest
 from .results import LayerResults, layer_results
-from .spaces import KNOWN, PolicySpace, Words, space_of
+from .spaces import KNOWN, PolicySpace, Words
 
 # Choices of the program that are priced, their spacing as a share of all bytes, and pairs of them that are mixed.
 CHOICES, STEP, PAIRS = 24, 0.01, 6
@@ -70,9 +70,8 @@ class FoundPolicy:
 
 
 def find_policy(
-    graph: Graph, system: System, plan: Plan, limit_bytes: float | None = None, offload: bool = True,
-    by_stage: bool = True, runs_on: str | None = None,
-) -> FoundPolicy:  # fmt: skip
+    graph: Graph, system: System, plan: Plan, limit_bytes: float | None = None, space: PolicySpace | None = None
+) -> FoundPolicy:
     """Find what layers keep, offload and recompute so that a training step is fastest.
 
     Args:
@@ -80,12 +79,9 @@ def find_policy(
         system: the machine.
         plan: the plan, whose own policy of recomputation is left out.
         limit_bytes: memory of a device; that of the chip by default.
-        offload: whether results may go to host memory.
-        by_stage: whether pipeline stages may recompute different numbers of layers.
-        runs_on: a framework of `FRAMEWORKS` whose settings must be able to say the policy.
+        space: the policies that may be found; all by default, see `space_of` for those that a framework runs.
 
     Raises:
-        UnknownNameError: another framework.
         UsageError: another workload than training, or scipy is missing.
         InfeasibleError: no policy fits.
     """
@@ -93,16 +89,16 @@ def find_policy(
         raise UsageError(f"memory policies say what training keeps, and this is {plan.family.workload}: leave it out")
     need_solver()
     limit = float(system.chip.hbm_bytes) if limit_bytes is None else limit_bytes
-    space = space_of(runs_on)
-    return _Search(Pricer(graph, system, plan), limit, offload, by_stage and space.mixes, space).run()
+    return _Search(Pricer(graph, system, plan), limit, space or PolicySpace()).run()
 
 
 class _Search:
     """One search: what was priced so far, and the best of it."""
 
-    def __init__(self, pricer: Pricer, limit_bytes: float, offload: bool, by_stage: bool, space: PolicySpace) -> None:
-        self.pricer, self.limit, self.by_stage, self.space = pricer, limit_bytes, by_stage and pricer.pp > 1, space
-        self.offload = offload and pricer.system.chip.host_link is not None
+    def __init__(self, pricer: Pricer, limit_bytes: float, space: PolicySpace) -> None:
+        self.pricer, self.limit, self.space = pricer, limit_bytes, space
+        self.by_stage = space.by_stage and space.mixes and pricer.pp > 1
+        self.offload = space.to_host and space.offloads and pricer.system.chip.host_link is not None
         self.started = time.perf_counter()
         self.priced: dict[int, PricedPolicy] = {}
         self.best: PricedPolicy | None = None
@@ -163,7 +159,7 @@ class _Search:
 
     def _known(self) -> Iterator[PricedPolicy | None]:
         for label, words in KNOWN.items():
-            if self.space.says(words) and (self.offload or "offload" not in words):
+            if self.space.says(words) and ("offload" not in words or self.pricer.system.chip.host_link is not None):
                 yield self._try(label, words)
         if self.space.says({"recompute": "full", "recompute_layers": 1}) and not self._fits(self._everything()):
             num = self._first_layers("full, first layers", {"recompute": "full"})
@@ -174,7 +170,7 @@ class _Search:
         most = max(self._layout().blocks) - 1
         return None if most < 1 else fewest(1, most, lambda n: self._fits(self._try(label, {**words, **_layers(n)})))
 
-    def _mixed(self, singles: Sequence[tuple[Choice | None, PricedPolicy]]) -> None:
+    def _mixed(self, singles: Sequence[tuple[KeptChoice | None, PricedPolicy]]) -> None:
         """Mix two choices over the layers, those first that a straight line between both promises most of."""
         promised = sorted(self._pairs([(None, self._everything()), *singles]), key=lambda pair: pair[0])
         for _, words in promised[:PAIRS]:
@@ -183,7 +179,7 @@ class _Search:
             else:
                 self._first_layers(FOUND, words)
 
-    def _pairs(self, singles: Sequence[tuple[Choice | None, PricedPolicy]]) -> Iterator[tuple[float, Words]]:
+    def _pairs(self, singles: Sequence[tuple[KeptChoice | None, PricedPolicy]]) -> Iterator[tuple[float, Words]]:
         """Yield mixes of a choice that fits and one that does not, each with the seconds that it promises."""
         for (small, a), (large, b) in permutations(singles, 2):
             if small is None or not self._fits(a) or self._fits(b) or a.step_time_s < b.step_time_s:
@@ -236,17 +232,20 @@ def _turned(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 _FIELDS = (
-    "recompute", "recompute_save", "recompute_save_rest", "recompute_layers", "recompute_by_chunk", "offload_modules",
-)  # fmt: skip
+    "recompute",
+    "recompute_save",
+    "recompute_save_rest",
+    "recompute_layers",
+    "recompute_by_chunk",
+    "offload_modules",
+)
 
 
 def said(policy: PricedPolicy) -> str:
-    """Return a policy as flags of a plan.
-
-    >>> _flag("recompute_save", ("mlp", "self_attn:rope"))
-    '--recompute-save mlp,self_attn:rope'
-    """
-    return " ".join(_flag(name, value) for name, value in words_said_by(policy).items())
+    """Return a policy as flags of a plan."""
+    said_so = words_said_by(policy).items()
+    texts = ((name, ",".join(value) if isinstance(value, tuple) else value) for name, value in said_so)
+    return " ".join(f"--{name.replace('_', '-')} {text}" for name, text in texts)
 
 
 def words_said_by(policy: PricedPolicy) -> Mapping[str, object]:
@@ -259,12 +258,7 @@ def words_said_by(policy: PricedPolicy) -> Mapping[str, object]:
     return found
 
 
-def _flag(name: str, value: object) -> str:
-    text = ",".join(value) if isinstance(value, tuple) else str(value)
-    return f"--{name.replace('_', '-')} {text}"
-
-
-def _words(choice: Choice) -> dict[str, object]:
+def _words(choice: KeptChoice) -> dict[str, object]:
     """The words of a choice for all layers; what is offloaded is kept as well, in another place."""
     names = (*choice.keep, *choice.offload)
     return {"recompute": "save", "recompute_save": names, "offload_modules": choice.offload}
@@ -282,7 +276,7 @@ def _of_chunks(words: Words, num: Sequence[int]) -> Words:
     return {**words, "recompute_save": rest, "recompute_save_rest": ()} if rest else {}
 
 
-def _some(choices: Iterator[Choice]) -> list[Choice]:
+def _some(choices: Iterator[KeptChoice]) -> list[KeptChoice]:
     """Return choices spread evenly over the front, its ends among them."""
     found = list(choices)
     if len(found) <= CHOICES:

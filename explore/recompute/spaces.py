@@ -58,6 +58,8 @@ class PolicySpace:
         first_layers: whether full recomputation may be of the first layers alone.
         modules: names of selective recomputation, of which every subset is tried.
         groups: numbers of layers that are recomputed together.
+        to_host: whether activations may go to the host at all.
+        by_stage: whether pipeline stages may recompute different numbers of layers, where layers may differ.
     """
 
     saves: bool = True
@@ -68,13 +70,15 @@ class PolicySpace:
     first_layers: bool = True
     modules: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
+    to_host: bool = True
+    by_stage: bool = True
 
     def says(self, words: Words) -> bool:
         """Whether the framework has the words of a known policy."""
         kind = str(words.get("recompute", "none"))
         if kind not in self.kinds or ("recompute_layers" in words and not self.first_layers):
             return False
-        return "offload" not in words or self.offloads or kind == "full"
+        return "offload" not in words or (self.to_host and (self.offloads or kind == "full"))
 
     def settings(self, blocks: Sequence[int]) -> Iterator[Words]:
         """Yield the policies of modules and of groups of layers, for stages of so many layers."""
@@ -90,21 +94,25 @@ class PolicySpace:
 FRAMEWORKS: Mapping[str, PolicySpace] = MappingProxyType(
     {
         "megatron": PolicySpace(
-            saves=False, mixes=False, kinds=("none", "selective", "full"), offloads=False, modules=_MEGATRON_MODULES,
+            saves=False,
+            mixes=False,
+            kinds=("none", "selective", "full"),
+            offloads=False,
+            modules=_MEGATRON_MODULES,
             groups=_GROUPS,
         ),
         "torchtitan": PolicySpace(
             saves=False, mixes=False, kinds=("none", "ops", "full"), offloads=False, first_layers=False
         ),
         "maxtext": PolicySpace(
-            names=frozenset(MAXTEXT_TENSORS.values()) - {":elementwise"}, mixes=False, kinds=("none", "full", "save"),
+            names=frozenset(MAXTEXT_TENSORS.values()) - {":elementwise"},
+            mixes=False,
+            kinds=("none", "full", "save"),
             first_layers=False,
         ),
-        "deepspeed": PolicySpace(
-            saves=False, mixes=False, kinds=("none", "full"), offloads=False, first_layers=False
-        ),
+        "deepspeed": PolicySpace(saves=False, mixes=False, kinds=("none", "full"), offloads=False, first_layers=False),
     }
-)  # fmt: skip
+)
 
 
 def space_of(framework: str | None) -> PolicySpace:
@@ -130,7 +138,9 @@ def maxtext_settings(words: Words) -> Mapping[str, str]:
     kept, away = words.get("recompute_save", ()), words.get("offload_modules", ())
     assert isinstance(kept, tuple)
     assert isinstance(away, tuple)
-    places = {tensor: "offload" if name in away else "device" if name in kept else "remat"
-              for tensor, name in MAXTEXT_TENSORS.items()}  # fmt: skip
+    places = {
+        tensor: "offload" if name in away else "device" if name in kept else "remat"
+        for tensor, name in MAXTEXT_TENSORS.items()
+    }
     places["decoder_layer_input"] = "offload" if ":elementwise" in away else "device"
     return {"remat_policy": "custom", **places}

@@ -53,13 +53,13 @@ def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
         "field": "x",
         "type": "quantitative",
         "scale": {"zero": False},
-        "axis": {"title": _axis(first), "format": "~s"},
+        "axis": {"title": _axis(first), "format": ".3~g"},
     }
     y: Spec = {
         "field": "y",
         "type": "quantitative",
         "scale": {"zero": False},
-        "axis": {"title": _axis(second), "format": "~s"},
+        "axis": {"title": _axis(second), "format": ".3~g"},
     }
     spec: Spec = {
         "params": [{"name": "zoom", "select": "interval", "bind": "scales"}],
@@ -120,7 +120,7 @@ def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
         "field": "value",
         "type": "quantitative",
         "scale": {"type": "quantize", "scheme": "tealblues", "nice": True},
-        "legend": None if len(best) <= 60 else {"title": _axis(goal), "orient": "top", "format": "~s"},
+        "legend": None if len(best) <= 60 else {"title": _axis(goal), "orient": "top", "format": ".3~g"},
     }
     layers: list[Spec] = [
         {

@@ -64,13 +64,13 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
         "field": "x",
         "type": "quantitative",
         "scale": {"zero": False},
-        "axis": {"title": _axis(first), "format": "~s"},
+        "axis": {"title": _axis(first), "format": ".3~g"},
     }
     y: Spec = {
         "field": "y",
         "type": "quantitative",
         "scale": {"zero": False},
-        "axis": {"title": _axis(second), "format": "~s"},
+        "axis": {"title": _axis(second), "format": ".3~g"},
     }
     names = ["no other beats it", "best rows behind it"]
     on: Spec = {"filter": {"field": "class", "equal": names[0]}}

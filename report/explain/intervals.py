@@ -14,17 +14,18 @@ from ...driver.uncertainty.evidence import Evidence
 def interval_lines(metrics: Mapping[str, float], bands: Mapping[str, Band], shown: Sequence[str]) -> Iterator[str]:
     """Yield where half of all measurements are expected, and where nine tenths, of some metrics of an answer."""
     found = intervals({name: metrics[name] for name in shown if name in metrics}, bands)
-    for called, ends in (("1 of 2", ("low", "high")), ("9 of 10", ("least", "most"))):
+    for called, ends in (("50 %", ("low", "high")), ("90 %", ("least", "most"))):
         told = (
             f"{METRICS[name].label} {' .. '.join(format_metric(name, getattr(one, end)) for end in ends)}"
             for name, one in found.items()
         )
-        yield f"{called} of such runs: {', '.join(told)}"
+        yield f"{called} interval: {', '.join(told)}"
 
 
 def evidence_line(evidence: Evidence, band: Band) -> str:
     """Say what an answer rests on, and how many measurements its intervals were read from."""
-    return f"intervals: by {band.num_rows} measurements of {evidence}"
+    told = f"chip: {evidence.silicon}; software: {evidence.software}"
+    return f"intervals: by {band.num_rows} measurements ({told})"
 
 
 def intervals_record(metrics: Mapping[str, float], bands: Mapping[str, Band], evidence: Evidence) -> dict[str, object]:

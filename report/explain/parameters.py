@@ -51,15 +51,14 @@ def parameters(system: System, timing: Timing) -> list[Parameter]:
     Left out are numbers that say how a rate is reached (efficiencies, SMs), and levels over which no message goes.
     """
     return [
-        *_of_chip(timing),
-        *_of_power(system),
+        *_of_chip(system, timing),
         *_of_host(system, timing),
         *_of_network(system, timing),
         *_of_software(system, timing),
     ]
 
 
-def _of_chip(timing: Timing) -> Iterator[Parameter]:
+def _of_chip(system: System, timing: Timing) -> Iterator[Parameter]:
     # Matrix units that multiply something.
     for dtype in sorted(
         {
@@ -74,16 +73,13 @@ def _of_chip(timing: Timing) -> Iterator[Parameter]:
     for number in _moving(Chip):
         yield Parameter(f"chip.{number.path}", number.kind.better == "more", _chip(number.name))
 
+    def fed(given: System, factor: float) -> System:
+        """What is left of the power for the units, times a factor: as much work for less."""
+        kinds = {k: replace(c, energy_j_per_flop=c.energy_j_per_flop / factor) for k, c in given.kernels.power.items()}
+        return replace(given, kernels=replace(given.kernels, power=kinds))
 
-def _of_power(system: System) -> Iterator[Parameter]:
-    """What is left of a chip's power for its matrix units, where it is known what they draw."""
     if any(constants.energy_j_per_flop for constants in system.kernels.power.values()):
-        yield Parameter("chip.power", True, _power)
-
-
-def _power(system: System, factor: float) -> System:
-    kinds = {k: replace(c, energy_j_per_flop=c.energy_j_per_flop / factor) for k, c in system.kernels.power.items()}
-    return replace(system, kernels=replace(system.kernels, power=kinds))
+        yield Parameter("chip.power", True, fed)
 
 
 def _moving(record: type) -> Iterator[NumberField]:

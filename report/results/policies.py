@@ -31,8 +31,12 @@ class PolicyResult(Result):
         found = self.found
         return json_text(
             {
-                "schema": _SCHEMA, "model": self.model, "system": self.machine, "limit_bytes": found.limit_bytes,
-                "best": self._record(found.best), "known": [self._record(p) for p in found.known],
+                "schema": _SCHEMA,
+                "model": self.model,
+                "system": self.machine,
+                "limit_bytes": found.limit_bytes,
+                "best": self._record(found.best),
+                "known": [self._record(p) for p in found.known],
                 "front": [self._record(p) for p in found.front],
                 "results": [
                     {"name": name, "bytes": num_bytes, "recompute_s": seconds}
@@ -42,7 +46,7 @@ class PolicyResult(Result):
                 "settings": self._settings(),
             },
             indent=2,
-        )  # fmt: skip
+        )
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
@@ -72,11 +76,15 @@ class PolicyResult(Result):
         shown = {id(p): p for p in (self.found.best, *self.found.known, *self.found.front)}
         return [
             {
-                "policy": p.label, "step_time_s": p.step_time_s, "peak_mem_bytes": p.peak_mem_bytes,
-                "host_mem_bytes": p.host_mem_bytes, "fits": self._fits(p), "flags": said(p),
+                "policy": p.label,
+                "step_time_s": p.step_time_s,
+                "peak_mem_bytes": p.peak_mem_bytes,
+                "host_mem_bytes": p.host_mem_bytes,
+                "fits": self._fits(p),
+                "flags": said(p),
             }
             for p in shown.values()
-        ]  # fmt: skip
+        ]
 
     def panels(self) -> Sequence[Panel]:
         """Return the policies, what may be named, and the front."""
@@ -107,13 +115,17 @@ class PolicyResult(Result):
 
     def _record(self, policy: PricedPolicy) -> Mapping[str, object]:
         return {
-            "policy": policy.label, "words": words_said_by(policy), "flags": said(policy),
+            "policy": policy.label,
+            "words": words_said_by(policy),
+            "flags": said(policy),
             "metrics": {
-                "step_time_s": policy.step_time_s, "peak_mem_bytes": policy.peak_mem_bytes,
+                "step_time_s": policy.step_time_s,
+                "peak_mem_bytes": policy.peak_mem_bytes,
                 "host_mem_bytes": policy.host_mem_bytes,
             },
-            "fits": self._fits(policy), "breakdown_s": policy.breakdown_s,
-        }  # fmt: skip
+            "fits": self._fits(policy),
+            "breakdown_s": policy.breakdown_s,
+        }
 
 
 def _text(panel: Panel) -> str:

@@ -15,9 +15,11 @@ from .table import Line, Panel, Row
 
 _SCHEMA = "slipstick/posttrain/1"
 _LABELS: Mapping[str, str] = {
-    "rollout": "rollouts", "environment": "environment", "weights": "weights to the engine",
+    "rollout": "rollouts",
+    "environment": "environment",
+    "weights": "weights to the engine",
     "states": "states to the host and back",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -38,22 +40,38 @@ class PostTrainResult(Result):
     def json(self) -> str:
         """Return the document."""
         step = self.step
-        server = None if step.server is None else {
-            "engine": step.server.engine.name, "degrees": step.server.plan.degrees,
-            "num_gpus": step.server.plan.num_gpus, "replicas": step.server.num_replicas,
-        }  # fmt: skip
+        server = (
+            None
+            if step.server is None
+            else {
+                "engine": step.server.engine.name,
+                "degrees": step.server.plan.degrees,
+                "num_gpus": step.server.plan.num_gpus,
+                "replicas": step.server.num_replicas,
+            }
+        )
         return json_text(
             {
-                "schema": _SCHEMA, "model": self.model, "algorithm": step.asked.algorithm.name,
-                "system": step.trainer.table.system.name, "placement": step.asked.placement,
-                "trainer": {"degrees": step.trainer.plan.degrees, "num_gpus": step.trainer.plan.num_gpus,
-                            "micro_batch": step.trainer.plan.micro_batch, "seq": step.trainer.plan.seq_len,
-                            "num_micro_batches": step.trainer.plan.num_micro_batches},
-                "engine": server, "metrics": dict(step.metrics), "parts_s": dict(step.parts_s), "run": dict(self.run),
+                "schema": _SCHEMA,
+                "model": self.model,
+                "algorithm": step.asked.algorithm.name,
+                "system": step.trainer.table.system.name,
+                "placement": step.asked.placement,
+                "trainer": {
+                    "degrees": step.trainer.plan.degrees,
+                    "num_gpus": step.trainer.plan.num_gpus,
+                    "micro_batch": step.trainer.plan.micro_batch,
+                    "seq": step.trainer.plan.seq_len,
+                    "num_micro_batches": step.trainer.plan.num_micro_batches,
+                },
+                "engine": server,
+                "metrics": dict(step.metrics),
+                "parts_s": dict(step.parts_s),
+                "run": dict(self.run),
                 "plans_tried": self.tried,
             },
             indent=2,
-        )  # fmt: skip
+        )
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
@@ -89,8 +107,13 @@ class PostTrainResult(Result):
             lines.append((f"{side} idle", f"{share:.0%}"))
         if run := self.run:
             money = f", {format_usd(run['usd_run'])}" if "usd_run" in run else ""
-            lines.append(("run", f"{self.steps:,} steps, {run['run_time_s'] / 86400:.3g} days, "
-                                 f"{run['gpu_hours']:,.0f} GPU-hours{money}"))  # fmt: skip
+            lines.append(
+                (
+                    "run",
+                    f"{self.steps:,} steps, {run['run_time_s'] / 86400:.3g} days, "
+                    f"{run['gpu_hours']:,.0f} GPU-hours{money}",
+                )
+            )
         return lines
 
     def rows(self) -> Sequence[Row]:

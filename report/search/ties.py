@@ -2,44 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
+from ...driver.uncertainty.answers import evidence_of_step, has_experts
+from ...driver.uncertainty.bands import band_within
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
+from ...explore.machine import Machine
+from ...ir.graph import Workload
 from ..columns import in_columns
-from ..explain.trust import trust_of_metric
 
-if TYPE_CHECKING:
-    from .answer import SearchAnswer
+
+class Ranked(Protocol):
+    """A search that is over, as far as ties go."""
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """The best of each kind of plan."""
+        ...
+
+    @property
+    def rows(self) -> RankedRows:
+        """What rows stand for."""
+        ...
+
+
+class RankedRows(Protocol):
+    """What rows of a search stand for."""
+
+    @property
+    def words(self) -> Mapping[str, Sequence[str]]:
+        """Of columns whose numbers stand for words, the words."""
+        ...
+
+    def machine(self, rows: Columns, at: int) -> Machine:
+        """Return the machine of a row."""
+        ...
+
+    def label(self, rows: Columns, at: int) -> str:
+        """Return what a row is, as people write it."""
+        ...
+
+    def others(self, rows: Columns, at: int) -> Mapping[str, str]:
+        """Return what else differs between rows."""
+        ...
+
+    def answer(self, rows: Columns, at: int) -> object:
+        """Return the whole answer of a row."""
+        ...
+
 
 # Goals that are as far off as the time of a step is: shares of it, or its inverse.
 OF_TIME = frozenset(
     {
-        "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "samples_per_s_per_gpu", "mfu", "hfu",
-        "usd_per_mtok", "usd_per_step",
+        "step_time_s",
+        "tokens_per_s",
+        "tokens_per_s_per_gpu",
+        "samples_per_s",
+        "samples_per_s_per_gpu",
+        "mfu",
+        "hfu",
+        "usd_per_mtok",
+        "usd_per_step",
     }
-)  # fmt: skip
+)
 # Ties beyond the simplest that are shown.
 _SHOWN = 5
 
 
 def band_of(answer: Estimate, goal: str) -> float | None:
-    """Return the share by which a goal of an estimate may be off: the median error of measured runs like it.
+    """Return the share by which two plans on one machine may differ and be taken as equal: see `is_tie`.
 
-    None where nobody has measured such a goal.
+    None for a goal that does not follow the time of a training step.
     """
-    if goal not in OF_TIME:
+    table = answer.table
+    if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
         return None
-    found = trust_of_metric(answer, "step_time_s")
-    return None if found is None else found.median
+    half = band_within(evidence_of_step(table), has_experts(table)).half
+    return math.expm1(math.hypot(half, half))
 
 
-def ties_of(answer: SearchAnswer) -> tuple[float, Columns] | None:
+def ties_of(answer: Ranked) -> tuple[float, Columns] | None:
     """Return the band of the first row, and the best of each kind of plan within it; None where there is no band."""
     if answer.kinds is None or not answer.kinds.rows:
         return None
@@ -48,7 +97,7 @@ def ties_of(answer: SearchAnswer) -> tuple[float, Columns] | None:
     return None if band is None else (band, answer.kinds.within(band))
 
 
-def ties_text(answer: SearchAnswer, width: int | None = None) -> Iterator[str]:
+def ties_text(answer: Ranked, width: int | None = None) -> Iterator[str]:
     """Yield how many kinds of plan are as good as the first, the simplest of them, and the best of usual kinds."""
     found = ties_of(answer)
     if found is None or answer.kinds is None:
@@ -58,7 +107,7 @@ def ties_text(answer: SearchAnswer, width: int | None = None) -> Iterator[str]:
     if num > 1:
         yield ""
         yield (
-            f"{num:,} kinds of plan are within {band:.1%} of the first, the median error of measured step times: take "
+            f"{num:,} kinds of plan are within {band:.1%} of the first, the error of differences between plans: take "
             "them as equal"
         )
         at = _simplest(answer, rows)
@@ -68,11 +117,16 @@ def ties_text(answer: SearchAnswer, width: int | None = None) -> Iterator[str]:
         lines = []
     lines += [(name, kinds.rows, at) for name, at in _usual(answer, kinds)]
     if lines:
-        yield in_columns([["", "kind", "plan", METRICS[kinds.goal.name].label, "beside the first"],
-                          *(["", *_line(answer, kinds, *line)] for line in lines)], width)  # fmt: skip
+        yield in_columns(
+            [
+                ["", "kind", "plan", METRICS[kinds.goal.name].label, "beside the first"],
+                *(["", *_line(answer, kinds, *line)] for line in lines),
+            ],
+            width,
+        )
 
 
-def ties_record(answer: SearchAnswer) -> Mapping[str, object]:
+def ties_record(answer: Ranked) -> Mapping[str, object]:
     """Return the same as JSON: the band, ties by kind with the simplest named, the best of usual kinds."""
     found = ties_of(answer)
     if found is None or answer.kinds is None:
@@ -86,26 +140,30 @@ def ties_record(answer: SearchAnswer) -> Mapping[str, object]:
     at = _simplest(answer, rows)
     return {
         "ties": {
-            "band": band, "num_kinds": len(rows["tp"]), "simplest": told(rows, at),
+            "band": band,
+            "num_kinds": len(rows["tp"]),
+            "simplest": told(rows, at),
             "kinds": [told(rows, k) for k in range(min(len(rows["tp"]), 50))],
             "usual": {name: told(kinds.rows, k) for name, k in _usual(answer, kinds)},
         }
-    }  # fmt: skip
+    }
 
 
-def _simplest(answer: SearchAnswer, rows: Columns) -> int:
+def _simplest(answer: Ranked, rows: Columns) -> int:
     words = answer.rows.words
     return simplest(rows, words.get("schedule", ()), words.get("recompute", ()))
 
 
-def _usual(answer: SearchAnswer, kinds: Kinds) -> Iterator[tuple[str, int]]:
+def _usual(answer: Ranked, kinds: Kinds) -> Iterator[tuple[str, int]]:
     """Yield the best of kinds that people ask for, where the best of all is not one."""
     rows, inside = kinds.rows, answer.rows.machine(kinds.rows, 0).load().node_size
+    words = list(answer.rows.words.get("recompute", ("none",)))
+    none = words.index("none") if "none" in words else -1
     tests: Mapping[str, Callable[[Columns], np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]] = {
         "no context parallelism": lambda r: r["cp"] == 1,
         "no pipeline": lambda r: r["pp"] == 1,
         "TP inside the node": lambda r: r["tp"] <= inside,
-        "no recomputation": lambda r: r["recompute"] == _none(answer),
+        "no recomputation": lambda r: r["recompute"] == none,
     }
     for name, test in tests.items():
         good = np.flatnonzero(test(rows))
@@ -113,12 +171,7 @@ def _usual(answer: SearchAnswer, kinds: Kinds) -> Iterator[tuple[str, int]]:
             yield name, int(good[0])
 
 
-def _none(answer: SearchAnswer) -> int:
-    words = list(answer.rows.words.get("recompute", ("none",)))
-    return words.index("none") if "none" in words else -1
-
-
-def _line(answer: SearchAnswer, kinds: Kinds, name: str, rows: Columns, at: int) -> list[str]:
+def _line(answer: Ranked, kinds: Kinds, name: str, rows: Columns, at: int) -> list[str]:
     goal = kinds.goal.name
     value, first = float(rows[goal][at]), float(kinds.rows[goal][0])
     label = " ".join(filter(None, (answer.rows.label(rows, at), *answer.rows.others(rows, at).values())))

@@ -19,9 +19,12 @@ def test_relative_links_resolve(page: str) -> None:
     assert [link for link in _LINK.findall(text) if not _leads_somewhere(ROOT / page, link)] == []
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    links = set(_LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
-    assert {p for p in PAGES if p.startswith("docs/")} <= links
+def test_every_page_is_linked_from_the_overview_and_it_from_the_readme() -> None:
+    readme, overview = (
+        _LINK.findall((ROOT / name).read_text(encoding="utf-8")) for name in ("README.md", "docs/overview.md")
+    )
+    assert "docs/overview.md" in readme
+    assert {p for p in PAGES if p.startswith("docs/")} <= {"docs/overview.md", *(f"docs/{link}" for link in overview)}
 
 
 def test_a_broken_link_is_noticed() -> None:

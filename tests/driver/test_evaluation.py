@@ -29,7 +29,7 @@ def plans(family: Family) -> PlanTable:
     draw = np.random.default_rng(0)
     tp, dp, pp = (draw.choice(np.array(of), PLANS) for of in ([1.0, 2.0], [1.0, 2.0, 4.0], [1.0, 2.0]))
     micro, num = (draw.integers(1, most, PLANS).astype(np.float64) for most in (4, 9))
-    length = 64.0 * draw.integers(1, 200, PLANS)
+    length = np.asarray(64.0 * draw.integers(1, 200, PLANS), dtype=np.float64)
     gpus = tp * dp * (pp if family.pp else 1.0)
     table = PlanTable(family, gpus, tp, dp, micro, num * (pp if family.pp else 1.0), length, np.zeros(PLANS))
     return replace(table, pp=pp) if family.pp else table

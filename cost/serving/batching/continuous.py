@@ -86,7 +86,7 @@ class Life:
         decodes: requests that decode in a step beside it, itself among them; of all groups.
         step_s: a step without prompts.
         prompt_s: what a prompt of another adds to a step.
-        others_s: what prompts of others add to the steps of its own, on average.
+        others_s: what prefills of other requests add to its own steps, on average.
     """
 
     alone_s: Array

@@ -7,7 +7,7 @@ times spread, only on their mean:
     P(n) = P(0) product over k <= n of rate S(k) / k      and beyond the room B a geometric tail of ratio rate S(B) / B
 
 A new request sees these (Poisson arrivals see time averages). Its first token is then late by what differs from one
-request to the next: the rest of the step that runs, prompts of others in that step and in its own (each step computes
+request to the next: the rest of the step that runs, prefills of other requests there and in its own (each step computes
 those that came during the one before, a branching process with `m` of them on average and `m / (1 - (rate p)^2)` the
 variance, p the time of a prompt), the queue of prompts where they take the budget of steps, and that for room. The
 time of its tokens is a mean over its life: of the number in flight, whose deviations last `S kappa`, kappa their
@@ -112,7 +112,7 @@ class Flights:
         full = rate / able[:, -1:]
         law = number_in_flight(np.minimum(rate, able[:, -1:] * (1.0 - 1e-9)), able)
         points = _points()
-        others = _inverse(law, points[0])
+        others = np.array([np.searchsorted(row, points[0]) for row in np.cumsum(law, axis=1)], dtype=np.float64)
         at = np.minimum(others, self.room - 1).astype(np.intp)
         first = self._beside_s if self.engine.scheduler.mixed else self._before_s
         waits = np.maximum(others - self.room + 1.0, 0.0) / able[:, -1:]
@@ -188,7 +188,8 @@ class Flights:
         whole = at.tpot_s + (next_s - at.tpot_s) * (each - low)
         taken = np.where(at.prompts_s > 0, at.prompts_s / np.maximum(rate * at.tpot_s, 1e-12), at.prompt_s)
         more = taken / (1.0 - np.minimum(rate * taken, 0.95))
-        noise = np.sqrt(0.625 * mean) * _normal(points[1])
+        # Standard normal numbers at shares, to a thousandth: Tukey's lambda law.
+        noise = np.sqrt(0.625 * mean) * (points[1] ** 0.14 - (1.0 - points[1]) ** 0.14) / 0.1975
         return np.maximum(whole + noise * more / gaps, beside.tpot_s[:, :1])
 
 
@@ -218,14 +219,8 @@ def _points() -> Array:
     return np.asarray((0.5 + np.outer(steps, np.arange(1.0, _POINTS + 1.0))) % 1.0)
 
 
-def _inverse(law: Array, at: Array) -> Array:
-    """Return the numbers in flight of points, a row a rate."""
-    below = np.cumsum(law, axis=1)
-    return np.array([np.searchsorted(row, at) for row in below], dtype=np.float64)
-
-
 def _prompts(mean: Array, load: Array, at: Array) -> Array:
-    """Return prompts of others in a step at points: negative binomial with `mean / (1 - load^2)` as its variance."""
+    """Return prefills of other requests in a step: negative binomial with `mean / (1 - load^2)` as its variance."""
     spread = 1.0 / np.maximum(1.0 - load**2, 1e-3)
     success = np.minimum(1.0 / spread, 1.0 - 1e-9)
     shape = mean * success / (1.0 - success)
@@ -245,8 +240,3 @@ def _exponential(chance: Array, mean_s: Nums, at: Array) -> Array:
     """Return a wait that is not zero with a chance, and then exponential with mean `mean_s / (1 - chance)`."""
     left = np.maximum((1.0 - at) / np.maximum(chance, 1e-12), 1e-12)
     return np.asarray(np.maximum(-np.log(left), 0.0) * mean_s / (1.0 - chance))
-
-
-def _normal(at: Array) -> Array:
-    """Return standard normal numbers at shares, to a thousandth: Tukey's lambda law."""
-    return np.asarray((at**0.14 - (1.0 - at) ** 0.14) / 0.1975)

@@ -66,12 +66,12 @@ def _with_spare(question: Question, choice: Choice, spare: int) -> Choice:
 
 def _enough(question: Question, choice: Choice) -> Choice:
     """The plan with as many replicas as keep the limits; InfeasibleError where more do not help."""
-    tried, asked = choice, choice.num_gpus
+    tried, seen = choice, seen_by(question, choice)
     for _ in range(_TRIES):
-        seen = seen_by(question, tried)
         if seen.meets(question.target):
-            return replace(tried, confirmed=replace(seen, added=tried.num_gpus - asked))
+            return replace(tried, confirmed=replace(seen, added=tried.num_gpus - choice.num_gpus))
         tried = _larger(question, tried, seen)
+        seen = seen_by(question, tried)
     raise InfeasibleError(
         f"{choice.name}: {tried.name} has {question.target.labels[0]} {seen.ttft_s:.3g} s and "
         f"{question.target.labels[1]} {seen.tpot_s:.3g} s"

@@ -7,7 +7,6 @@ names of groups and the ranks that messages come from are put in for each. Field
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ....backends.pricing.program import group_factors
 from ....driver.estimate import Estimate
 from ....ir.errors import UsageError
 from ....ir.text.files import write_atomically
+from ....ir.text.json_text import json_text
 from ..timeline import timeline_of
 from .stage import ALL_GATHER, COLLECTIVES, NodeType, StageTrace, TraceNode, axis_of
 
@@ -174,7 +174,7 @@ class RankFiles:
                 data = b"".join(self._messages(parts, stage, rank))
                 write_atomically(folder / f"rank.{rank}.et", data)
                 written += len(data)
-        text = json.dumps(self.groups.all()) + "\n"
+        text = json_text(self.groups.all()) + "\n"
         write_atomically(folder / GROUPS, text.encode())
         return written + len(text)
 

@@ -22,7 +22,7 @@ def test_every_flag_is_a_word_or_says_how_an_answer_is_written(function: str) ->
     verb, left_out = FUNCTIONS[function]
     command, parent = command_of(verb)
     # Help is of the command line, and `from` a word of Python's own.
-    apart = {"--help", "--help-all", "--from"}
+    apart = {"--help", "--help-all", "--from", "--color"}
     params = {
         str(p.name) for p in command.get_params(parent) if p.param_type_name == "option" and not apart & {*p.opts}
     }

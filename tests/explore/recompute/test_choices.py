@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.explore.recompute.choices import best_choice, front
-from slipstick.explore.recompute.results import LayerResults, Result
+from slipstick.explore.recompute.results import LayerResult, LayerResults
 
 _SIZES, _TIMES = st.integers(1, 9), st.integers(0, 9)
 
@@ -19,7 +19,7 @@ def problems(draw: st.DrawFn) -> LayerResults:
     """Up to six results; some share a name, some have none, later ones read earlier ones."""
     num = draw(st.integers(1, 6))
     results = [
-        Result(
+        LayerResult(
             draw(st.sampled_from(["a", "b", "c", "d", ""])),
             float(draw(_TIMES)),
             float(draw(_SIZES)),
@@ -83,7 +83,7 @@ def test_the_front_is_that_of_all_choices(layers: LayerResults) -> None:
 
 
 def test_what_is_kept_and_offloaded_is_said_by_name() -> None:
-    a, b = Result("a", 5.0, 10.0, (), True), Result("b", 1.0, 10.0, (0,), True)
+    a, b = LayerResult("a", 5.0, 10.0, (), True), LayerResult("b", 1.0, 10.0, (0,), True)
     layers = LayerResults((a, b), 4.0, 4.0, None)
     one = best_choice(layers, 10.0)
     assert one is not None
@@ -95,7 +95,7 @@ def test_what_is_kept_and_offloaded_is_said_by_name() -> None:
 
 
 def test_only_some_names_may_be_kept() -> None:
-    a, b = Result("a", 5.0, 10.0, (), True), Result("b", 1.0, 10.0, (0,), True)
+    a, b = LayerResult("a", 5.0, 10.0, (), True), LayerResult("b", 1.0, 10.0, (0,), True)
     only = best_choice(LayerResults((a, b), 4.0, 4.0).only({"b"}), 100.0)
     assert only is not None
     assert (only.keep, only.seconds) == (("b",), 5.0)

@@ -11,7 +11,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.explore.recompute.pricing import Pricer
 from slipstick.explore.recompute.search import FoundPolicy, find_policy, said
-from slipstick.explore.recompute.spaces import FRAMEWORKS, maxtext_settings
+from slipstick.explore.recompute.spaces import FRAMEWORKS, PolicySpace, maxtext_settings, space_of
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Workload
@@ -53,7 +53,8 @@ def limits(pp: int = 1) -> tuple[float, float]:
 
 
 def found(share: float, pp: int = 1, offload: bool = False, by_stage: bool = True) -> FoundPolicy:
-    return find_policy(graph("llama-3.1-8b"), SYSTEM, plan(pp), between(*limits(pp), share), offload, by_stage)
+    space = PolicySpace(to_host=offload, by_stage=by_stage)
+    return find_policy(graph("llama-3.1-8b"), SYSTEM, plan(pp), between(*limits(pp), share), space)
 
 
 @pytest.mark.slow
@@ -122,7 +123,7 @@ def test_offloading_is_of_results_that_are_kept() -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_framework_gets_what_it_can_say(framework: str) -> None:
     limit = between(*limits(), 0.3)
-    best = find_policy(graph("llama-3.1-8b"), SYSTEM, plan(), limit, runs_on=framework).best
+    best = find_policy(graph("llama-3.1-8b"), SYSTEM, plan(), limit, space_of(framework)).best
     assert best.peak_mem_bytes <= limit
     assert best.family.recompute in FRAMEWORKS[framework].kinds
     assert best.family.recompute_save_rest == ()
@@ -142,7 +143,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InfeasibleError, match=r"no memory policy fits 1 GiB: the smallest, .* needs .* GiB; more --tp"):
         find_policy(graph("llama-3.1-8b"), SYSTEM, plan(), GIB)
     with pytest.raises(UnknownNameError, match="megatron"):
-        find_policy(graph("llama-3.1-8b"), SYSTEM, plan(), runs_on="megatrn")
+        space_of("megatrn")
     decode = make_plan(num_gpus=8, tp=8, seq_len=4096, family=Defaults(SYSTEM.stack, Family(workload=Workload.DECODE)))
     with pytest.raises(UsageError, match="this is decode"):
         find_policy(load("llama-3.1-8b", "decode"), SYSTEM, decode)

@@ -11,6 +11,7 @@ from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention
 from slipstick.driver import Estimate, estimate
 from slipstick.driver.metrics import METRICS
+from slipstick.driver.uncertainty.bands import Band
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report import accuracy
@@ -91,6 +92,9 @@ def test_the_screen_is_the_golden_one(
         Accuracy("memory", "*", "*", "*", 40, 0.022, 0.05),
     ]
     monkeypatch.setattr(accuracy, "packaged", lambda: {(a.table, a.chip, a.library, a.kind): a for a in known})
+    monkeypatch.setattr(
+        "slipstick.driver.uncertainty.answers.band_of", lambda *_: Band(-0.09, -0.03, 0.04, 0.12, 40, "toy")
+    )
     plan = make_plan(num_gpus=16, tp=2, pp=2, seq_len=2048, micro_batch=4, global_batch=256,
                      family=Family(sp=True, pp=True, zero=1))  # fmt: skip
     text = report_text(estimate(traced("tiny-llama.train"), made_up, plan), 100)

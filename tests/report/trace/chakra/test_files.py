@@ -70,9 +70,9 @@ def packed(data: bytes) -> list[int]:
 def attribute_of(data: bytes) -> tuple[str, int | str]:
     numbers, texts = fields_of(data)
     (name,) = texts.pop(1)
-    ((kind, value),) = [*numbers.items(), *((k, v[0].decode()) for k, v in texts.items())]
-    assert kind == READ_AS[name.decode()]
-    return name.decode(), value
+    said: dict[int, int | str] = {**numbers, **{kind: value[0].decode() for kind, value in texts.items()}}
+    assert list(said) == [READ_AS[name.decode()]]
+    return name.decode(), said[READ_AS[name.decode()]]
 
 
 def node_of(data: bytes) -> Read:

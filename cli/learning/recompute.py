@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ..ir.errors import UsageError
-from .flags.request import PlanCommand, Request
-from .flags.shared import Named
-from .output.answers import Answering, format_flag, output_flag
-from .output.files import write_text
-from .prepare import check_model, sized, system_of
+from ...ir.errors import UsageError
+from ..flags.request import PlanCommand, Request
+from ..flags.shared import Named
+from ..output.answers import Answering, format_flag, output_flag
+from ..output.files import write_text
+from ..prepare import check_model, sized, system_of
 
 if TYPE_CHECKING:
-    from ..report.results.policies import PolicyResult
-    from ..report.results.result import Result
+    from ...report.results.policies import PolicyResult
+    from ...report.results.result import Result
 
 
 class RecomputeCommand(Answering, PlanCommand):
@@ -26,12 +27,12 @@ class RecomputeCommand(Answering, PlanCommand):
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
         """Write the policies, and the plan under the best one as a file."""
-        from ..report.results.policies import PolicyResult
+        from ...report.results.policies import PolicyResult
 
         assert isinstance(result, PolicyResult)
         super().deliver(result, form, said)
         if said["best_plan"] is not None:
-            from .plans.text import plan_file_text
+            from ..plans.text import plan_file_text
 
             at = Request.of(dict(said))
             around = {"model": at.source.model, "dtype": at.source.dtype, "system": at.machine.system or ""}
@@ -79,9 +80,10 @@ def recompute_command(
     slipstick recompute llama-3.1-8b --system dgx-h100 --gpus 8 --zero 1 --seq 8192 --gbs 64
     slipstick recompute llama-3.1-70b --system dgx-h100 --gpus 64 --tp 8 --pp 4 --seq 8192 --gbs 128 --best-plan p.yaml
     """  # noqa: D301
-    from ..explore.recompute.search import find_policy
-    from ..ir.units import parse_typed
-    from ..report.results.policies import PolicyResult
+    from ...explore.recompute.search import find_policy
+    from ...explore.recompute.spaces import space_of
+    from ...ir.units import parse_typed
+    from ...report.results.policies import PolicyResult
 
     if request.words.phase != "train":
         raise UsageError(f"--phase {request.words.phase}: memory policies say what training keeps; use --phase train")
@@ -91,5 +93,6 @@ def recompute_command(
     check_model(request)
     system = system_of(request)
     graph, plan = sized(request, system.stack)
-    found = find_policy(graph, system, plan, limit_bytes, offloading, by_stage, runs_on)
+    space = replace(space_of(runs_on), to_host=offloading, by_stage=by_stage)
+    found = find_policy(graph, system, plan, limit_bytes, space)
     return PolicyResult(found=found, model=graph.name, machine=system.name, runs_on=runs_on)

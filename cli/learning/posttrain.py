@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import SlipstickError, UsageError
-from ..ir.plan.words import WORDS
-from .flags.numbers import Whole
-from .flags.request import PlanCommand, Request
-from .flags.run import quantity_of, run_of
-from .flags.shared import Named
-from .help import Section
-from .output.answers import Answering, format_flag, output_flag
-from .plans.file import is_given
-from .prepare import check_model, graph_of, plan_of, sized, system_of, terms_of
-from .serving.flags import USUAL_ENGINE
-from .serving.serve import machine_of, served_of
+from ...ir.errors import SlipstickError, UsageError
+from ...ir.plan.words import WORDS
+from ..flags.numbers import Whole
+from ..flags.request import PlanCommand, Request
+from ..flags.run import quantity_of, run_of
+from ..flags.shared import Named
+from ..help import Section
+from ..output.answers import Answering, format_flag, output_flag
+from ..plans.file import is_given
+from ..prepare import check_model, graph_of, plan_of, sized, system_of, terms_of
+from ..serving.flags import USUAL_ENGINE
+from ..serving.serve import machine_of, served_of
 
 if TYPE_CHECKING:
-    from ..backends.machine.system import System
-    from ..driver.rl.step import PostTraining
-    from ..driver.serve.server import Server
-    from ..ir.plan import Plan
-    from ..report.results.posttrain import PostTrainResult
+    from ...backends.machine.system import System
+    from ...driver.rl.step import PostTraining, PostTrainingStep
+    from ...driver.serve.server import Server
+    from ...ir.plan import Plan
+    from ...report.results.posttrain import PostTrainResult
 
 _ALGORITHMS = ("grpo", "ppo", "distillation", "dpo", "sft")
 _PLACEMENTS = ("colocated", "split", "async")
@@ -45,15 +46,28 @@ def _text(*names: str, metavar: str, help: str, default: str | None = None) -> c
 
 _SAMPLES = (
     click.Option(
-        ["--algorithm"], type=Named(_ALGORITHMS), default="grpo", show_default=True,
+        ["--algorithm"],
+        type=Named(_ALGORITHMS),
+        default="grpo",
+        show_default=True,
         help="What a step does: rollouts, passes of reference, reward, critic or teacher, and training.",
     ),
     _number("--prompts", default=128, help="Prompts a step; of dpo pairs, of sft samples."),
     _number("--group", default=1, help="Answers to each prompt."),
-    _text("--isl", "--prompt-tokens", metavar="SIZES", default="512",
-          help="Tokens of a prompt: 512, 128..1024, or lognormal:MEAN,CV."),
-    _text("--osl", "--answer-tokens", metavar="SIZES", default="lognormal:1024,0.7",
-          help="Tokens of an answer, as --isl; the mean is kept where long ones are cut."),
+    _text(
+        "--isl",
+        "--prompt-tokens",
+        metavar="SIZES",
+        default="512",
+        help="Tokens of a prompt: 512, 128..1024, or lognormal:MEAN,CV.",
+    ),
+    _text(
+        "--osl",
+        "--answer-tokens",
+        metavar="SIZES",
+        default="lognormal:1024,0.7",
+        help="Tokens of an answer, as --isl; the mean is kept where long ones are cut.",
+    ),
     _number("--max-tokens", help="Tokens at which prompt and answer are cut, and of a pack.  [default: --seq]"),
     _number("--update-batch", help="Sequences of one update of the weights.  [default: all of a step]"),
     _number("--epochs", default=1, help="Passes over the samples of a step."),
@@ -62,10 +76,13 @@ _SAMPLES = (
     _text("--teacher", metavar="MODEL", help="Teacher of a distillation.  [default: of the policy's shape]"),
     _text("--reward-model", metavar="MODEL", help="Reward model of ppo.  [default: of the policy's shape]"),
     _text("--environment-time", metavar="TIME", help="Wait for rewards of an environment, a step.  [default: none]"),
-)  # fmt: skip
+)
 _PLACES = (
     click.Option(
-        ["--placement"], type=Named(_PLACEMENTS), default="colocated", show_default=True,
+        ["--placement"],
+        type=Named(_PLACEMENTS),
+        default="colocated",
+        show_default=True,
         help="Trainer and engine in turns on the same GPUs; on GPUs of their own, waiting for each other (split); or "
         "the engine ahead of the trainer (async).",
     ),
@@ -74,18 +91,21 @@ _PLACES = (
     _number("--engine-gpus", help="GPUs of the engine beside those of the trainer (split, async)."),
     _number("--engine-tp", help="Tensor-parallel degree of the engine.  [default: 1]"),
     click.Option(
-        ["--offload-trainer/--no-offload-trainer"], default=True, show_default=True,
+        ["--offload-trainer/--no-offload-trainer"],
+        default=True,
+        show_default=True,
         help="Colocated: states of the trainer go to host memory while the engine runs.",
     ),
     click.Option(
-        ["--find-plans"], is_flag=True,
+        ["--find-plans"],
+        is_flag=True,
         help="Find the degrees of trainer and engine, and how --gpus are shared out; what is said holds.",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PostTrainFlags:
     """What a user asked of a step, as typed."""
 
     algorithm: str
@@ -117,7 +137,7 @@ class PostTrainCommand(Answering, PlanCommand):
 
     def answer(self, ctx: click.Context) -> PostTrainResult:  # type: ignore[override]
         """Run the verb's function on what its flags say together."""
-        ctx.params["asked"] = Asked(**{f.name: ctx.params.pop(f.name) for f in fields(Asked)})
+        ctx.params["asked"] = PostTrainFlags(**{f.name: ctx.params.pop(f.name) for f in fields(PostTrainFlags)})
         return super().answer(ctx)  # type: ignore[return-value]
 
     def sections(self, ctx: click.Context) -> list[Section]:
@@ -127,7 +147,7 @@ class PostTrainCommand(Answering, PlanCommand):
 
 @click.command("posttrain", cls=PostTrainCommand, params=[format_flag(), output_flag()])
 @click.pass_context
-def posttrain_command(ctx: click.Context, request: Request, asked: Asked) -> PostTrainResult:
+def posttrain_command(ctx: click.Context, request: Request, asked: PostTrainFlags) -> PostTrainResult:
     """Estimate a step of post-training of MODEL, and with --steps a run: PPO, GRPO, DPO, distillation, fine-tuning.
 
     Plan flags are of the trainer; its --mbs counts packs of --max-tokens. An engine answers prompts request by request,
@@ -137,8 +157,8 @@ def posttrain_command(ctx: click.Context, request: Request, asked: Asked) -> Pos
     slipstick posttrain qwen3-32b --system dgx-h100 --gpus 32 --tp 4 --pp 4 --zero 1 --prompts 64 --group 32 \\
         --isl 150 --osl lognormal:3056,0.5 --max-tokens 4096 --update-batch 512 --engine-tp 4
     """  # noqa: D301
-    from ..driver.rl.step import post_training_step
-    from ..report.results.posttrain import PostTrainResult
+    from ...driver.rl.step import post_training_step
+    from ...report.results.posttrain import PostTrainResult
 
     if request.words.phase != "train":
         raise UsageError(f"--phase {request.words.phase}: posttrain trains, and prices its rollouts itself")
@@ -159,15 +179,16 @@ def posttrain_command(ctx: click.Context, request: Request, asked: Asked) -> Pos
         server = _server(request, asked, plan.num_gpus, asked.engine_tp or 1) if work.algorithm.rolls_out else None
         step, tried = post_training_step(work, graph, system, plan, server), 0
     steps = None if run is None or run.amount is None else int(run.amount)
-    return PostTrainResult(step=step, model=step.trainer.table.lowered.source.name, steps=steps, tried=tried,
-                           terms=terms_of(request))  # fmt: skip
+    return PostTrainResult(
+        step=step, model=step.trainer.table.lowered.source.name, steps=steps, tried=tried, terms=terms_of(request)
+    )
 
 
-def _work(request: Request, asked: Asked, longest: int) -> PostTraining:
-    from ..cost.serving.traffic.traffic_text import parse_length
-    from ..driver.rl.algorithm import algorithm
-    from ..driver.rl.rollout import Rollouts
-    from ..driver.rl.step import PostTraining
+def _work(request: Request, asked: PostTrainFlags, longest: int) -> PostTraining:
+    from ...cost.serving.traffic.traffic_text import parse_length
+    from ...driver.rl.algorithm import algorithm
+    from ...driver.rl.rollout import Rollouts
+    from ...driver.rl.step import PostTraining
 
     kind = algorithm(asked.algorithm)
     idle = [name for name in asked.leave_out if name not in kind.looks]
@@ -179,16 +200,25 @@ def _work(request: Request, asked: Asked, longest: int) -> PostTraining:
             raise UsageError(f"--{role}{'-model' * (role == 'reward')} {model}: {kind.name} has no {role} model")
     return PostTraining(
         algorithm=kind.without(asked.leave_out),
-        rollouts=Rollouts(prompts=asked.prompts, group=asked.group, prompt=parse_length(asked.isl),
-                          answer=parse_length(asked.osl), longest=longest),
-        batch=asked.update_batch, epochs=asked.epochs, packed=asked.packing, placement=asked.placement,
-        staleness=asked.staleness, moves_states=asked.offload_trainer,
+        rollouts=Rollouts(
+            prompts=asked.prompts,
+            group=asked.group,
+            prompt=parse_length(asked.isl),
+            answer=parse_length(asked.osl),
+            longest=longest,
+        ),
+        batch=asked.update_batch,
+        epochs=asked.epochs,
+        packed=asked.packing,
+        placement=asked.placement,
+        staleness=asked.staleness,
+        moves_states=asked.offload_trainer,
         environment_s=quantity_of(asked.environment_time, "s", "--environment-time") or 0.0,
         others={role: graph_of(request.said({"model": model})) for role, model in models.items() if model is not None},
-    )  # fmt: skip
+    )
 
 
-def _server(request: Request, asked: Asked, trainer_gpus: int, tp: int) -> Server:
+def _server(request: Request, asked: PostTrainFlags, trainer_gpus: int, tp: int) -> Server:
     """The engine that was asked for, under its own stack and with none of the trainer's words."""
     apart = asked.placement != "colocated"
     if asked.engine_gpus is not None and not apart:
@@ -199,8 +229,8 @@ def _server(request: Request, asked: Asked, trainer_gpus: int, tp: int) -> Serve
     return _engine(request, asked, gpus, tp)
 
 
-def _engine(request: Request, asked: Asked, gpus: int, tp: int) -> Server:
-    from ..driver.serve.server import Server
+def _engine(request: Request, asked: PostTrainFlags, gpus: int, tp: int) -> Server:
+    from ...driver.serve.server import Server
 
     kept = {"seq", "phase"}
     # A word that is not said has its default.
@@ -212,16 +242,20 @@ def _engine(request: Request, asked: Asked, gpus: int, tp: int) -> Server:
 
 
 def _found(
-    ctx: click.Context, request: Request, asked: Asked, work: PostTraining, system: System
-) -> tuple[object, int]:
-    from ..driver.rl.search import Candidates, find_step
+    ctx: click.Context, request: Request, asked: PostTrainFlags, work: PostTraining, system: System
+) -> tuple[PostTrainingStep, int]:
+    from ...driver.rl.search import Candidates, find_step
 
     if request.words.num_gpus is None:
         raise UsageError("--find-plans shares GPUs out: say how many with --gpus")
     graph = graph_of(request)
     wide = [2**k for k in range(system.node_size.bit_length()) if 2**k <= system.node_size]
     tps = [asked.engine_tp] if asked.engine_tp else wide
-    servers = [s for tp in tps if work.algorithm.rolls_out and (s := _or_none(request, asked, tp)) is not None]
+    servers: list[Server] = []
+    for tp in tps if work.algorithm.rolls_out else ():
+        # A degree that does not divide the model, or whose weights do not fit, is no candidate.
+        with suppress(SlipstickError):
+            servers.append(_engine(request, asked, tp, tp))
     degrees = [
         (tp, pp)
         for tp in ([request.words.tp] if is_given(ctx, "tp") else wide)
@@ -236,10 +270,3 @@ def _found(
                 continue
 
     return find_step(work, graph, system, request.words.num_gpus, Candidates(plans, servers))
-
-
-def _or_none(request: Request, asked: Asked, tp: int) -> Server | None:
-    try:
-        return _engine(request, asked, tp, tp)
-    except SlipstickError:
-        return None
