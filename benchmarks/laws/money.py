@@ -25,7 +25,9 @@ from .machines import better_machines
 Single = tuple[str, float]
 # What is no law, and why.
 FIRST = "more speed never makes the first token, or those behind it, later"
+CROWD = "twice the clients: no fewer answers a second"
 NO_LAWS = {
+    CROWD: "a larger batch may fall on tiles that fill a chip less well, and lengthen a step by more than it adds",
     FIRST: "clients whose answers end sooner ask again sooner: more prompts wait for one another or beside decodes",
 }
 
@@ -81,7 +83,7 @@ def of_serving(case: Serving, draw: random.Random) -> Iterator[Single]:
         yield law, one["requests_per_s"] / two["requests_per_s"] - 1.0
         yield FIRST, max(two[name] / one[name] - 1.0 for name in ("tpot_s", "ttft_s"))
     more = serve(server, lengths, Load(concurrency=2 * clients)).metrics
-    yield "twice the clients: no fewer answers a second", one["requests_per_s"] / more["requests_per_s"] - 1.0
+    yield CROWD, one["requests_per_s"] / more["requests_per_s"] - 1.0
     yield "twice the clients: no shorter answer", one["e2el_s"] / more["e2el_s"] - 1.0
     longer = serve(server, Lengths(lengths.prompt, 2.0 * lengths.output), Load(concurrency=clients)).metrics
     yield "twice the tokens of an answer: it takes longer", one["e2el_s"] / longer["e2el_s"] - 1.0
