@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.plan import Family
 from .best import BLOCK, ROW, Columns
 from .block import Found
 from .goals import Goal
@@ -103,7 +104,8 @@ def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[s
             words += column > 1
         else:
             axes += column > 1
+    usual = {Family().schedule, "none"}
     for name, known in (("schedule", schedules), ("recompute", recompute)):
         if name in rows and known:
-            words += np.array([known[int(at)] not in ("1f1b", "none") for at in rows[name]], dtype=float)
+            words += np.array([known[int(at)] not in usual for at in rows[name]], dtype=float)
     return int(np.lexsort([np.arange(len(words)), words, axes])[0])

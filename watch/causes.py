@@ -17,7 +17,7 @@ _WAIT, _SHARE = 0.1, 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CauseEvidence:
     """What there is to find a cause in: the module, the run, its prediction, and times since the last look."""
 
     model: nn.Module
@@ -29,7 +29,7 @@ class Evidence:
     allocator_retries: int
 
 
-def causes_of_time(at: Evidence) -> Iterator[str]:
+def causes_of_time(at: CauseEvidence) -> Iterator[str]:
     """Yield why a step may take another time than predicted."""
     yield from _of_machine(at)
     if at.wait_s > _WAIT * at.step_s:
@@ -47,7 +47,7 @@ def causes_of_time(at: Evidence) -> Iterator[str]:
         yield "less is computed than the graph has: frozen or skipped layers, shorter samples, or another precision"
 
 
-def causes_of_memory(at: Evidence, measured_bytes: float) -> Iterator[str]:
+def causes_of_memory(at: CauseEvidence, measured_bytes: float) -> Iterator[str]:
     """Yield why more or less may be allocated than predicted."""
     parts = {name: size for name, size in at.prediction.answer.memory_bytes.items() if name != "reserved"}
     largest = max(parts, key=lambda name: parts[name])
@@ -56,7 +56,7 @@ def causes_of_memory(at: Evidence, measured_bytes: float) -> Iterator[str]:
     yield f"the largest part predicted is {largest}, {format_bytes(parts[largest])}: see what of it the run keeps"
 
 
-def _of_machine(at: Evidence) -> Iterator[str]:
+def _of_machine(at: CauseEvidence) -> Iterator[str]:
     system = at.prediction.answer.table.system
     is_cpu_chip = "xeon" in system.chip.name.lower() or "epyc" in system.chip.name.lower()
     if at.run.device == "cpu" and not is_cpu_chip:
@@ -77,7 +77,7 @@ def same_chip(device: str, chip: str) -> bool:
     return chip.split("-")[0].lower() in device.lower()
 
 
-def _of_kernels(at: Evidence) -> Iterator[str]:
+def _of_kernels(at: CauseEvidence) -> Iterator[str]:
     if kept := _eager_attention(at.model):
         yield kept
     dtype = at.prediction.answer.table.lowered.source.dtype

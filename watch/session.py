@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from ..ir.plan import PlanWords
-from .causes import Evidence, causes_of_memory, causes_of_time
+from .causes import CauseEvidence, causes_of_memory, causes_of_time
 from .clock import StepClock
 from .observed import ObservedRun, batch_of, named
 from .predicted import StepPrediction, predicted
@@ -134,7 +134,7 @@ class RunWatch:
 
     def _judged(self, reading: WatchedStep, prediction: StepPrediction, wait_s: float) -> WatchedStep:
         retries = int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if self._run.device == "cuda" else 0
-        at = Evidence(self.model, self._run, prediction, reading.step_s, wait_s, self._varied, retries)
+        at = CauseEvidence(self.model, self._run, prediction, reading.step_s, wait_s, self._varied, retries)
         causes: list[str] = []
         if abs((reading.ratio or 1.0) - 1.0) > prediction.step_band:
             causes += causes_of_time(at)

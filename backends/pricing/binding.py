@@ -16,7 +16,7 @@ from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveModel
 from .amounts import Array, Index
 from .models.built_in import built_in
-from .program import Entry, Group, Merged, PricingTable, Program, group_of
+from .program import Entry, Group, MergedEntries, PricingTable, Program, group_of
 from .roofline import Backend, Pricer
 from .tallies import Tallies
 
@@ -28,7 +28,7 @@ class Kernels:
     Rows and factors are those of its distinct entries.
     """
 
-    merged: Merged
+    merged: MergedEntries
     backend: Backend
     price: Pricer
     rows: slice
@@ -160,7 +160,9 @@ def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]
     return BoundTable(whole, tuple(kernels), tuple(messages))
 
 
-def _claimed(merged: Merged, backends: Sequence[Backend], system: System) -> Iterable[tuple[Backend, Merged]]:
+def _claimed(
+    merged: MergedEntries, backends: Sequence[Backend], system: System
+) -> Iterable[tuple[Backend, MergedEntries]]:
     """Split a group by the backend that claims each entry; usually one backend claims all.
 
     What a backend of the user looks at is its own affair: to it, no two entries are equal.
@@ -171,9 +173,9 @@ def _claimed(merged: Merged, backends: Sequence[Backend], system: System) -> Ite
         mine = tuple(e for e, i in zip(group.entries, owner, strict=True) if i == index)
         some = group if len(mine) == len(owner) else group_of(group.symbols, mine)
         if backends[index] in plain:
-            yield backends[index], merged if some is group else Merged.of(some)
+            yield backends[index], merged if some is group else MergedEntries.of(some)
         else:
-            yield backends[index], Merged(some, some)
+            yield backends[index], MergedEntries(some, some)
 
 
 def _owner(entry: Entry, backends: Sequence[Backend]) -> int:

@@ -102,7 +102,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedEntries:
     """A group, and its entries that differ in anything that a built-in model looks at.
 
     Attributes:
@@ -116,7 +116,7 @@ class Merged:
     row: Index | None = None
 
     @classmethod
-    def of(cls, group: Group) -> Merged:
+    def of(cls, group: Group) -> MergedEntries:
         """Find equal entries of a compute group: a message is priced with its group."""
         if group.axis:
             return cls(group, group)
@@ -153,11 +153,11 @@ class PricingTable:
     """Groups that are priced at the same points, compute before communication; rows of distinct entries one table."""
 
     symbols: Symbols
-    merged: tuple[Merged, ...]
+    merged: tuple[MergedEntries, ...]
     exprs: ExprTable
 
     @classmethod
-    def of(cls, symbols: Symbols, merged: Sequence[Merged]) -> PricingTable:
+    def of(cls, symbols: Symbols, merged: Sequence[MergedEntries]) -> PricingTable:
         """Put the rows of the distinct entries of groups under one another."""
         return cls(symbols, tuple(merged), ExprTable.of([e for m in merged for e in m.distinct.exprs]))
 
@@ -264,7 +264,7 @@ def _table(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Seque
             batches.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
     groups = [group_of(symbols, compute[kind]) for kind in sorted(compute)]
     groups += [_batch(symbols, batches[key], ranks) for key in sorted(batches)]
-    return PricingTable.of(symbols, [Merged.of(g) for g in groups])
+    return PricingTable.of(symbols, [MergedEntries.of(g) for g in groups])
 
 
 def _batch(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:

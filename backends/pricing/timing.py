@@ -19,7 +19,7 @@ from ..machine.system import System
 from ..network.collectives import CollectiveTime
 from .binding import Bound, BoundTable, Kernels, Messages, bind
 from .exchanges import Exchange, exchanges
-from .program import Entry, Group, Merged, Program
+from .program import Entry, Group, MergedEntries, Program
 from .riding import along, taken_along
 from .roofline import Backend
 from .tallies import Tallies
@@ -51,7 +51,7 @@ class Priced:
     of_distinct: KernelTimes | None = None
     messages: Array | None = None
     exchange: Exchange | None = None
-    merged: Merged | None = None
+    merged: MergedEntries | None = None
 
     @property
     def row(self) -> Index | slice:

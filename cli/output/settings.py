@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.errors import InternalError, SlipstickError
+from ...ir.schedules.registry import SCHEDULES
 from ...report.columns import in_columns
 
 # Settings of flags, and what else they may be; a value that is the present one changes nothing and is not shown.
@@ -24,7 +25,7 @@ OF_TRAINING: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "sp": (True, False),
         "attention": ("flash", "unfused"),
         "mbs": (1, 2, 4),
-        "schedule": ("1f1b", "zero-bubble"),
+        "schedule": tuple(name for name, kind in SCHEDULES.items() if not kind.interleaves),
         "async_tp": (True,),
     }
 )
@@ -51,7 +52,7 @@ MOST, LEAST = 4, 5e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting at another value.
 
     Attributes:
@@ -69,7 +70,7 @@ class Change:
 
 def changes(
     now: float, settings: Mapping[str, Sequence[object]], again: Callable[[str, object], float]
-) -> list[list[Change]]:
+) -> list[list[SettingChange]]:
     """Return what the settings on which a metric hangs most do to it, a list each, the greatest change first.
 
     Args:
@@ -77,9 +78,9 @@ def changes(
         settings: those that were left open, with their alternatives.
         again: the metric with one setting at another value; SlipstickError where the plan or the machine forbids it.
     """
-    found: list[list[Change]] = []
+    found: list[list[SettingChange]] = []
     for name, values in settings.items():
-        of: list[Change] = []
+        of: list[SettingChange] = []
         for value in values:
             try:
                 metric = again(name, value)
@@ -89,13 +90,13 @@ def changes(
                 continue
             share = metric / now - 1.0
             if abs(share) >= LEAST:
-                of.append(Change(name, value, metric, share))
+                of.append(SettingChange(name, value, metric, share))
         if of:
             found.append(sorted(of, key=lambda one: -abs(one.share)))
     return sorted(found, key=lambda of: -abs(of[0].share))[:MOST]
 
 
-def changes_text(metric: str, now: float, found: Sequence[Sequence[Change]]) -> str:
+def changes_text(metric: str, now: float, found: Sequence[Sequence[SettingChange]]) -> str:
     """Return the changes as a table."""
     title = f"{METRICS[metric].label} {format_metric(metric, now)}: settings left open on which it hangs most"
     if not found:

@@ -193,10 +193,7 @@ def _held(tree: Document, capacity: float) -> Chart:
         "mark": {"type": "rule", "strokeDash": [5, 3], "size": 2, "color": "#cf4f5f"},
         "encoding": {"y": {"field": "gib", "type": "quantitative"}},
     }
-    alt = (
-        f"What a device of stage {tree.get('fullest')}, the fullest, holds over a step, at most {most / 2**30:,.1f} GiB"
-    )
-    alt += (
-        f"; the dashed line is its capacity of {capacity / 2**30:,.1f} GiB." if capacity > 0 else "."
-    )  # nan: not known
+    alt = f"A device of stage {tree.get('fullest')}, the fullest: at most {most / 2**30:,.1f} GiB in a step"
+    alt += f"; the dashed line is its capacity of {capacity / 2**30:,.1f} GiB." if capacity > 0 else "."
+    # nan: not known
     return Chart("Memory over a step", alt, {"layer": [area, roof] if capacity > 0 else [area]}, data, 260)

@@ -38,6 +38,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "(resources.files(str(__package__)) / 'settings.yaml').read_text": "of the package",
         "yaml.safe_load": "of the package",
     },
+    "cli/ui/server.py": {"(folder / name).read_text": "of the package"},
+    "cli/ui/ui.py": {"webbrowser.open": "a page of the server's own"},
     "driver/uncertainty/bands.py": {"file.read_text": "of the package"},
     "driver/uncertainty/evidence.py": {"file.read_text": "of the package"},
     "frontend/onnx/reading.py": {"mmap.mmap": "what the door has opened"},
@@ -49,6 +51,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "measured/run.py": {"gzip.GzipFile": "what the door has opened"},
     "measured/traces/stream.py": {"gzip.open": "what the door has opened, in a stream"},
     "report/accuracy.py": {"file.read_text": "of the package"},
+    "report/charts/chart.py": {"kept.read_text": "scripts that were made before, in our own cache"},
     "report/trace/chrome/writer.py": {"gzip.GzipFile": "written"},
     "validation/measure/constants_file.py": {"start.read_text": "of the package"},
     "validation/measure/device.py": {

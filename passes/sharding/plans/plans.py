@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
-from ...wildcards import matches
+from ....ir.text.wildcards import matches
 
 
 class Style(StrEnum):
