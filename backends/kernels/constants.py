@@ -17,6 +17,7 @@ from ...ir.errors import UnknownNameError, UsageError, did_you_mean
 from ...ir.units import parse_quantity, split_quantity
 from ..machine.files.faults import Fault, all_of
 from ..machine.files.records import Confidence, NumberRecord
+from ..machine.power_constants import PowerConstants
 from .attention.additive import AdditiveConstants
 from .attention.decode import DecodeConstants
 from .attention.flash import FlashConstants
@@ -27,7 +28,6 @@ from .experts import ExpertsConstants
 from .gemm import GemmConstants
 from .grouped import GroupedConstants
 from .limits import ChipShare, Limit, Scope, limits_of
-from .power import PowerConstants
 from .rowwise import RowwiseConstants
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.sizes.expr import Num
-from ..kernels.power import PowerConstants
 from .chip import Chip
+from .power_constants import PowerConstants
 
 if TYPE_CHECKING:
     from .system import System

@@ -138,7 +138,7 @@ class PostTrainCommand(Answering, PlanCommand):
     def answer(self, ctx: click.Context) -> PostTrainResult:  # type: ignore[override]
         """Run the verb's function on what its flags say together."""
         ctx.params["asked"] = PostTrainFlags(**{f.name: ctx.params.pop(f.name) for f in fields(PostTrainFlags)})
-        return super().answer(ctx)  # type: ignore[return-value]
+        return super().answer(ctx)
 
     def sections(self, ctx: click.Context) -> list[Section]:
         """Return the flags of the verb, its own first."""

@@ -76,7 +76,8 @@ def _cut(drawn: Index, room: Index) -> Index:
 
 
 def _scaled(drawn: Index, factor: float, room: Index) -> Index:
-    return np.minimum(np.maximum(np.rint(drawn * factor), 1), room).astype(np.int64)
+    scaled: Index = np.minimum(np.maximum(np.rint(drawn * factor), 1), room).astype(np.int64)
+    return scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from .. import wildcards
+from ...ir.text import wildcards
 
 _WILD = re.compile(r"[*?\[]")
 _REGEX = "re:"

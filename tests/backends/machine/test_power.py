@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.kernels.power import PowerConstants
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.power import clock_share, powered
+from slipstick.backends.machine.power_constants import PowerConstants
 
 HOPPER = load_system("dgx-h100")
 ANY = PowerConstants(static_w=0.0, static_share=0.3, energy_j_per_flop=0.0, rise=1.0)

@@ -6,6 +6,7 @@ import pytest
 
 from slipstick.cli import run
 from slipstick.cli.python.verbs import estimate, serve
+from slipstick.driver.estimate import Estimate
 from slipstick.ir.errors import GateError
 from slipstick.report.explain.provenance import (
     Basis,
@@ -16,21 +17,23 @@ from slipstick.report.explain.provenance import (
     shares_of_server,
 )
 
-PLAN = {"tp": 8, "gpus": 8, "seq": 4096, "gbs": 8}
+
+def answer_on(system: str, tp: int = 8, pp: int = 1) -> Estimate:
+    return estimate("llama-3.1-8b", system, tp=tp, pp=pp, gpus=8, seq=4096, gbs=8).answer
 
 
 def test_operators_and_shares_add_up_to_the_step() -> None:
-    answer = estimate("llama-3.1-8b", "dgx-h100", pp=2, **{**PLAN, "tp": 4}).answer
+    answer = answer_on("dgx-h100", tp=4, pp=2)
     assert sum(one.share for one in provenance(answer)) == pytest.approx(1.0)
     assert sum(shares_of(answer).values()) == pytest.approx(1.0)
     assert all(0.0 <= one.of_light <= 1.0 for one in provenance(answer))
 
 
 def test_a_measured_chip_rests_on_measurements_and_a_strange_one_on_guesses() -> None:
-    here = shares_of(estimate("llama-3.1-8b", "dgx-h100", **PLAN).answer)
+    here = shares_of(answer_on("dgx-h100"))
     assert here[Basis.MEASURED] > 0.8
     # No kernel of Trainium is in any table: nothing of it is measured on the chip.
-    there = shares_of(estimate("llama-3.1-8b", "trn2-ultraserver", **PLAN).answer)
+    there = shares_of(answer_on("trn2-ultraserver"))
     assert there[Basis.MEASURED] == 0.0
     assert there[Basis.GUESS] > 0.0
 

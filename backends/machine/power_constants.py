@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from ...ir.sizes.expr import Num
-from .limits import Limit, Scope
+from ..kernels.limits import Limit, Scope
 
 _LEAST = 0.01  # part of the clock below which no chip goes
 _STEPS = 28  # of Newton's method from above: two thirds a step while far, then all digits
