@@ -80,12 +80,13 @@ def _built(spec: str, factory: Callable[[], object], dtype: DType) -> object:
 
 @contextmanager
 def _importable(where: str) -> Iterator[None]:
-    """Let a file import its neighbours, as when Python runs it."""
-    if not where.endswith(".py"):
-        yield
-        return
-    folder = str(Path(where).resolve().parent)
-    sys.path.insert(0, folder)
+    """Let a file import its neighbours, as when Python runs it, and find a module in the current folder.
+
+    That folder comes last: nothing in it takes the place of an installed package.
+    """
+    is_file = where.endswith(".py")
+    folder = str(Path(where).resolve().parent if is_file else Path.cwd())
+    sys.path.insert(0 if is_file else len(sys.path), folder)
     try:
         yield
     finally:
@@ -96,7 +97,8 @@ def _import(where: str) -> ModuleType:
     if where.endswith(".py"):
         return _import_file(Path(where))
     try:
-        return importlib.import_module(where)
+        with _importable(where):
+            return importlib.import_module(where)
     except ImportError as error:
         raise UsageError(f"cannot import module '{where}': {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,19 @@ def test_a_module_that_fails_while_it_runs_is_placed(tmp_path: Path) -> None:
 )
 def test_a_place_that_does_not_exist_is_named(model: str, said: str) -> None:
     assert said in message(UsageError, model)
+
+
+def test_a_module_of_the_current_folder_is_found_behind_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from torch import nn\ndef net():\n    return nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 50))\n"
+    (tmp_path / "net_of_this_folder.py").write_text(text, encoding="utf-8")
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not numpy')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert len(load("net_of_this_folder:net").regions) > 0
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "net_of_this_folder")
 
 
 def test_a_file_that_is_not_python_is_placed(tmp_path: Path) -> None:
