@@ -51,7 +51,7 @@ def figures(document: Mapping[str, object]) -> list[Figure]:
         return []
     known = ((name, metrics.get(name)) for name in _FIRST if name in METRICS)
     found = [
-        Figure(METRICS[name].label, format_metric(name, value), _band(document, name, float(value)))
+        Figure(METRICS[name].label, format_metric(name, value), _band(document, name))
         for name, value in known
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
@@ -67,13 +67,11 @@ def _fit(document: Mapping[str, object]) -> Iterator[Figure]:
         yield Figure("memory", "does not fit", f"a GPU holds {room}", True)
 
 
-def _band(document: Mapping[str, object], name: str, value: float) -> str:
-    """Say between what a figure lies where errors are as those that were measured; nothing where none were."""
-    trust = document.get("trust")
-    metrics = trust.get("metrics") if isinstance(trust, Mapping) else None
-    told = metrics.get(name) if isinstance(metrics, Mapping) else None
-    p90, median = (told.get("p90_ape"), told.get("median_ape")) if isinstance(told, Mapping) else (None, None)
-    if not isinstance(p90, int | float) or not isinstance(median, int | float):
-        return ""
-    low, high = (format_metric(name, value * (1 + sign * p90)) for sign in (-1, 1))
-    return f"{low} to {high}: 9 of 10 measured runs lie within {p90:.0%}, half within {median:.1%}"
+def _band(document: Mapping[str, object], name: str) -> str:
+    """Say between what half and nine tenths of measurements are expected; nothing where nobody knows."""
+    told: object = document
+    for key in ("intervals", "metrics", name):
+        told = told.get(key) if isinstance(told, Mapping) else None
+    ends = [told.get(end) for end in ("low", "high", "least", "most")] if isinstance(told, Mapping) else []
+    shown = [format_metric(name, end) for end in ends if isinstance(end, int | float)]
+    return f"50 %: {shown[0]} to {shown[1]}; 90 %: {shown[2]} to {shown[3]}" if len(shown) == len(ends) == 4 else ""
