@@ -96,8 +96,8 @@ def compile_command(request: Request) -> CompiledResult:
     costed   every node with its work, time and bound (.csv or .json by suffix, else a table)
     report   the estimate as JSON
     plan     the style of each parameter, as a file that --tp-plan reads back
-    chakra   a folder: the trace of each rank in MLCommons' Chakra format, for ASTRA-sim
-    model-explorer   a folder: the graph after the passes with its costs, for Model Explorer
+    chakra   a folder: the trace of each rank, in the format of MLCommons' Chakra
+    model-explorer   a folder: the graph after the passes, for Model Explorer
     """  # noqa: D301
     from ..report.results.compiled import CompiledResult
 

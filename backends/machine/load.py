@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..network.topology.level import NetworkLevel
 from .chip import Chip
-from .files.catalogue import File, assemble, assembled, names, on_chip, read_file, read_stack
+from .files.catalogue import Assembled, File, assemble, assembled, names, on_chip, read_file, read_stack
 from .files.faults import in_files
 from .files.records import NumberRecord
 from .package import Package
@@ -42,10 +42,9 @@ def load_system(
     4800000000000.0
     """
     from ..prices.given import with_prices
-    from ..prices.parts import with_parts
     from .files.system_build import build_system
 
-    fitted, numbers = with_parts(assemble(name_or_path, stack, calibration), overrides, prices)
+    fitted, numbers = _fitted(assemble(name_or_path, stack, calibration), overrides, prices)
     found = with_prices(fitted, prices, numbers)
     return build_system(found.tree, numbers, found.file.name, found.layers, in_files(found.origins))
 
@@ -63,14 +62,22 @@ def read_system(
     SystemFileError as `load_system`; faults have paths, and lines of nothing.
     """
     from ..prices.given import with_prices
-    from ..prices.parts import with_parts
     from .files.system_build import build_system
     from .files.system_tree import read_tree
 
     file = File(name, name, Path(name), read_tree(text, name))
-    fitted, numbers = with_parts(assembled(file, stack, calibration), overrides, prices)
+    fitted, numbers = _fitted(assembled(file, stack, calibration), overrides, prices)
     found = with_prices(fitted, prices, numbers)
     return build_system(found.tree, numbers, name, found.layers)
+
+
+def _fitted(found: Assembled, overrides: Sequence[str], prices: str | None) -> tuple[Assembled, Sequence[str]]:
+    """Put parts in place that overrides name; the price book is not looked at where there are none."""
+    if not overrides:
+        return found, overrides
+    from ..prices.parts import with_parts
+
+    return with_parts(found, overrides, prices)
 
 
 def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]:

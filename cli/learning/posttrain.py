@@ -155,7 +155,8 @@ def posttrain_command(ctx: click.Context, request: Request, asked: PostTrainFlag
 
     \b
     slipstick posttrain qwen3-32b --system dgx-h100 --gpus 32 --tp 4 --pp 4 --zero 1 --prompts 64 --group 32 \\
-        --isl 150 --osl lognormal:3056,0.5 --max-tokens 4096 --update-batch 512 --engine-tp 4
+        --isl 150 --osl lognormal:3056,0.5 --max-tokens 4096 --update-batch 512 \\
+        --engine-tp 4
     """  # noqa: D301
     from ...driver.rl.step import post_training_step
     from ...report.results.posttrain import PostTrainResult

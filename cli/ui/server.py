@@ -19,6 +19,7 @@ from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from ...ir.errors import SlipstickError, UsageError
+from ...ir.text.json_text import json_text
 from .dragged import Dragged
 
 HOST = "127.0.0.1"
@@ -106,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
                 found = handled(asked)
         except (SlipstickError, ValueError, RecursionError) as error:
             found = {"error": str(error)}
-        self._send(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
+        self._send(HTTPStatus.OK, json_text(found).encode(), "application/json")
 
     def _answer(self, asked: Dragged) -> dict[str, object]:
         return self.server.rule.answer(asked)
@@ -168,7 +169,7 @@ def page_of(start: object, choices: object) -> tuple[str, str]:
     folder = resources.files("slipstick.cli.ui") / "page"
     script, style = ((folder / name).read_text(encoding="utf-8") for name in ("ui.js", "ui.css"))
     env = Environment(loader=PackageLoader("slipstick.cli.ui", "page"), autoescape=True, undefined=StrictUndefined)
-    data = json.dumps({"start": start, "choices": choices}).replace("<", "\\u003c")
+    data = json_text({"start": start, "choices": choices}).replace("<", "\\u003c")
     text = env.get_template("ui.html.j2").render(script=Markup(script), style=Markup(style), data=Markup(data))
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self'; "

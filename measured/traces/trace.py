@@ -122,7 +122,7 @@ class RankTrace:
         ran, own = self.ran, np.array([step.time_us for step in self.steps])
         inside = self.step_of >= 0
         which = self.step_of[inside]
-        if not self.on_device or len(np.unique(which)) < len(own):
+        if not self.on_device or not len(own) or len(np.unique(which)) < len(own):
             return own
         starts, last = np.full(len(own), np.inf), ran.start_us[inside] + ran.time_us[inside]
         np.minimum.at(starts, which, ran.start_us[inside])

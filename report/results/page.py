@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ...ir import __version__
+from ...ir.text.json_text import json_text
 from .headline import Figure, figures
 from .table import Line, Panel
 
@@ -177,7 +177,7 @@ def _data(value: object) -> Markup:
     """Return JSON for a script element that runs nothing: no letter of it can end the element."""
     from markupsafe import Markup
 
-    text = json.dumps(value, separators=(",", ":"), default=str)
+    text = json_text(value, separators=(",", ":"))
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)

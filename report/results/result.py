@@ -81,7 +81,9 @@ class Result(ABC):
         from ..charts.documents import charts_of
         from .page import Page
 
-        document = self.whole_document()
+        whole: object = self.whole_document()
+        # Rows alone, as of a list, have no figures of their own.
+        document = whole if isinstance(whole, Mapping) else {}
         return Page(self.summary(), self.panels(), self.command, document, charts_of(document))
 
     def whole_document(self) -> Mapping[str, object]:

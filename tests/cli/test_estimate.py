@@ -35,7 +35,8 @@ def test_json_has_its_schema_and_adds_up(tiny: Cli) -> None:
     report = json.loads(done.stdout)
     assert list(report) == [
         "schema", "tool_version", "units", "inputs", "feasible", "metrics", "intervals", "provenance",
-        "breakdown", "hidden_comm", "bounds", "trust", "memory", "replicated_over_tp", "warnings", "money", "nodes",
+        "breakdown", "hidden_comm", "bounds", "trust", "memory", "replicated_over_tp", "warnings", "money", "roofline",
+        "nodes",
     ]  # fmt: skip
     assert (report["schema"], report["units"], report["feasible"]) == ("slipstick/report/1", "SI", True)
     assert report["inputs"]["model"]["name"] == "tiny-llama"

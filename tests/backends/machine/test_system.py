@@ -124,7 +124,7 @@ def test_an_override_may_give_a_number_the_file_leaves_out() -> None:
     [
         ("chip.memry.hbm.bandwidth=1TB/s", "unknown key of chip 'memry'; did you mean 'memory'?"),
         ("network.nvlnk.latency=1us", "unknown level of network 'nvlnk'; did you mean 'nvlink'?"),
-        ("chip.memory=1TB/s", "'chip.memory' is a section; set one of its keys: hbm, l2"),
+        ("chip.memory=1TB/s", "chip.memory=1tb/s: stacks, as in 8xhbm3e; kinds: hbm2"),
         ("network=1", "continue with one of: nvlink, infiniband"),
         ("network.nvlink=1", "set one of its keys: name, topology"),
         ("chip.power.value=1", "'chip.power' has no parts"),

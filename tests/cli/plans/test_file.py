@@ -172,13 +172,20 @@ def test_every_part_of_a_family_is_written() -> None:
         "kernels": "fused", "attention": "unfused", "mla": "expanded", "precision": "fp8", "fp8_param_gather": True,
         "bf16_first": 1, "bf16_last": 1, "kv_dtype": "fp8", "main_params_dtype": "none", "exp_avg_dtype": "bf16",
         "exp_avg_sq_dtype": "bf16", "published_of": (("a", "fp8"),), "precision_of": (("a", "fp8"),),
-        "etp": False,
+        "etp": False, "recompute_save": ("mlp",), "recompute_save_rest": ("mlp",), "recompute_by_chunk": "4,3,1,0",
+        "offload_modules": ("mlp",),
+    }  # fmt: skip
+    beside: dict[str, dict[str, object]] = {
+        "recompute_save": {"recompute": "save"}, "recompute_by_chunk": {"recompute": "full"},
+        "recompute_save_rest": {"recompute": "save", "recompute_layers": 1},
+        "offload_modules": {"offload": ("activations",)},
     }  # fmt: skip
     # These follow from degrees; a family without them is refused: see tests of `plan_words`.
     derived = {"workload", "cp", "ep", "pp", "etp_dp", "capacity", "imbalance", "usp", "hsdp"}
     assert set(others) | derived == {f.name for f in fields(Family)}
     for name, value in others.items():
-        family = Family(**{name: value})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        given = {**beside.get(name, {}), name: value}
+        family = Family(**given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         changed = plan_of_case(PlanCase(family=family, num_gpus=8, tp=8, global_batch=1, seq_len=128))
         assert plan_yaml(changed, AROUND) != text, name
 
