@@ -7,6 +7,8 @@ import webbrowser
 
 import click
 
+from ..flags.numbers import Whole
+
 # What the page begins with: a plan that is a good one on two nodes.
 _START = {
     "gpus": 64,
@@ -25,7 +27,7 @@ _START = {
 @click.command("ui")
 @click.argument("model", default="llama-3.1-8b")
 @click.option("--system", default="dgx-h100", show_default=True, metavar="NAME", help="System to begin with.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of 127.0.0.1.  [default: a free one]")
+@click.option("--port", type=Whole(0, 65535), default=0, help="Port of 127.0.0.1.  [default: a free one]")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.  [default: open]")
 def ui_command(model: str, system: str, port: int, opens: bool) -> None:
     """Open the live slide rule: drag GPUs, degrees, bandwidths and prices, and see time, memory and cost follow.

@@ -58,5 +58,6 @@ def test_systems_that_do_not_answer_in_time_are_left_out_with_the_reason(found: 
 
 
 def test_the_text_says_who_wins_at_which_rate(found: FleetResult) -> None:
-    last = found.text().rstrip().splitlines()[-2:]
-    assert [line.split(":")[0] for line in last] == ["20 requests/s", "200 requests/s"]
+    # One system wins at both rates.
+    last = found.text().rstrip().splitlines()[-1]
+    assert last.split(":")[0] == "20 to 200 requests/s"
