@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...driver.serve.server import Server
     from ...ir.plan import Plan
     from ...report.results.posttrain import PostTrainResult
+    from ...report.results.result import Result
 
 _ALGORITHMS = ("grpo", "ppo", "distillation", "dpo", "sft")
 _PLACEMENTS = ("colocated", "split", "async")
@@ -135,7 +136,7 @@ class PostTrainCommand(Answering, PlanCommand):
 
     more = (("Samples", _SAMPLES), ("Placement", _PLACES))
 
-    def answer(self, ctx: click.Context) -> PostTrainResult:  # type: ignore[override]
+    def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function on what its flags say together."""
         ctx.params["asked"] = PostTrainFlags(**{f.name: ctx.params.pop(f.name) for f in fields(PostTrainFlags)})
         return super().answer(ctx)
