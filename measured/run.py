@@ -263,7 +263,8 @@ def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
             key = device if isinstance(device, int) else 0
             now[key] = now.get(key, 0.0) + (_real(segment.get("total_size")) or 0.0)
     most = list(now.values())
-    for device, events in enumerate(traces if isinstance(traces, list) else ()):
+    listed: list[object] = traces if isinstance(traces, list) else []
+    for device, events in enumerate(listed):
         reserved = now.get(device, 0.0)
         known = [event for event in events if isinstance(event, Mapping)] if isinstance(events, list) else []
         for event in reversed(known):
