@@ -7,7 +7,7 @@ answers as log-normal with half of their mean as deviation. Nothing here was fit
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from study import Cell, Table, run
@@ -22,7 +22,7 @@ class Measured(NamedTuple):
     """A row of the summary; `words` are of the trainer, `engine_gpus` beside it where both have their own."""
 
     model: str
-    placement: str
+    placement: Literal["colocated", "split", "async"]
     tokens: int
     gpus: int
     engine_gpus: int | None
@@ -46,9 +46,9 @@ def row_of(measured: Measured) -> list[Cell]:
     """Return a step beside what was measured."""
     found = slipstick.posttrain(
         measured.model, "dgx-h100", stack="megatron-core", gpus=measured.gpus, zero=1, prompts=PROMPTS, group=GROUP,
-        isl=PROMPT, osl=f"lognormal:{measured.tokens - PROMPT},0.5", max_tokens=4096, update_batch=UPDATE,
+        isl=str(PROMPT), osl=f"lognormal:{measured.tokens - PROMPT},0.5", max_tokens=4096, update_batch=UPDATE,
         placement=measured.placement, engine="vllm-0.8", engine_tp=measured.engine_tp,
-        engine_gpus=measured.engine_gpus, **measured.words,
+        engine_gpus=measured.engine_gpus, **measured.words,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     step = found.step
     parts = [step.parts_s.get(part, 0.0) for part in PARTS]

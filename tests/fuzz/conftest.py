@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,22 @@ from slipstick.benchmarks.fuzz.seeds import prepare
 
 
 @pytest.fixture(scope="package")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder, before = tmp_path_factory.mktemp("fuzz"), Path.cwd()
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fuzz")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLIPSTICK_CACHE", str(folder / "cache"))
-        patch.setenv("SLIPSTICK_RUNS", str(folder / "runs"))
-        os.chdir(folder)
+        _enter(folder, patch)
         prepare(folder)
-        yield folder
-        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def prepared(seeds: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in the folder for one test: workers of pytest run tests of other folders in between."""
+    _enter(seeds, monkeypatch)
+    return seeds
+
+
+def _enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("SLIPSTICK_CACHE", str(folder / "cache"))
+    patch.setenv("SLIPSTICK_RUNS", str(folder / "runs"))
+    patch.chdir(folder)
