@@ -103,6 +103,8 @@ class LazyGroup(click.Group):
             return None
         found = getattr(import_module(f".{VERBS[cmd_name][0]}", __name__), f"{cmd_name}_command")
         assert isinstance(found, click.Command)
+        # A command keeps the help option that it makes first: in a context without our names, `-h` would be gone.
+        found.get_help_option(click.Context(found, help_option_names=self.context_settings["help_option_names"]))
         return found
 
     def resolve_command(

@@ -50,9 +50,7 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
         path = _file()
         if command is None or (path is None and not any(name.startswith(PREFIX) for name in os.environ)):
             return {}
-        # A command keeps the help option that it makes first: with names of its own `-h` would be gone.
-        names = self._verbs.context_settings.get("help_option_names")
-        params = command.get_params(click.Context(command, help_option_names=names))
+        params = command.get_params(click.Context(command))
         known = {flag_name(p): p for p in params if isinstance(p, click.Option) and p.name not in ("help", "help_all")}
         found: dict[str, tuple[click.Option, object, str]] = {}
         for section in (ALL, verb):
