@@ -26,7 +26,10 @@ _TRAINED = (
     "--precision fp8 --zero 3 --fp8-param-gather", "--precision fp8 --bf16-first 2 --bf16-last 1",
     "--recompute selective", "--recompute selective --recompute-modules mlp,layernorm", "--recompute ops",
     "--recompute full", "--recompute full --recompute-layers 8", "--recompute full --recompute-every 4",
-    "--recompute full --no-early-stop", "--zero 1 --offload optimizer", "--offload activations",
+    "--recompute full --no-early-stop", "--recompute save --recompute-save core_attn --recompute-layers 8 "
+    "--recompute-save-rest core_attn,mlp.gate_proj", "--gpus 8 --pp 4 --gbs 64 --recompute save --recompute-save "
+    "core_attn --recompute-by-chunk 4,3,1,0", "--recompute save --recompute-save core_attn,mlp.gate_proj --offload "
+    "activations --offload-modules mlp.gate_proj", "--zero 1 --offload optimizer", "--offload activations",
     "--zero 3 --offload optimizer,params", "--grad-dtype bf16", "--zero 2 --reduce-dtype fp32",
     "--main-params-dtype none --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "--exp-avg-dtype int8 --exp-avg-sq-dtype "
     "int8", "--mbs 2 --gbs 64", "--no-fuse", "--dtype fp32", "--seq 2048", "--flops-convention causal",
