@@ -9,11 +9,12 @@ how near it came.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, cast, get_args
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity
 from ..machine.files.faults import Fault, all_of
 from ..machine.files.records import Confidence, NumberRecord

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, TypeAlias, get_args, get_type_hints
+
+from ...ir.records import dataclass
 
 
 class Scope(StrEnum):

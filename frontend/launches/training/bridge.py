@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ....ir.errors import ParseError, UsageError, did_you_mean
+from ....ir.records import dataclass
 from ..launch import Launch, Value
 from ..shapes import catalogue_name
 from .megatron import megatron
