@@ -47,7 +47,7 @@ class RunWatch:
         latest: the last reading.
     """
 
-    model: nn.Module
+    model: nn.Module = field(repr=False)
     system: str | System
     plan: PlanWords = field(default_factory=PlanWords)
     stack: str | None = None
@@ -56,13 +56,13 @@ class RunWatch:
     prediction: StepPrediction | None = None
     latest: WatchedStep | None = None
     num_steps: int = 0
-    _run: ObservedRun = field(init=False)
-    _clock: StepClock = field(init=False)
-    _hooks: list[RemovableHandle] = field(default_factory=list)
-    _optimizer: Optimizer | None = None
-    _parameters: frozenset[int] = frozenset()
-    _varied: bool = False
-    _warned: bool = False
+    _run: ObservedRun = field(init=False, repr=False)
+    _clock: StepClock = field(init=False, repr=False)
+    _hooks: list[RemovableHandle] = field(default_factory=list, repr=False)
+    _optimizer: Optimizer | None = field(default=None, repr=False)
+    _parameters: frozenset[int] = field(default=frozenset(), repr=False)
+    _varied: bool = field(default=False, repr=False)
+    _warned: bool = field(default=False, repr=False)
 
     def start(self, run: ObservedRun | None = None, forwards: bool = True, steps: bool = True) -> Self:
         """Hook into forward passes of the model and steps of optimizers, where a trainer does not tell of them itself.
