@@ -205,3 +205,23 @@ def watch(
         say: what is called with each line, in the place of stderr.
     """
     return RunWatch(model, system, plan or PlanWords(), stack, every, say)
+
+
+class CallbackWatch:
+    """What a callback of a trainer is given, beside the base class of its framework: `RunWatch`'s, but the model."""
+
+    def __init__(
+        self,
+        system: str | System,
+        plan: PlanWords | None = None,
+        stack: str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.system, self.plan, self.stack, self.say = system, plan or PlanWords(), stack, say
+        self.watch: RunWatch | None = None
+
+    def watching(self, model: nn.Module) -> RunWatch:
+        """Return a watch that reads when the trainer logs, to be started."""
+        self.watch = RunWatch(model, self.system, self.plan, self.stack, 0, self.say)
+        return self.watch
