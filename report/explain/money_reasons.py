@@ -124,7 +124,8 @@ def _flops_per_w(step: _Step) -> Iterator[str]:
 def _gpu_power(step: _Step) -> Iterator[str]:
     energy = step.found.energy
     yield "= (idle / all accelerators + what those that compute do / their number) / step time, no hosts, no network"
-    yield f"  {one(energy.num_gpus):,.0f} of {one(energy.num_bought):,.0f} accelerators compute, {format_time(step.m_s)}"
+    gpus, bought = one(energy.num_gpus), one(energy.num_bought)
+    yield f"  {gpus:,.0f} of {bought:,.0f} accelerators compute, {format_time(step.m_s)}"
 
 
 def _power(step: _Step) -> Iterator[str]:
