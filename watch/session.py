@@ -136,9 +136,9 @@ class RunWatch:
         retries = int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if self._run.device == "cuda" else 0
         at = CauseEvidence(self.model, self._run, prediction, reading.step_s, wait_s, self._varied, retries)
         causes: list[str] = []
-        if abs((reading.ratio or 1.0) - 1.0) > prediction.step_band:
+        if reading.ratio is not None and not prediction.step_band.holds(reading.ratio):
             causes += causes_of_time(at)
-        if abs((reading.memory_ratio or 1.0) - 1.0) > prediction.memory_band:
+        if reading.memory_ratio is not None and not prediction.memory_band.holds(reading.memory_ratio):
             causes += causes_of_memory(at, reading.allocated_bytes or 0.0)
         return WatchedStep(
             reading.step, reading.num_steps, reading.step_s, prediction, reading.allocated_bytes, tuple(causes)
