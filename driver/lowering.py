@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..backends.pricing.binding import Bindings
 from ..backends.pricing.program import Program, compile_graph
@@ -19,6 +19,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.plan import Family
 from ..ir.plan.divisibility import Uneven
 from ..ir.plan.layout.layouts import Layouts
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_open
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from ..ir.plan import PlanWords
+from ..ir.records import dataclass
 from .causes import CauseEvidence, causes_of_memory, causes_of_time
 from .clock import StepClock
 from .observed import ObservedRun, batch_of, named

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import NotUnderstoodError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from ...ir.errors import UsageError, did_you_mean
+from ...ir.records import dataclass
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched

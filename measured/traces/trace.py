@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.records import dataclass
 from .columns import STEP, KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
 from .nsys import is_report, report_events

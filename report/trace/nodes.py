@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.host import DOWN, UP, UPDATE
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from ..costed import Row, costed_rows
 

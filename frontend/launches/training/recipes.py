@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TypeAlias
 
 from ....ir.errors import ParseError, UsageError, did_you_mean
+from ....ir.records import dataclass
 from ..launch import Launch, Value
 from ..shapes import catalogue_name
 from .expressions import Known, is_met, is_told, literal, parameters, told

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
+from ....ir.records import dataclass
 from ....ir.text.wildcards import matches
 
 
