@@ -15,6 +15,7 @@ import click
 from ...ir.errors import UsageError
 from ..flags.settings import used
 from ..flags.shared import Named
+from ..flags.talk import watched
 from .files import columns, writing
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class Answering(click.Command):
         """Run the verb's function and write its result; the form is known to be one before anything slow happens."""
         said = dict(ctx.params)
         form = self.form_of(said)
-        return self.deliver(self.answer(ctx), form, said)
+        with watched(ctx):
+            return self.deliver(self.answer(ctx), form, said)
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return the form that the flags say."""
