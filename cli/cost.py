@@ -11,8 +11,7 @@ from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Whole
 from .flags.shared import MONEY, Named
-from .output.answers import Answering, format_flag, output_flag
-from .output.files import write_text
+from .output.answers import Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
@@ -43,7 +42,7 @@ class CostCommand(Answering):
         from ..report.results.tables import CostResult
 
         assert isinstance(result, CostResult)
-        write_text(result.explain(str(said["explain"])), str(said["output"]))
+        write_reasons(result.explain(str(said["explain"])), str(said["output"]))
         return 0
 
 
