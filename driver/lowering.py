@@ -21,6 +21,7 @@ from ..ir.plan.divisibility import Uneven
 from ..ir.plan.layout.layouts import Layouts
 from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_open
+from ..ir.stages import stage
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
 from ..passes.manager import Dump, PassTime, Pipeline
@@ -65,7 +66,8 @@ def lower(
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
     check_open(graph)
-    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    with stage(f"lower {graph.name} ({graph.workload})"):
+        done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
     return replace(done, bindings=done.bindings.behind(backends)) if backends else done
 
 
