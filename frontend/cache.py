@@ -9,6 +9,7 @@ from pathlib import Path
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
 from ..ir.records import dataclass
+from ..ir.stages import told
 from ..ir.text.files import cache_folder, load_graph, write_atomically
 from ..ir.text.parse import parse_graph
 from ..ir.text.printer import print_graph
@@ -41,7 +42,12 @@ class GraphCache:
         try:
             text, _, digest = read_text(path).rpartition(_CHECKSUM)
             # Whoever changed an entry did not record it: it is recorded anew.
-            return parse_graph(text) if digest.strip() == _digest(text) else None
+            if digest.strip() != _digest(text):
+                told(f"cache: {path} was changed, so it is not read")
+                return None
+            found = parse_graph(text)
+            told(f"graph of {found.name} ({found.workload}): from the cache, {path}")
+            return found
         except (OSError, ParseError):
             return None
 
@@ -51,6 +57,7 @@ class GraphCache:
         try:
             data = gzip.compress(f"{text}{_CHECKSUM}{_digest(text)}\n".encode(), mtime=0)
             write_atomically(self._path(key), data)
+            told(f"graph of {graph.name} ({graph.workload}): kept in the cache, {self._path(key)}")
         except OSError:
             return
 

@@ -60,6 +60,10 @@ class StorageError(UsageError):
     """A disk that is full or a folder that cannot be written; what was kept before is whole."""
 
 
+class ClusterLostError(UsageError):
+    """Machines that worked on a search are gone; what was kept before is whole."""
+
+
 class InfeasibleError(SlipstickError):
     """Well formed, but it does not fit the machine (exit code 3)."""
 

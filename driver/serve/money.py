@@ -93,7 +93,7 @@ def requests_energy(doing: Doing) -> StepEnergy:
     names = dict.fromkeys((*first.parts_j, *step.parts_j))
     parts = {name: time_s * _watts(doing, name, time_s) for name in names}
     building = sum(parts.values()) * (first.building_j / first.machines_j)
-    return StepEnergy(parts, building, time_s)
+    return StepEnergy(parts, building, time_s, step.num_gpus, step.num_bought)
 
 
 def _watts(doing: Doing, name: str, time_s: Num) -> Num:
@@ -113,7 +113,7 @@ def _power(energy: StepEnergy, name: str) -> Num:
 def _one(energy: StepEnergy) -> StepEnergy:
     """The energy of a table of one step, as numbers."""
     parts = {name: _number(part) for name, part in energy.parts_j.items()}
-    return StepEnergy(parts, _number(energy.building_j), _number(energy.time_s))
+    return replace(energy, parts_j=parts, building_j=_number(energy.building_j), time_s=_number(energy.time_s))
 
 
 def _number(value: Num) -> float:

@@ -102,6 +102,12 @@ def server_bands(answer: ServeEstimate) -> Mapping[str, Band]:
     return found
 
 
+def band_of_fleet(answer: ServeEstimate) -> Band:
+    """Return the band of how many machines a load takes, and of what they cost: that of the inverse of a throughput."""
+    evidence = evidence_of(answer.server.system, answer.server.engine.name)
+    return band_of(THROUGHPUT, evidence, has_experts(answer.decode.table)).inverse
+
+
 def intervals(metrics: Mapping[str, float], bands: Mapping[str, Band]) -> Mapping[str, Interval]:
     """Return the interval of each metric that has a band, in the order of the metrics."""
     return {name: bands[name].around(value) for name, value in metrics.items() if name in bands}

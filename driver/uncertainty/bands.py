@@ -86,6 +86,14 @@ class Band:
         """
         return Interval(*(value * math.exp(end) for end in (self.least, self.low, self.high, self.most)))
 
+    def holds(self, ratio: float) -> bool:
+        """Whether measured over predicted is among nine of ten.
+
+        >>> Band(-1.0, -0.5, 0.0, 0.5).holds(2.0)
+        False
+        """
+        return math.exp(self.least) <= ratio <= math.exp(self.most)
+
 
 def band_of(quantity: str, evidence: Evidence, experts: bool = False) -> Band:
     """Return the band of a quantity of an answer.

@@ -118,6 +118,15 @@ class Pieces:
             )
         return self.failed(piece, why)
 
+    def overdue(self, piece: Block, limit_s: float) -> Found | None:
+        """Take a piece that took longer than it may: chance does not do that, so that it gets no second try.
+
+        Returns:
+            What its block found if this was the last of it.
+        """
+        self._failures[piece] = _TRIES - 1
+        return self.failed(piece, f"no answer in {limit_s:g} s")
+
     def failed(self, piece: Block, why: str) -> Found | None:
         """Take a piece that failed, and why; return what its block found if this was the last of it.
 

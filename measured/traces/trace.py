@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -67,9 +68,9 @@ class RankTrace:
     """
 
     path: str
-    ran: RanKernels
-    names: tuple[str, ...]
-    inputs: tuple[str, ...]
+    ran: RanKernels = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+    inputs: tuple[str, ...] = field(repr=False)
     streams: tuple[str, ...]
     steps: tuple[Span, ...]
     on_device: bool

@@ -30,6 +30,7 @@ from .annotate import (
     reduces_output,
     source_placements,
     splits_input,
+    weight_behind,
 )
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
@@ -234,7 +235,7 @@ class _Propagation:
         given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         ask = Ask(
             axis, call_of(b.old, node), given,
-            is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
+            is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward),
             cp="ulysses" if axis == UP else self.cp,

@@ -170,6 +170,19 @@ def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Ite
             yield f"{term.level}_us", {"latency": short(latency * 1e6), "bandwidth": short(bandwidth * 1e6)}
 
 
+def shown(node: Node, row: Row | None) -> Iterator[tuple[str, str]]:
+    """Yield what viewers show of a node: its phase and, where it is priced, runs, time, bound, FLOPs and bytes."""
+    yield "phase", str(node.phase)
+    if row is None:
+        return
+    yield "runs", str(row.count)
+    yield "time_us", str(short(row.time_s * 1e6))
+    yield "bound", row.bound
+    if row.tensor_flops or row.vector_flops:
+        yield "flops", str(short(row.tensor_flops + row.vector_flops))
+    yield "bytes", str(short(row.num_bytes))
+
+
 def short(value: float) -> float | int:
     """Round to six figures: what a slice says is for people.
 
