@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -22,10 +23,26 @@ else:
         wanted = {"__init__": init, "__repr__": repr, "__eq__": eq, "__hash__": eq}
 
         def wrap(cls):
-            fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            with _thawed(cls.__mro__[1:]):
+                fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            # Who adds fields to it with the standard library's own decorator has to freeze them as well.
+            fielded.__dataclass_params__.frozen = frozen
             return _completed(fielded, [name for name, yes in wanted.items() if yes], frozen)
 
         return wrap if cls is None else wrap(cls)
+
+    @contextmanager
+    def _thawed(classes):
+        """Let the standard library add fields to frozen classes without freezing them itself."""
+        known = [vars(one)["__dataclass_params__"] for one in classes if "__dataclass_params__" in vars(one)]
+        known = [params for params in known if params.frozen]
+        for params in known:
+            params.frozen = False
+        try:
+            yield
+        finally:
+            for params in known:
+                params.frozen = True
 
 
 C = TypeVar("C")

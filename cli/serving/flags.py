@@ -40,7 +40,7 @@ ENGINE = _text(
     kind="engines",
     metavar="NAME|FILE",
     help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
-    "[default: {USUAL_ENGINE} to serve; else that of the system]",
+    f"[default: {USUAL_ENGINE} to serve; else that of the system]",
 )
 REQUESTS = (
     click.Option(

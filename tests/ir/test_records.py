@@ -134,3 +134,15 @@ def test_a_class_that_adds_to_one_is_not_equal_to_it():
 
     assert Below(name="a", size=1) == Below(name="a", size=1)
     assert Below(name="a", size=1) != Sized(name="a", size=1)
+
+
+def test_the_standard_library_adds_fields_to_one():
+    @dataclasses.dataclass(frozen=True)
+    class Wider(Named):
+        width: int = 1
+
+    assert Wider("a") == Wider("a", 1) != Wider("a", 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Wider("a").width = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="frozen"):
+        dataclasses.dataclass(type("Thawed", (Named,), {}))
