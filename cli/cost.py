@@ -11,8 +11,7 @@ from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Whole
 from .flags.shared import MONEY, Named, systems_named
-from .output.answers import Answering, format_flag, output_flag
-from .output.files import write_text
+from .output.answers import Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
@@ -43,7 +42,7 @@ class CostCommand(Answering):
 
         if not isinstance(result, CostResult):
             raise UsageError("--explain takes a line of one system: name one")
-        write_text(result.explain(str(said["explain"])), str(said["output"]))
+        write_reasons(result.explain(str(said["explain"])), str(said["output"]))
         return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 from ..driver.metrics import format_metric
@@ -13,6 +12,7 @@ from ..driver.uncertainty.evidence import SoftwareEvidence
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
 from ..explore.searching import Tally
 from ..ir import __version__
+from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 from ..driver.metrics import METRICS
 from ..ir.errors import SlipstickError, UsageError, did_you_mean
+from ..ir.records import dataclass
 from .results.outcomes import Outcome, Part
 from .rows.rows import Row
 from .rows.split import in_first_half

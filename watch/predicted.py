@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from ..ir.errors import SlipstickError, UsageError
 from ..ir.graph import Graph
 from ..ir.plan import Plan, PlanWords, plan_of
 from ..ir.plan.word import changed
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import counts_tokens
 from .bare import bare, unwrapped
 from .observed import ObservedRun

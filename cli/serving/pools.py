@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
 

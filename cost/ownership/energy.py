@@ -10,12 +10,12 @@ n are the accelerators, t is the time of the step, P the power of a package.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .activity import Activity, idle_w
 from .server import watts_of

@@ -10,10 +10,10 @@ n are the accelerators, t is the time of a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...backends.prices.section import Prices
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .carbon import Embodied, operational_kg
 from .energy import StepEnergy

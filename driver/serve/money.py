@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...cost.ownership.energy import StepEnergy
 from ...cost.ownership.ownership import Ownership, ownership
 from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..estimate import Estimate
 from .answer import ServeEstimate, ServeMoney

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ...ir.graph import Workload
 from ..estimate import Estimate, Estimates
-from ..serve.answer import ServeEstimate
 from .bands import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT, Band, Interval, band_of
 from .evidence import Evidence, evidence_of
+
+if TYPE_CHECKING:
+    from ..serve.answer import ServeEstimate
 
 # What a step of each kind is judged by.
 _OF_STEPS = MappingProxyType({Workload.TRAIN: STEP, Workload.PREFILL: TTFT, Workload.DECODE: TPOT})

@@ -12,13 +12,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TypeAlias
 
 from ... import backends
+from ...ir.records import dataclass
 from .evidence import Evidence
 
 # Quantities that have bands.

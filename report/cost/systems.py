@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...cost.money import Money, Terms, system_money
 from ...ir import __version__
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_usd
 from ..columns import in_columns

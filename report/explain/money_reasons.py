@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import memory_kind
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.units import format_si, format_time
 from ..cost.money import PER_MTOK, metrics_of, reservations

@@ -9,7 +9,6 @@ are not taken to cancel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.machine.system import System
@@ -18,6 +17,7 @@ from ...backends.pricing.roofline import Backend
 from ...backends.pricing.timing import Priced
 from ...driver.estimate import Estimate
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ..accuracy import ANY, Accuracy, nearest
 from ..bounds import OTHER, chosen, node_seconds, part_of
 

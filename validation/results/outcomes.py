@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ...ir.records import dataclass
 from ..rows.rows import Row
 
 
