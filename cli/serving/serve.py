@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...backends.machine.software.engine import Engine
     from ...backends.machine.system import System
     from ...cost.serving.batching.speculative import Drafter
+    from ...cost.serving.traffic.traffic import Traffic
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
@@ -163,6 +164,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
     traffic, load, target = serving.traffic, serving.load, serving.target
     workers = serving.apart.workers
+    if serving.kv_tiers is not None and traffic is None:
+        raise UsageError("--kv-tiers: what requests find depends on those before them: say which, with --serve FILE")
     if traffic is None:
         longest = serving.prompt + serving.output
     else:
@@ -171,15 +174,34 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
         pools = pools_of(request, serving, longest, workers)
         if traffic is None:
             return serve_pools(pools, serving.lengths, load, target)
+        if serving.kv_tiers is not None:
+            traffic, first, notes = _reusing(traffic, pools.prefill, serving.kv_tiers)
+            pools = replace(pools, prefill=first)
+            return _noted(serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
     server = server_of(request, serving, longest)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)
+        if serving.kv_tiers is not None:
+            traffic, lent, notes = _reusing(traffic, server, serving.kv_tiers)
+            return _noted(serve_traffic(lent, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
         one = request.said({"gpus": None, "dp": None})
         raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
+
+
+def _reusing(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, tuple[str, ...]]:
+    """Return traffic that finds prefixes in tiers, the server that lends them memory, and what was found."""
+    from ...driver.serve.tiers import reuse_notes, with_tiers
+
+    given, lent, found, tiers = with_tiers(traffic, server, text)
+    return given, lent, tuple(reuse_notes(found, tiers, traffic))
+
+
+def _noted(answer: ServeEstimate, notes: tuple[str, ...]) -> ServeEstimate:
+    return replace(answer, warnings=(*answer.warnings, *notes))
 
 
 def serve_result(request: Request, serving: Serving) -> ServeResult:
