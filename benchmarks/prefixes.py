@@ -1,7 +1,7 @@
 """Reuse of prefixes in a trace over the size of the store: `python -m benchmarks.prefixes conversation_trace.jsonl`.
 
-Reads a trace with `hash_ids`, as github.com/kvcache-ai/Mooncake has them in FAST25-release/traces, and prints which part
-of what an endless store would find is found in stores of so many tokens, and in ten stores apart.
+Reads traces with `hash_ids`, as github.com/kvcache-ai/Mooncake has them in FAST25-release/traces, and prints which part
+of what an endless store would find is found in stores of so many tokens.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from slipstick.cost.serving.traffic.prefixes import Tier, reused
 from slipstick.cost.serving.traffic.trace_files import read_trace
 
 from .markdown import table
 
-SIZES = (3e6, 10e6, 30e6, 50e6)
+SIZES, ENDLESS = (3e6, 10e6, 30e6, 50e6), 1e15
 
 
 def main() -> None:
@@ -26,13 +24,9 @@ def main() -> None:
     rows = []
     for path in parser.parse_args().traces:
         traffic = read_trace(path)
-        prompt = float(traffic.requests.prompt.sum())
-
-        def share(tokens: float) -> float:
-            return float(np.sum(reused(traffic, (Tier("store", tokens),)).cached)) / prompt
-
-        most = share(1e15)
-        rows.append((path.stem, f"{100 * most:.1f} %", *(f"{100 * share(size) / most:.1f} %" for size in SIZES)))
+        found = [float(reused(traffic, (Tier("store", size),)).cached.sum()) for size in (*SIZES, ENDLESS)]
+        most = found[-1] / float(traffic.requests.prompt.sum())
+        rows.append((path.stem, f"{100 * most:.1f} %", *(f"{100 * one / found[-1]:.1f} %" for one in found[:-1])))
     print(table(("trace", "of an endless store", *(f"{size / 1e6:.0f}M tokens" for size in SIZES)), rows))
 
 
