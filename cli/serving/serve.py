@@ -144,7 +144,7 @@ def server_of(request: Request, serving: Serving, longest: int) -> Server:
 def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[int, int]) -> Pools:
     """Return a server of prompts and one of answers, and what joins them."""
     from ...driver.serve.drafts import num_layers
-    from ...driver.serve.pools import Pools, link_of
+    from ...driver.serve.pools import Pools, link_between, link_of
 
     apart = serving.apart
     plain = replace(serving, drafts=type(serving.drafts)())
@@ -152,7 +152,11 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
     decode = server_of(apart.of_answers(request, workers[1]), serving, longest)
     layers = num_layers(decode.served) if apart.stream_kv else 1
     gpus = prefill.plan.num_gpus + decode.plan.num_gpus
-    link = link_of(decode.system, gpus, layers, apart.bytes_per_s)
+    link = (
+        link_of(decode.system, gpus, layers, apart.bytes_per_s)
+        if apart.prefill_system is None
+        else link_between(prefill.system, decode.system, layers, apart.bytes_per_s)
+    )
     return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
@@ -225,10 +229,11 @@ def serve_result(request: Request, serving: Serving) -> ServeResult:
 
 def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
+    from ...driver.serve.mixed import is_mixed, worth_mixed
     from ...driver.serve.money import worth_serving
 
     try:
-        return worth_serving(answer, terms_of(request))
+        return (worth_mixed if is_mixed(answer) else worth_serving)(answer, terms_of(request))
     except UsageError as error:
         if request.rent or request.basis == "build":
             raise
