@@ -40,7 +40,7 @@ def test_caches_cross_the_slower_of_both_networks() -> None:
 
 
 def test_costs_of_both_kinds_add_up() -> None:
-    """A fleet of two kinds costs more than as many of the cheaper kind and less than as many of the dearer one: whole servers."""
+    """Whole servers of two kinds cost more than as many of the cheaper kind, less than of the dearer one."""
     mixed = served("dgx-h200", "8:8", prefill_system="dgx-h100")
     found = mixed.metrics["usd_per_request"] * mixed.metrics["requests_per_s"]
     costs = []
