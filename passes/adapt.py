@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.errors import PlanError
@@ -12,6 +12,7 @@ from ..ir.ops import Trait, has
 from ..ir.ops.tensors.matmul import MatmulAttrs
 from ..ir.ops.tensors.pointwise import ElementwiseAttrs
 from ..ir.plan.adapters import ALL_LINEAR, BASES, DOWN, UP, is_target
+from ..ir.records import dataclass
 from ..ir.saved import mark_saved
 from ..ir.sizes.expr import Dim
 from ..ir.types import DType, TensorType

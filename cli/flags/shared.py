@@ -13,6 +13,7 @@ from ...ir.plan.words import WORDS
 from .names import of_catalogue
 from .numbers import Tokens, Whole
 from .run import RUN_FLAGS
+from .talk import talk_flags
 
 
 class Named(click.Choice[str]):
@@ -210,7 +211,7 @@ _OTHER = (
     click.Option(
         ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
     ),
-    click.Option(["-q", "--quiet"], is_flag=True, help="No progress on stderr."),
+    *talk_flags(),
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(

@@ -98,6 +98,7 @@ class PlanWords(TypedDict, total=False):
     flops_convention: Literal["full", "causal"]
     cache: bool
     quiet: bool
+    verbose: bool
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""

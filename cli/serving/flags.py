@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..flags.names import of_catalogue
 from ..flags.numbers import MOST, Real, Whole, tokens_of
 from ..flags.request import PlanCommand

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError
 from ..flags.names import of_catalogue
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
 

@@ -12,11 +12,11 @@ decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from .batching.static import batch_prefill_s
 from .batching.steps import attention_over, decode_step_s, groups_of, way_in_s
 from .batching.times import Array, Curve, Nums

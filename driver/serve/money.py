@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...cost.ownership.energy import StepEnergy
 from ...cost.ownership.ownership import Ownership, ownership
 from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..estimate import Estimate
 from .answer import ServeEstimate, ServeMoney
@@ -92,7 +93,7 @@ def requests_energy(doing: Doing) -> StepEnergy:
     names = dict.fromkeys((*first.parts_j, *step.parts_j))
     parts = {name: time_s * _watts(doing, name, time_s) for name in names}
     building = sum(parts.values()) * (first.building_j / first.machines_j)
-    return StepEnergy(parts, building, time_s)
+    return StepEnergy(parts, building, time_s, step.num_gpus, step.num_bought)
 
 
 def _watts(doing: Doing, name: str, time_s: Num) -> Num:
@@ -112,7 +113,7 @@ def _power(energy: StepEnergy, name: str) -> Num:
 def _one(energy: StepEnergy) -> StepEnergy:
     """The energy of a table of one step, as numbers."""
     parts = {name: _number(part) for name, part in energy.parts_j.items()}
-    return StepEnergy(parts, _number(energy.building_j), _number(energy.time_s))
+    return replace(energy, parts_j=parts, building_j=_number(energy.building_j), time_s=_number(energy.time_s))
 
 
 def _number(value: Num) -> float:

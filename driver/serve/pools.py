@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
 from ...cost.serving.disaggregated import Link, Pool, PoolMetrics, rates
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.records import dataclass
 from .server import Server
 
 

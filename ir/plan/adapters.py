@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
 from ..errors import PlanError
+from ..records import dataclass
 from ..text.wildcards import matches
 from ..types import DType
 from .low_inference import SAME

@@ -8,11 +8,11 @@ and `Family` what a graph is lowered for: a policy, and the axes that numbers cu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
 from ..graph import Workload
+from ..records import dataclass
 from ..schedules import registry
 from ..schedules.kind import ScheduleKind
 from ..types import DType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
@@ -12,6 +12,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
 from ...ir.types import DType

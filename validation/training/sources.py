@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from ...ir.records import dataclass
 from ..rows.rows import Row
 
 # What the public recipes of Megatron-Bridge set that its tables of results leave out.

@@ -24,12 +24,12 @@ Sources: F. P. Kelly, Reversibility and Stochastic Networks, 1979 (insensitive q
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....backends.machine.software.engine import Engine
+from ....ir.records import dataclass
 from ..capacity import max_batch
 from ..traffic.requests import Lengths
 from .continuous import Life, life

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....backends.machine.software.engine import Engine
 from ....ir.errors import InfeasibleError, UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array, StepTimes
 from ..traffic.traffic import Index, Traffic
 from .book import Book, Meters, Work

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from ....ir.errors import ParseError, UsageError
+from ....ir.records import dataclass
 from ....ir.text.formats import read_json, table_lines
 from ....ir.text.untrusted import read_text
 from ..batching.times import Array

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array
 from .sizes import MOST_REQUESTS, Requests, Sizes
 

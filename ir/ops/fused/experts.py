@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
 from ..traits import Trait

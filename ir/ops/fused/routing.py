@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...plan import CAPACITY, IMBALANCE
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from ..traits import Trait

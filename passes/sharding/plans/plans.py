@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
 from ....ir.plan.adapters import DOWN, adapted_layer
+from ....ir.records import dataclass
 from ....ir.text.wildcards import matches
 
 
