@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
-from ..flags.names import of_catalogue
 from ...ir.records import dataclass
+from ..flags.names import of_catalogue
 from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array
 from .sizes import Requests
 from .traffic import Index, Traffic
