@@ -442,6 +442,8 @@ class TraceWords(TypedDict, total=False):
     fixed: str | Sequence[str] | Mapping[str, object]
     leaf: str | Sequence[str] | Mapping[str, object]
     kv_cache: str | Sequence[str]
+    quiet: bool
+    verbose: bool
     phase: Literal["train", "prefill", "decode"]
     dtype: str
     batch: int
@@ -452,4 +454,3 @@ class TraceWords(TypedDict, total=False):
     dim: str | Sequence[str] | Mapping[str, object]
     allow_unpriced: bool
     cache: bool
-    quiet: bool

@@ -85,6 +85,11 @@ LOADS = (
         help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
         "(.csv, .jsonl); adds p50, p90 and p99.",
     ),
+    _text(
+        "--kv-tiers", metavar="LIST",
+        help="With --serve of a trace with hash_ids: where keys and values of earlier prompts are kept, fastest first: "
+        "hbm=SIZE, host=SIZE[@RATE], NAME=SIZE@RATE; sizes over all replicas, rates per GPU.",
+    ),
     click.Option(
         ["--cut"], type=Real(0.0, 0.49), default=0.0, show_default=True, metavar="X",
         help="Share of the answers left out at each end of a simulated run (warm-up and drain).",
@@ -116,6 +121,7 @@ class Serving:
     request_rate: str | None = None
     batch: str | None = None
     serve: str | None = None
+    kv_tiers: str | None = None
     cut: float = 0.0
     inclusive_tpot: bool = False
     drafts: Drafts = field(default_factory=Drafts)

@@ -21,7 +21,7 @@ from .answer import ServeEstimate, ServeMoney
 # A request takes the place of a step.
 _RENAMED = MappingProxyType({"usd_per_step": "usd_per_request"})
 # What machines draw whatever they do.
-_AT_REST = frozenset(("idle", "hosts", "network", "packages"))
+AT_REST = frozenset(("idle", "hosts", "network", "packages"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     draws: a server that waits for requests is taken to be as busy as one that decodes.
     """
     money = system_money(answer.server.system, answer.num_gpus, terms)
-    first, step = (_one(_step_money(one, money).energy) for one in (answer.prefill, answer.decode))
+    first, step = (_one(phase_money(one, money).energy) for one in (answer.prefill, answer.decode))
     known = answer.metrics
     doing = Doing(
         prefill=first, decode=step, prefill_s=answer.prefill.metrics["step_time_s"],
@@ -99,7 +99,7 @@ def requests_energy(doing: Doing) -> StepEnergy:
 def _watts(doing: Doing, name: str, time_s: Num) -> Num:
     """Watts of a part: prefills for their share of the time, else decode steps; of pools, what both do at once."""
     of_first, of_step = _power(doing.prefill, name), _power(doing.decode, name)
-    if doing.prefill_busy is not None and name not in _AT_REST:
+    if doing.prefill_busy is not None and name not in AT_REST:
         return doing.prefill_busy * of_first + of_step
     share = np.minimum(doing.prefill_s / doing.prompts / time_s, 1.0)
     return share * of_first + (1.0 - share) * of_step
@@ -120,7 +120,8 @@ def _number(value: Num) -> float:
     return float(np.ravel(np.asarray(value))[0])
 
 
-def _step_money(phase: Estimate, money: Money) -> StepMoney:
+def phase_money(phase: Estimate, money: Money) -> StepMoney:
+    """Price one step of a phase on a system that was priced."""
     table, m = phase.table, phase.metrics
     tokens = m["tokens_per_s"] * m["step_time_s"]
     work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
