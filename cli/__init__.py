@@ -141,8 +141,8 @@ def root() -> None:
     """Compile a transformer or MoE model for a machine; estimate its time, memory and cost.
 
     \b
-    slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
-    slipstick compile mixtral-8x7b --emit graph -o mixtral.graph
+    slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 2 --gbs 64
+    slipstick search mixtral-8x7b --system dgx-h100 --gpus 64 --gbs 256
     slipstick list models
     """  # noqa: D301
 

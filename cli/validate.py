@@ -15,6 +15,7 @@ import click
 from ..ir.errors import InfeasibleError, UsageError
 from .flags.numbers import Real, Whole
 from .flags.shared import Named
+from .flags.talk import Watched, talk_flags
 from .output.answers import form_of, format_flag, output_flag
 from .output.files import columns, write_text
 
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 FORMS = ("table", "json", "csv")
 
 
-@click.command("validate", params=[format_flag(*FORMS), output_flag(".json, .csv, or .txt for the table")])
+@click.command(
+    "validate",
+    cls=Watched,
+    params=[format_flag(*FORMS), output_flag(".json, .csv, or .txt for the table"), *talk_flags()],
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
     "--where",
@@ -74,7 +79,6 @@ FORMS = ("table", "json", "csv")
     metavar="N",
     help="Processes that judge training steps.  [default: one a processor]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
     accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str | None,

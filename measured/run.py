@@ -7,7 +7,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ..ir.errors import NotUnderstoodError
+from ..ir.records import dataclass
 from ..ir.text.formats import read_json
 from ..ir.text.untrusted import open_regular, read_bytes
 from .traces.kinds import KernelKind

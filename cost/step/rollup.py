@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Workload
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .account import Account, total_of
 from .beside import MESSAGE, WINDOW

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .account import Account, total_of
 from .policy import FORWARD_SHARE, Policy, floored

@@ -7,10 +7,11 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
 from .messages import Gone, Refused, Report

@@ -8,12 +8,12 @@ import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
 from .messages import Gone, Report

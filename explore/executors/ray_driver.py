@@ -16,10 +16,10 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from ...ir.errors import ClusterLostError, UsageError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
 from .messages import Done, Refused, Report, packed

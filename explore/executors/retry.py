@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found, joined
 from .order import Untouched
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import Protocol
 
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from .messages import Done, Failed, Gone, Ready, Refused, Report
 from .retry import Pieces

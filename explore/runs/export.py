@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.words import WORDS
+from ...ir.records import dataclass
 from ...ir.text.shown import csv_cell
 from ...ir.units import parse_typed
 from ..block import Array

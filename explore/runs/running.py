@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ...ir.errors import ClusterLostError, InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Executor, Job
 from .ledger import Ledger

@@ -7,7 +7,6 @@ import gzip
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from ...ir.errors import UsageError
@@ -81,6 +80,8 @@ def write_parquet(columns: Columns, path: Path) -> None:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     types = ", ".join(f"{_quoted(name)}: '{_type_of(values)}'" for name, values in columns.items())
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         text, whole = Path(folder, "rows.csv"), Path(folder, "rows.parquet")
         text.write_text(csv_text(columns), encoding="utf-8")
