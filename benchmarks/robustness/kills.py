@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from .search import Row, begun, called, children, exported, prepared, ran, resumed
 
 # How long a search may run before it is killed; a whole one takes some seconds of CPU.
 _UNTIL_S = (0.2, 8.0)
-_BETWEEN_S = (0.3, 2.0)
+# Blocks between two kills of workers, of some three hundred.
+_BLOCKS = (10.0, 60.0)
 
 
 def of_drivers(folder: Path, kills: int, draw: random.Random) -> Row:
@@ -48,7 +50,8 @@ def of_workers(folder: Path, kills: int, draw: random.Random) -> Row:
         searches += 1
         runs = f"worker{searches}"
         left = kills - killed
-        found = ran(folder, [*begun(runs), "--executor", "processes", "--jobs", "2"], hunter(draw, left))
+        hunting = hunter(draw, left, folder / runs / "tiny-1.sqlite")
+        found = ran(folder, [*begun(runs), "--executor", "processes", "--jobs", "2"], hunting)
         killed += found.times
         wrong += found.code != 0 or exported(folder, runs) != whole
     told = f"{searches} searches on two worker processes; each went on by itself to the same rows"
@@ -72,21 +75,35 @@ def killer(draw: random.Random, armed: bool) -> Callable[[int], bool]:
     return kill
 
 
-def hunter(draw: random.Random, most: int) -> Callable[[int], bool]:
-    """Return what kills workers of a process, one after another at random moments."""
-    at, left = time.monotonic() + draw.uniform(*_BETWEEN_S), most
+def hunter(draw: random.Random, most: int, ledger: Path) -> Callable[[int], bool]:
+    """Return what kills workers of a process, one after another, each some random number of blocks after the last.
+
+    Workers that are killed while they start, three in a row, end a search: something is wrong with all of them.
+    """
+    at, left = draw.uniform(*_BLOCKS), most
 
     def kill(pid: int) -> bool:
         nonlocal at, left
-        workers = [child for child in children(pid) if "spawn_main" in called(child)]
-        if not left or not workers or time.monotonic() < at:
+        if not left or num_blocks(ledger) < at:
             return False
-        at, left = time.monotonic() + draw.uniform(*_BETWEEN_S), left - 1
+        workers = [child for child in children(pid) if "spawn_main" in called(child)]
+        if not workers:
+            return False
+        at, left = num_blocks(ledger) + draw.uniform(*_BLOCKS), left - 1
         with suppress(OSError):
             os.kill(draw.choice(workers), signal.SIGKILL)
         return True
 
     return kill
+
+
+def num_blocks(ledger: Path) -> int:
+    """Return how many blocks a ledger holds, that another process may be writing."""
+    try:
+        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=5)) as db:
+            return int(db.execute("SELECT count(*) FROM block").fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 def _rows(text: str) -> list[str]:
