@@ -63,16 +63,19 @@ def relayed(wanted: OnRay, job: Job, blocks: Sequence[Block]) -> Generator[Found
                 answering(wanted.address, wanted.timeout_s)
             work = pickle.dumps((wanted, job, list(left.values())))
             with _driver() as (process, told):
+                why = ""
                 for report in _reports(process, work):
-                    if isinstance(report, Refused):
+                    if isinstance(report, Refused) and isinstance(report.error, ClusterLostError):
+                        why = str(report.error)
+                    elif isinstance(report, Refused):
                         raise report.error
-                    if isinstance(report, Done):
+                    elif isinstance(report, Done):
                         beginnings = 0
                         del left[report.found.number]
                         yield report.found
-                why = _why(process, told) if left else ""
+                why = why or _why(process, told) if left else ""
         except UsageError as error:
-            if why:
+            if why and not isinstance(error, ClusterLostError):
                 raise _lost(wanted.address, f"{why}, and then: {error}") from error
             raise
 
