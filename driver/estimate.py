@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.plan import Plan, PlanTable
 from ..ir.plan.divisibility import check_divisibility
 from ..ir.plan.structure import check_axes
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_sizes
 from ..ir.sizes.points import Points
 from ..ir.stages import stage

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
+from ..ir.records import dataclass
 from ..ir.stages import told
 from ..ir.text.files import cache_folder, load_graph, write_atomically
 from ..ir.text.parse import parse_graph
@@ -78,6 +77,8 @@ def graph_key(*parts: str) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 40 ms, and the catalogue needs none of it
+
     try:
         return version(name)
     except PackageNotFoundError:

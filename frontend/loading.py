@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
+from ..ir.records import dataclass
 from ..ir.stages import stage, told
 from ..ir.text.files import load_graph
 from ..ir.types import DType
@@ -127,15 +128,16 @@ def load_config(
     notes = _of_quantised(config, kind, element)
     config = unquantised(config)
     variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
-    key = graph_key(config.text, kind, element, *variant)
-    lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
-    keys = (key, lenient_key) if allow_unpriced else (key,)
     # The same answer before a recording and after it, here and where torch is another one.
     shipped = shipped_path(config.name, config.text, kind, element, *variant)
     found = None if cache is None else shipped_graph(shipped)
     if found is not None:
         told(f"graph of {config.name} ({kind}): of the package, {shipped.name}")
-    found = found or next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
+        return replace(found, name=config.name, notes=(*found.notes, *notes))
+    key = graph_key(config.text, kind, element, *variant)
+    lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
+    keys = (key, lenient_key) if allow_unpriced else (key,)
+    found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
     with stage(f"record {config.name} ({kind}, {element})"):

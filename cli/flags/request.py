@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +12,7 @@ import click
 from ...ir.errors import UsageError
 from ...ir.plan.word import changed
 from ...ir.plan.words import WORDS, PlanWords, words_said
+from ...ir.records import dataclass
 from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..plans.file import add_listed, plan_file_flag
 from .run import RunWords

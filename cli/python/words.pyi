@@ -26,6 +26,10 @@ class PlanWords(TypedDict, total=False):
     main_params_dtype: Literal["fp32", "fp16", "none"]
     exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"]
     exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+    lora_rank: int
+    lora_modules: str | Sequence[str]
+    lora_dropout: float
+    lora_base: Literal["same", "nf4", "int8"]
     tp: int
     pp: int
     vpp: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from ...backends.machine.software.stack import HostFloor, Overlap
 from ...backends.machine.system import System
 from ...backends.network.sms import lent_share
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
 Array = NDArray[np.float64]

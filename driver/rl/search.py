@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ...backends.machine.system import System
 from ...ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ...ir.stages import stage
 from ..serve.server import Server, replicated
 from .rollout import rollout_time

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...backends.machine.system import System
 from ...cost.money import Terms, system_money
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ...ir.stages import stage
 from ...ir.units import format_bytes
 from ..estimate import Estimate, estimate

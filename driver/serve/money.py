@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...cost.ownership.energy import StepEnergy
 from ...cost.ownership.ownership import Ownership, ownership
 from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..estimate import Estimate
 from .answer import ServeEstimate, ServeMoney
@@ -20,7 +21,7 @@ from .answer import ServeEstimate, ServeMoney
 # A request takes the place of a step.
 _RENAMED = MappingProxyType({"usd_per_step": "usd_per_request"})
 # What machines draw whatever they do.
-_AT_REST = frozenset(("idle", "hosts", "network", "packages"))
+AT_REST = frozenset(("idle", "hosts", "network", "packages"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     draws: a server that waits for requests is taken to be as busy as one that decodes.
     """
     money = system_money(answer.server.system, answer.num_gpus, terms)
-    first, step = (_one(_step_money(one, money).energy) for one in (answer.prefill, answer.decode))
+    first, step = (_one(phase_money(one, money).energy) for one in (answer.prefill, answer.decode))
     known = answer.metrics
     doing = Doing(
         prefill=first, decode=step, prefill_s=answer.prefill.metrics["step_time_s"],
@@ -92,13 +93,13 @@ def requests_energy(doing: Doing) -> StepEnergy:
     names = dict.fromkeys((*first.parts_j, *step.parts_j))
     parts = {name: time_s * _watts(doing, name, time_s) for name in names}
     building = sum(parts.values()) * (first.building_j / first.machines_j)
-    return StepEnergy(parts, building, time_s)
+    return StepEnergy(parts, building, time_s, step.num_gpus, step.num_bought)
 
 
 def _watts(doing: Doing, name: str, time_s: Num) -> Num:
     """Watts of a part: prefills for their share of the time, else decode steps; of pools, what both do at once."""
     of_first, of_step = _power(doing.prefill, name), _power(doing.decode, name)
-    if doing.prefill_busy is not None and name not in _AT_REST:
+    if doing.prefill_busy is not None and name not in AT_REST:
         return doing.prefill_busy * of_first + of_step
     share = np.minimum(doing.prefill_s / doing.prompts / time_s, 1.0)
     return share * of_first + (1.0 - share) * of_step
@@ -112,14 +113,15 @@ def _power(energy: StepEnergy, name: str) -> Num:
 def _one(energy: StepEnergy) -> StepEnergy:
     """The energy of a table of one step, as numbers."""
     parts = {name: _number(part) for name, part in energy.parts_j.items()}
-    return StepEnergy(parts, _number(energy.building_j), _number(energy.time_s))
+    return replace(energy, parts_j=parts, building_j=_number(energy.building_j), time_s=_number(energy.time_s))
 
 
 def _number(value: Num) -> float:
     return float(np.ravel(np.asarray(value))[0])
 
 
-def _step_money(phase: Estimate, money: Money) -> StepMoney:
+def phase_money(phase: Estimate, money: Money) -> StepMoney:
+    """Price one step of a phase on a system that was priced."""
     table, m = phase.table, phase.metrics
     tokens = m["tokens_per_s"] * m["step_time_s"]
     work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +30,23 @@ def need_ray() -> None:
     """UsageError where Ray is not installed, and how to get it."""
     if find_spec("ray") is None:
         raise UsageError("executor ray needs slipstick[ray]: pip install 'slipstick[ray]'")
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def seclude() -> None:
+    """Before ray is loaded: keep a cluster that it starts to this machine, and to those who have its secret."""
+    # What Ray does on systems whose firewall would ask: it listens on the loopback alone.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
 @contextmanager
@@ -69,16 +88,22 @@ def _connect(address: str | None, num_cpus: int, timeout_s: float) -> None:
                 "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
             )
         return
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or address
-    if address != "auto":
-        check_answers(address, timeout_s)
+    address = answering(address, timeout_s)
     try:
         # Somebody answers there: if it is no Ray, or wants to know who we are, asking twenty times is of no use.
         with _environment({**_quiet(), "RAY_gcs_server_port_wait_time_s": "1"}):
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(_not_connected(address, error)) from error
+
+
+def answering(address: str, timeout_s: float) -> str:
+    """Return the address that is meant, of a head node that answers or of whichever runs here; UsageError otherwise."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    if address != "auto":
+        check_answers(address, timeout_s)
+    return address
 
 
 def check_answers(address: str, timeout_s: float) -> None:

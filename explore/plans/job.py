@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
 from ...ir.plan.word import changed
 from ...ir.plan.words import PlanNumbers
+from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 from ...backends.machine.system import System
@@ -20,6 +20,7 @@ from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Plan
 from ...ir.plan.layout.stages import Layout
+from ...ir.records import dataclass
 from ...ir.stages import stage
 from ...ir.units import format_bytes
 from .choices import KeptChoice, front, need_solver

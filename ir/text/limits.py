@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from ..errors import ParseError, UsageError
+from ..records import dataclass
 
 RAISE = "SLIPSTICK_LIMITS"
 _GZIP = b"\x1f\x8b"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...ir.records import dataclass
 
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _OPS = frozenset({"cpu_op", "operator"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...driver.metrics import METRICS
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..results.table import Panel
 
 if TYPE_CHECKING:

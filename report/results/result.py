@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast, overload
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ..columns import in_columns
 from .table import Columns, Line, Panel, Row
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import SystemFileError
+from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def in_files(origins: Sequence[Origin]) -> Locate:
 
 
 def _line(origin: Origin, fault: Fault) -> int:
-    from .system_tree import line_of
+    from .yaml_tree import line_of
 
     return line_of(read_settings(origin.file), (*origin.inner, *fault.keys[len(origin.keys) :]))
 

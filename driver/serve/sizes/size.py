@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +17,7 @@ from ....cost.serving.metrics import ServingMetrics
 from ....cost.serving.slo import SLO, num_for, tails_of
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
+from ....ir.records import dataclass
 from ....ir.stages import stage
 from ....ir.units import format_time
 from ..load import Load, latencies_text
