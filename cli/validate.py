@@ -116,22 +116,17 @@ def validate_command(
     elif kind == "csv":
         text = rows_csv(outcomes)
     elif kind == "svg":
-        text = _picture(outcomes)
+        from ..validation.results.plot import chart
+
+        picture = chart(outcomes)
+        if picture is None:
+            raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
+        text = picture.svg()
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
     write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0
-
-
-def _picture(outcomes: Sequence[Outcome]) -> str:
-    """Return the picture of predicted over measured; UsageError where there is nothing to draw."""
-    from ..validation.results.plot import chart
-
-    found = chart(outcomes)
-    if found is None:
-        raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
-    return found.svg()
 
 
 def _metrics_of(arguments: Sequence[str]) -> Mapping[str, float]:

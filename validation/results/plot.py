@@ -27,7 +27,8 @@ def chart(outcomes: Sequence[Outcome]) -> Chart | None:
         return None
     unit = Counter(o.unit for o in shown).most_common(1)[0][0]
     shown = sorted((o for o in shown if o.unit == unit), key=lambda o: (o.measured, o.predicted, o.row.id))
-    scale, named = (_GIB if unit == "B" else 1.0), _named(shown)
+    scale = _GIB if unit == "B" else 1.0
+    named = sorted(name for name, _ in Counter(o.row.dataset for o in shown).most_common(DATASETS))
     step = -(-len(shown) // POINTS)
     data: list[Datum] = [
         {
@@ -48,11 +49,6 @@ def chart(outcomes: Sequence[Outcome]) -> Chart | None:
     )
     spec: Spec = {"layer": list(_layers(ends, named, others, f"{what}, {told}"))}
     return Chart("Predicted over measured", alt, spec, data, 420)
-
-
-def _named(shown: Sequence[Outcome]) -> list[str]:
-    """The data sets with most quantities, by name."""
-    return sorted(name for name, _ in Counter(o.row.dataset for o in shown).most_common(DATASETS))
 
 
 def _layers(ends: tuple[float, float], named: Sequence[str], others: Sequence[str], told: str) -> Iterator[Spec]:
