@@ -65,12 +65,16 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     first, step = (_one(_step_money(one, money).energy) for one in (answer.prefill, answer.decode))
     known = answer.metrics
     doing = Doing(
-        prefill=first, decode=step, prefill_s=answer.prefill.metrics["step_time_s"],
+        prefill=first,
+        decode=step,
+        prefill_s=answer.prefill.metrics["step_time_s"],
         prompts=answer.prefill.plan.micro_batch * answer.server.num_replicas,
         prefill_busy=None if answer.pools is None else known["prefill_busy"],
-        requests_per_s=known["requests_per_s"], output=float(np.asarray(answer.lengths.output)),
-        tokens=known["total_tokens_per_s"] / known["tokens_per_s"], flops=known["flops_per_request"],
-    )  # fmt: skip
+        requests_per_s=known["requests_per_s"],
+        output=float(np.asarray(answer.lengths.output)),
+        tokens=known["total_tokens_per_s"] / known["tokens_per_s"],
+        flops=known["flops_per_request"],
+    )
     energy = requests_energy(doing)
     owned = owned_at(money, energy)
     metrics = {name: _number(value) for name, value in requests_money(money, doing, owned, energy).items()}
@@ -151,17 +155,17 @@ def worth_mixed(answer: ServeEstimate, terms: Terms | None = None) -> ServeEstim
     rate, output = known["requests_per_s"], float(np.asarray(answer.lengths.output))
     total = known["total_tokens_per_s"] / known["tokens_per_s"] * output
     costs = {
-        "usd_per_request": usd_per_s / rate, "usd_per_mtok_output": 1e6 * usd_per_s / rate / output,
-        "usd_per_mtok": 1e6 * usd_per_s / rate / total, "average_power_w": watts,
+        "usd_per_request": usd_per_s / rate,
+        "usd_per_mtok_output": 1e6 * usd_per_s / rate / output,
+        "usd_per_mtok": 1e6 * usd_per_s / rate / total,
+        "average_power_w": watts,
         "j_per_token": watts / rate / output,
-    }  # fmt: skip
+    }
     lines = " + ".join(f"{part.named} {format_usd(part.usd_per_s * 3600.0)}/h" for part in (first, then))
     note = f"two kinds of machines: {lines}; {format_usd(costs['usd_per_mtok_output'])} for 1M tokens of answers"
     missing = tuple(f"not in the cost: {line}" for part in (first, then) for line in part.money.unpriced)
     kept = {name: value for name, value in known.items() if name not in _OF_ONE_CHIP}
-    return replace(
-        answer, metrics={**kept, **costs}, warnings=(*answer.warnings, note, *dict.fromkeys(missing))
-    )  # fmt: skip
+    return replace(answer, metrics={**kept, **costs}, warnings=(*answer.warnings, note, *dict.fromkeys(missing)))
 
 
 class _PoolCost:

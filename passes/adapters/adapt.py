@@ -200,16 +200,21 @@ class _Adapted:
             drop = [replace(_pointwise(of_down, "dropout", product.inputs[:1], given), outputs=(given, mask))]
         self.keys[product.key] = base
         self.instead[product.key] = [
-            replace(product, outputs=(base,)), *drop,
+            replace(product, outputs=(base,)),
+            *drop,
             _product(of_down, letters.given, letters.down, letters.narrow, (given, down), hidden),
             _product(of_up, letters.narrow, letters.up, letters.result, (hidden, up), wide),
             _pointwise(of_up, "mul", (wide,), scaled),
             _pointwise(replace(product, meaning=None), "add", (base, scaled), product.key),
-        ]  # fmt: skip
+        ]
         if layer.grad is not None:
             parts = _Forward(given, down, up, hidden, wide, scaled, mask)
-            self._backward(layer, letters, parts, (made(out), made(letters.narrow), made(letters.up),
-                                                   made(letters.down), made(left)))  # fmt: skip
+            self._backward(
+                layer,
+                letters,
+                parts,
+                (made(out), made(letters.narrow), made(letters.up), made(letters.down), made(left)),
+            )
 
     def _backward(self, layer: _Layer, s: _Letters, f: _Forward, made: tuple[int, int, int, int, int]) -> None:
         """Gradients of both matrices, and that of the input added to what comes through the frozen one."""

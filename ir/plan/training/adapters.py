@@ -72,7 +72,10 @@ def check_adapters(family: AdapterWords) -> None:
         raise PlanError(f"lora-dropout={family.lora_dropout:g}: a share from 0 to below 1")
     if family.lora_rank:
         return
-    given = [("lora-modules", bool(family.lora_modules)), ("lora-base", family.lora_base != SAME),
-             ("lora-dropout", family.lora_dropout > 0)]  # fmt: skip
+    given = [
+        ("lora-modules", bool(family.lora_modules)),
+        ("lora-base", family.lora_base != SAME),
+        ("lora-dropout", family.lora_dropout > 0),
+    ]
     if asked := ", ".join(name for name, there in given if there):
         raise PlanError(f"{asked}: of adapters, and lora-rank=0 trains all weights: use --lora-rank, or leave it out")
