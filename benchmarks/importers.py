@@ -23,7 +23,7 @@ from slipstick.cli import run
 from slipstick.cli.plans.imports import model_of, plan_text
 from slipstick.frontend.launches.launch import Launch
 from slipstick.frontend.launches.reading import read_launch
-from slipstick.frontend.launches.training.bridge import recipes_in
+from slipstick.frontend.launches.training.recipes import recipes_in
 from slipstick.ir.errors import SlipstickError
 
 # What scripts of benchmarks find set by the harness that runs them.
@@ -51,6 +51,7 @@ SOURCES = (
     Source(*_MEGATRON, r"tests/functional_tests/test_cases/.*model_config\.yaml", "dgx-h100"),
     Source(*_MEGATRON, r"examples/.*(train|pretrain)[^/]*\.sh", "dgx-h100"),
     Source("NVIDIA-NeMo/Megatron-Bridge", "067f987df03b", r"src/megatron/bridge/perf_recipes/.*/.*\.py", "dgx-h100"),
+    Source("NVIDIA/NeMo", "8cfedd720346", r"nemo/collections/llm/recipes/[a-z]\w*\.py", "dgx-h100"),
     Source(*_PRIMUS, r"examples/megatron/configs/.*\.yaml", "mi300x-platform"),
     Source(*_PRIMUS, r"examples/torchtitan/configs/.*\.yaml", "mi300x-platform"),
     Source(*_PRIMUS, r"examples/maxtext/configs/.*\.yaml", "mi300x-platform"),
@@ -73,7 +74,7 @@ SOURCES = (
 )
 
 
-_RECIPE = re.compile(r"^[a-z].*_(pretrain|sft)_.*gpu.*_config$")
+_RECIPE = re.compile(r"^([a-z].*_(pretrain|sft)_.*gpu.*_config|(pretrain|finetune)_recipe)$")
 
 
 @dataclass(slots=True)

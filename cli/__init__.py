@@ -141,8 +141,8 @@ def root() -> None:
     """Compile a transformer or MoE model for a machine; estimate its time, memory and cost.
 
     \b
-    slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
-    slipstick compile mixtral-8x7b --emit graph -o mixtral.graph
+    slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 2 --gbs 64
+    slipstick search mixtral-8x7b --system dgx-h100 --gpus 64 --gbs 256
     slipstick list models
     """  # noqa: D301
 
@@ -211,6 +211,9 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:
+        from ..ir.text.shown import shown
+
+        error.message = shown(error.message)
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
@@ -245,7 +248,9 @@ def _unusable(error: OSError) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    from ..ir.text.shown import shown
+
+    click.echo(f"error: {shown(message)}", err=True)
     return exit_code
 
 

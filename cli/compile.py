@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # What can be written, and the names of the files when there are several.
 FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json",
          "plan": "plan.yaml", "chakra": "chakra",
-         "model-explorer": "model-explorer"}  # fmt: skip
+         "model-explorer": "model-explorer", "onnx": "costed.onnx"}  # fmt: skip
 # The most ranks that a list of them may name; what needs a price, and so a system.
 MOST_RANKS = 2**22
-_PRICED = {"costed", "report", "chakra", "model-explorer"}
+_PRICED = {"costed", "report", "chakra", "model-explorer", "onnx"}
 _FOLDERS = {"chakra", "model-explorer"}
 
 
@@ -42,6 +42,8 @@ class CompileCommand(Answering, PlanCommand):
         kinds, request = _kinds(str(said["emit"])), Request.of(dict(said))
         if request.compiler.stop_after is not None and _PRICED & set(kinds):
             raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
+        if kinds == ("onnx",) and said["output"] == "-":
+            raise UsageError("--emit onnx writes a file that is no text: name it with -o costed.onnx")
         if (len(kinds) > 1 or _FOLDERS & set(kinds)) and said["output"] == "-":
             raise UsageError(f"--emit {said['emit']} writes several files: name a folder with -o")
         if said["ranks"] is not None and "chakra" not in kinds:
@@ -68,8 +70,8 @@ class CompileCommand(Answering, PlanCommand):
             _warn(result.answer)
         for kind in kinds:
             path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
-            if kind in _FOLDERS:
-                _write_folder(result.answer, kind, Path(path), said["ranks"])
+            if kind in _FOLDERS or kind == "onnx":
+                _write_other(result.answer, kind, Path(path), said["ranks"])
             else:
                 write_text(_text_of(result, kind, path), path)
         return 0
@@ -98,6 +100,7 @@ def compile_command(request: Request) -> CompiledResult:
     plan     the style of each parameter, as a file that --tp-plan reads back
     chakra   a folder: the trace of each rank, in the format of MLCommons' Chakra
     model-explorer   a folder: the graph after the passes, for Model Explorer
+    onnx     the graph after the passes as an ONNX file for viewers, the costs of each node as its metadata
     """  # noqa: D301
     from ..report.results.compiled import CompiledResult
 
@@ -138,18 +141,22 @@ def _text_of(result: CompiledResult, kind: str, path: str) -> str:
     return result.json() if kind == "report" else print_graph(result.sharded)
 
 
-def _write_folder(answer: Estimate, kind: str, folder: Path, said: object) -> None:
-    """Write a kind that is several files; `said` are the ranks of traces, None for all."""
+def _write_other(answer: Estimate, kind: str, path: Path, said: object) -> None:
+    """Write a kind that is no text, or several files; `said` are the ranks of traces, None for all."""
     from ..report.trace.chakra.files import RankFiles
     from ..report.trace.model_explorer import write_explorer
+    from ..report.trace.onnx_graph import write_onnx
     from .output.files import writing
 
     ranks = None if said is None else _ranks(str(said))
-    with writing(folder):
-        if kind == "chakra":
-            RankFiles(answer).write(folder, ranks)
-        else:
-            write_explorer(answer, folder)
+    with writing(path):
+        match kind:
+            case "chakra":
+                RankFiles(answer).write(path, ranks)
+            case "onnx":
+                write_onnx(answer, path)
+            case _:
+                write_explorer(answer, path)
 
 
 def _ranks(said: str) -> list[int]:

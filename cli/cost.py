@@ -1,8 +1,8 @@
-"""`slipstick cost`: what a system costs, from its dies to a GPU for an hour."""
+"""`slipstick cost`: what a system costs, from its dies to a GPU for an hour; several systems side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import click
@@ -10,14 +10,12 @@ import click
 from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Whole
-from .flags.shared import MONEY, Named
-from .output.answers import Answering, format_flag, output_flag
-from .output.files import write_text
+from .flags.shared import MONEY, Named, systems_named
+from .output.answers import Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
     from ..report.results.result import Result
-    from ..report.results.tables import CostResult
 
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
 
@@ -42,8 +40,9 @@ class CostCommand(Answering):
             return super().deliver(result, form, said)
         from ..report.results.tables import CostResult
 
-        assert isinstance(result, CostResult)
-        write_text(result.explain(str(said["explain"])), str(said["output"]))
+        if not isinstance(result, CostResult):
+            raise UsageError("--explain takes a line of one system: name one")
+        write_reasons(result.explain(str(said["explain"])), str(said["output"]))
         return 0
 
 
@@ -85,19 +84,25 @@ def cost_command(
     prices: str | None,
     overrides: tuple[str, ...],
     loaded: System | None = None,
-) -> CostResult:
+) -> Result:
     """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
 
-    SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps.
+    SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps. Several with
+    commas, or `all`, stand side by side: bought, built and rented.
 
     \b
     slipstick cost dgx-h100 --gpus 1024
+    slipstick cost dgx-h100,dgx-b200,gb200-nvl72 --gpus 1024 --prices mine.yaml
     slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
     """  # noqa: D301
     from ..backends.machine.load import load_system
     from ..cost.money import Terms, system_money
     from ..report.results.tables import CostResult
 
+    names = systems_named(system)
+    if loaded is None and len(names) > 1:
+        _check_several(basis, rent, view)
+        return _side_by_side([load_system(name, overrides, prices=prices) for name in names], gpus)
     loaded = loaded or load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
     money = system_money(loaded, gpus or _smallest(loaded, basis), terms)
@@ -107,6 +112,21 @@ def cost_command(
     if view == "system" and rent:
         raise UsageError("what is rented is not bought: leave --rent out for --breakdown system")
     return CostResult(money=money, view=view)
+
+
+def _check_several(basis: str, rent: bool, view: str) -> None:
+    """Raise UsageError for what asks a part of the table of several systems, or more of one of them."""
+    given = [flag for flag, is_said in (("--basis", basis != "market"), ("--rent", rent)) if is_said]
+    if given:
+        raise UsageError(f"{given[0]}: several systems are shown bought, built and rented side by side: leave it out")
+    if view != "summary":
+        raise UsageError(f"--breakdown {view} takes one system apart: name one")
+
+
+def _side_by_side(systems: Sequence[System], gpus: int | None) -> Result:
+    from ..report.cost.systems import costs_of, costs_result
+
+    return costs_result([costs_of(system, gpus or _smallest(system, "market")) for system in systems])
 
 
 def _smallest(system: System, basis: str) -> int:

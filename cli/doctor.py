@@ -7,12 +7,13 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 import click
 
+from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from .flags.shared import Named
 

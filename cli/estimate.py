@@ -15,8 +15,7 @@ from .flags.numbers import Real
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
 from .flags.shared import Named
-from .output.answers import FORMS, Answering, form_of, format_flag, output_flag
-from .output.files import write_text
+from .output.answers import FORMS, Answering, form_of, format_flag, output_flag, write_reasons
 from .output.timeline import emit_serving_trace, emit_trace
 from .plans.file import is_given
 from .prepare import (
@@ -98,7 +97,7 @@ class EstimatingCommand(Answering, EstimateCommand):
 
         assert isinstance(result, StepResult | ServeResult)
         if said["explain"] is not None:
-            write_text(result.explain(str(said["explain"])), str(said["output"]))
+            write_reasons(result.explain(str(said["explain"])), str(said["output"]))
             return 0
         if isinstance(result, ServeResult):
             if form != TRACE:

@@ -10,6 +10,7 @@ import click
 from .flags.names import of_catalogue
 from .flags.numbers import Whole
 from .flags.shared import DESCRIBING, Named
+from .flags.talk import talk_flags
 from .output.answers import Answering, format_flag, output_flag
 from .plans.file import is_given
 from .prepare import dims_of, length_for
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 USUAL_SYSTEM = "dgx-h100"
 
 
-@click.command("trace", cls=Answering, params=[*DESCRIBING, format_flag(), output_flag()])
+@click.command("trace", cls=Answering, params=[*DESCRIBING, *talk_flags(), format_flag(), output_flag()])
 @click.argument("model", shell_complete=of_catalogue("models"))
 @click.option(
     "--phase",
@@ -60,7 +61,6 @@ USUAL_SYSTEM = "dgx-h100"
     help="Count operators that have no rule by the bytes they read and write, instead of refusing the model.",
 )
 @click.option("--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def trace_command(
     model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
     dims: tuple[str, ...], allow_unpriced: bool, cache: bool, quiet: bool,

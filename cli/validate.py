@@ -15,16 +15,21 @@ import click
 from ..ir.errors import InfeasibleError, UsageError
 from .flags.numbers import Real, Whole
 from .flags.shared import Named
+from .flags.talk import Watched, talk_flags
 from .output.answers import form_of, format_flag, output_flag
 from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
-FORMS = ("table", "json", "csv")
+FORMS = ("table", "json", "csv", "svg")
 
 
-@click.command("validate", params=[format_flag(*FORMS), output_flag(".json, .csv, or .txt for the table")])
+@click.command(
+    "validate",
+    cls=Watched,
+    params=[format_flag(*FORMS), output_flag(".json, .csv, .svg for a picture, or .txt for the table"), *talk_flags()],
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
     "--where",
@@ -74,7 +79,6 @@ FORMS = ("table", "json", "csv")
     metavar="N",
     help="Processes that judge training steps.  [default: one a processor]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
     accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str | None,
@@ -111,11 +115,23 @@ def validate_command(
         text = summary_json(outcomes, worst or 0, far)
     elif kind == "csv":
         text = rows_csv(outcomes)
+    elif kind == "svg":
+        text = _picture(outcomes)
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
     write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0
+
+
+def _picture(outcomes: Sequence[Outcome]) -> str:
+    """Return the picture of predicted over measured; UsageError where there is nothing to draw."""
+    from ..validation.results.plot import chart
+
+    found = chart(outcomes)
+    if found is None:
+        raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
+    return found.svg()
 
 
 def _metrics_of(arguments: Sequence[str]) -> Mapping[str, float]:

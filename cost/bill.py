@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from ..ir.errors import UnknownNameError
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Num
 
 _NOTHING: Mapping[str, Num] = MappingProxyType({})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +11,7 @@ from ..ir.plan import PlanTable
 from ..ir.plan.divisibility import deals, has_experts
 from ..ir.plan.layout.stages import can_lay
 from ..ir.plan.legality import expert_options
+from ..ir.records import dataclass
 from ..ir.sizes.expr import as_expr, product, symbol
 from ..ir.sizes.exprtable import ExprTable
 from ..ir.sizes.fixed_sizes import asked_bounds, counts_tokens, fixed_sizes

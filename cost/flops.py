@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ..ir.graph import Graph, Phase
 from ..ir.ops import work_of
 from ..ir.ops.masking import executed_share
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, as_expr
 from ..ir.sizes.fixed_sizes import fixed_sizes
 

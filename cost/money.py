@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..backends.machine.system import System
@@ -11,6 +10,7 @@ from ..backends.prices.section import Prices
 from ..backends.pricing.timing import Timing
 from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Num
 from .bill import Bill
 from .ownership.activity import activity

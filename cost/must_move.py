@@ -10,7 +10,6 @@ Source of the figure: Databricks, "LLM inference performance engineering" (model
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from ..ir.ops import Trait, has, work_of
 from ..ir.ops.base import ExpertsRead
 from ..ir.ops.masking import touched_share
 from ..ir.plan import IMBALANCE, PlanTable
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, total
 
 Array = NDArray[np.float64]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from ..ir.graph import Graph
 from ..ir.ops import work_of
 from ..ir.placement import Shard
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr
 
 # Shares that are worth a line, and a warning.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ from ..ir.graph import Graph, Workload
 from ..ir.plan import Plan, PlanTable
 from ..ir.plan.divisibility import check_divisibility
 from ..ir.plan.structure import check_axes
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_sizes
 from ..ir.sizes.points import Points
+from ..ir.stages import stage
 from ..ir.units import format_bytes
 from .evaluation import Estimates as Estimates
 from .evaluation import evaluate as evaluate
@@ -178,7 +180,8 @@ def estimate(
     PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
-    table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
+    with stage(f"price {plan.degrees} on {system.name}"):
+        table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}

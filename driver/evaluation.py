@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
 from ..ir.plan.precision import check_units
 from ..ir.plan.structure import check_axes
+from ..ir.records import dataclass
 from ..ir.sizes.points import Points
 from .lowering import Lowered
 

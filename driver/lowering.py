@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..backends.pricing.binding import Bindings
 from ..backends.pricing.program import Program, compile_graph
@@ -19,7 +19,10 @@ from ..ir.graph import Graph, Workload
 from ..ir.plan import Family
 from ..ir.plan.divisibility import Uneven
 from ..ir.plan.layout.layouts import Layouts
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_open
+from ..ir.stages import stage
+from ..passes.adapters.adapt import Adapt
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
 from ..passes.manager import Dump, PassTime, Pipeline
@@ -64,7 +67,8 @@ def lower(
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
     check_open(graph)
-    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    with stage(f"lower {graph.name} ({graph.workload})"):
+        done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
     return replace(done, bindings=done.bindings.behind(backends)) if backends else done
 
 
@@ -74,7 +78,11 @@ def compiled(
     """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
 
     PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
+    With adapters, the work that the model asks for is that of the graph that has them, and of no frozen weight.
     """
+    if family.lora_rank:
+        words = (family.lora_modules, family.lora_base, family.lora_dropout > 0)
+        graph = Adapt(family.lora_rank, *words).apply(graph).graph
     if graph.spelled_out and family.kernels != "eager":
         raise PlanError(
             f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "

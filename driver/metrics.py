@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from ..ir.records import dataclass
 from ..ir.units import format_in
 
 
@@ -53,6 +53,7 @@ MONEY = (
         "more",
     ),
     Metric("average_power_w", "average power", "W", "what all machines draw over a step, without the building"),
+    Metric("gpu_power_w", "power of a GPU", "W", "what one accelerator that computes draws over a step, by itself"),
     Metric("j_per_token", "energy of a token", "J", "what the machines draw over a step, over its tokens"),
     Metric("j_per_token_facility", "energy of a token, PUE", "J", "the same with cooling and losses of the building"),
     Metric("kg_co2e_per_mtok", "carbon of 1M tokens", "kg", "of the energy, PUE in it, and the machines' making"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..cost.money import Terms
 from ..cost.run.training_run import TrainingRun
 from ..driver.estimate import Estimate, estimate, train, worth
 from ..ir.errors import UsageError
+from ..ir.records import dataclass
 from .best import Best, Columns
 from .block import Found
 from .goals import Goal

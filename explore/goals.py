@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..driver.metrics import METRICS
 from ..ir.errors import UnknownNameError, UsageError
+from ..ir.records import dataclass
 from ..ir.units import parse_quantity, parse_typed
 
 Array = NDArray[np.float64]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.plan import Family
+from ..ir.records import dataclass
 from .best import BLOCK, ROW, Columns
 from .block import Found
 from .goals import Goal

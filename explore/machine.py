@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..backends.machine.files.many_systems import Systems, files_digest
 from ..backends.machine.system import System
+from ..ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

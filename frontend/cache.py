@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
+from ..ir.records import dataclass
+from ..ir.stages import told
 from ..ir.text.files import cache_folder, load_graph, write_atomically
 from ..ir.text.parse import parse_graph
 from ..ir.text.printer import print_graph
@@ -42,7 +42,12 @@ class GraphCache:
         try:
             text, _, digest = read_text(path).rpartition(_CHECKSUM)
             # Whoever changed an entry did not record it: it is recorded anew.
-            return parse_graph(text) if digest.strip() == _digest(text) else None
+            if digest.strip() != _digest(text):
+                told(f"cache: {path} was changed, so it is not read")
+                return None
+            found = parse_graph(text)
+            told(f"graph of {found.name} ({found.workload}): from the cache, {path}")
+            return found
         except (OSError, ParseError):
             return None
 
@@ -52,6 +57,7 @@ class GraphCache:
         try:
             data = gzip.compress(f"{text}{_CHECKSUM}{_digest(text)}\n".encode(), mtime=0)
             write_atomically(self._path(key), data)
+            told(f"graph of {graph.name} ({graph.workload}): kept in the cache, {self._path(key)}")
         except OSError:
             return
 
@@ -71,6 +77,8 @@ def graph_key(*parts: str) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 40 ms, and the catalogue needs none of it
+
     try:
         return version(name)
     except PackageNotFoundError:

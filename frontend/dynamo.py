@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ir.errors import SlipstickError, UsageError
 from ..ir.graph import Graph, Workload
+from ..ir.records import dataclass
 from ..ir.text.files import save_graph
 
 if TYPE_CHECKING:

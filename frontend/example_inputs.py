@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from ..ir.errors import UnknownNameError, UsageError
+from ..ir.records import dataclass
 from .record.adapter import FakeWorld
 from .workloads import HINTS
 

@@ -7,7 +7,6 @@ replaced by one of these modules for the time of a recording: same parameters in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ..ir.errors import UnknownNameError, UsageError
+from ..ir.records import dataclass
 from .example_inputs import needed_arguments
 from .semantic import semantic
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
+from ..ir.records import dataclass
+from ..ir.stages import stage, told
 from ..ir.text.files import load_graph
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
@@ -126,15 +128,20 @@ def load_config(
     notes = _of_quantised(config, kind, element)
     config = unquantised(config)
     variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
+    # The same answer before a recording and after it, here and where torch is another one.
+    shipped = shipped_path(config.name, config.text, kind, element, *variant)
+    found = None if cache is None else shipped_graph(shipped)
+    if found is not None:
+        told(f"graph of {config.name} ({kind}): of the package, {shipped.name}")
+        return replace(found, name=config.name, notes=(*found.notes, *notes))
     key = graph_key(config.text, kind, element, *variant)
     lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
     keys = (key, lenient_key) if allow_unpriced else (key,)
-    # The same answer before a recording and after it, here and where torch is another one.
-    found = None if cache is None else shipped_graph(shipped_path(config.name, config.text, kind, element, *variant))
-    found = found or next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
+    found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
-    graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
+    with stage(f"record {config.name} ({kind}, {element})"):
+        graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
@@ -152,6 +159,7 @@ def check(model: str, dtype: DType | str) -> None:
 
 def _load_saved(request: LoadRequest) -> Graph:
     graph = load_graph(Path(request.model))
+    told(f"graph of {graph.name}: read from {request.model}")
     if graph.workload is not request.workload:
         raise NotUnderstoodError(
             f"'{request.model}' holds a {graph.workload} graph, not {request.workload}; ask for --phase "
@@ -183,7 +191,8 @@ def _load_onnx(request: LoadRequest) -> Graph:
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
-    graph = load_onnx(path, request.workload, request.dims, request.allow_unpriced)
+    with stage(f"read {path}"):
+        graph = load_onnx(path, request.workload, request.dims, request.allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph
@@ -253,7 +262,8 @@ def _load_factory(request: LoadRequest) -> Graph:
     asking = Asking(
         workload, name, sizes, request.allow_unpriced, request.spelled_out, loss_by="--loss file.py:function"
     )
-    return _with_own_type(trace_run(run, asking), dtype, "built")
+    with stage(f"record {model} ({workload}, {dtype})"):
+        return _with_own_type(trace_run(run, asking), dtype, "built")
 
 
 _LOADERS: Mapping[ModelForm, Callable[[LoadRequest], Graph]] = MappingProxyType(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..ir.errors import TraceError
+from ..ir.records import dataclass
 from .record.adapter import depends_on_data
 from .semantic import semantic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
+from ..ir.records import dataclass
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
+from ..ir.records import dataclass
 from ..ir.sizes.expr import symbol
 from ..ir.sizes.rounding import floor_div
 from .huggingface.odd_models import ids_a_row

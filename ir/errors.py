@@ -20,7 +20,6 @@ SlipstickError                 a message for people; the command line prints it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 
 class SlipstickError(ValueError):
@@ -59,6 +58,10 @@ class SystemFileError(UsageError):
 
 class StorageError(UsageError):
     """A disk that is full or a folder that cannot be written; what was kept before is whole."""
+
+
+class ClusterLostError(UsageError):
+    """Machines that worked on a search are gone; what was kept before is whole."""
 
 
 class InfeasibleError(SlipstickError):
@@ -125,5 +128,7 @@ def did_you_mean(given: str, allowed: Sequence[str]) -> str:
     >>> did_you_mean("zzz", ["train", "decode"])
     ';'
     """
+    from difflib import get_close_matches
+
     near = get_close_matches(given, allowed, n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ";"

@@ -8,13 +8,14 @@ direction) that has an output port of the same name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from .errors import InternalError
 from .meaning import Argument, Meaning
 from .placement import Placement
+from .records import dataclass
 from .sizes.expr import Dim, Expr, total
 from .types import DType, TensorType
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
 from .graph import Graph
+from .records import dataclass
 
 # Begins the name of a region that is a layer, as graphs are recorded and as passes split it.
 LAYER = "block"

@@ -9,9 +9,10 @@ part of a graph's text or equality; a graph that was read from text has none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from .records import dataclass
 from .sizes.expr import Expr
 from .types import DType
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from .errors import ParseError
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from .errors import UnknownNameError
+from .records import dataclass
 from .sizes.expr import Dim, Expr, as_dim, as_expr, product
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from .errors import UsageError, did_you_mean
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

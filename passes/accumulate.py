@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.tensors.pointwise import AccumulateAttrs
+from ..ir.records import dataclass
 from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 

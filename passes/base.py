@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.errors import UsageError
 from ..ir.graph import Attrs, Graph, Region
+from ..ir.records import dataclass
 from ..ir.saved import mark_saved
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ..ir.errors import UnknownNameError
@@ -11,6 +11,7 @@ from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.plan import RESHARD
+from ..ir.records import dataclass
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
 from .gathers import casts_parameter, gathered_once, gathered_parameters, gathers_parameter

@@ -24,7 +24,8 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     """
     train = family.workload is Workload.TRAIN
     serves_fused = not train and family.kernels == "fused"
-    names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
+    names = [_adapters(family)] if family.lora_rank and train else []
+    names += [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     names += ["unfuse"] if family.attention == "unfused" else []
     latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
     names += ["absorb"] if latent else []
@@ -54,6 +55,14 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     names += ["fuse"] if family.fused else []
     names += ["one_kernel"] if serves_fused else []
     return parse_pipeline(",".join(names))
+
+
+def _adapters(family: Family) -> str:
+    options = [f"rank={family.lora_rank}"]
+    options += [f"modules=[{_quoted(family.lora_modules)}]"] if family.lora_modules else []
+    options += [f'base="{family.lora_base}"'] if family.lora_base != SAME else []
+    options += ["dropout=true"] if family.lora_dropout else []
+    return f"adapt{{{', '.join(options)}}}"
 
 
 def _experts_options(family: Family) -> list[str]:

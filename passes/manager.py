@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from time import perf_counter
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from ..ir.errors import InternalError, NotUnderstoodError, ParseError, UnknownNameError, UsageError, VerifyError
 from ..ir.graph import Graph
 from ..ir.kept import Kept
+from ..ir.records import dataclass
 from ..ir.text.attrs_text import parse_attrs, print_attrs
 from ..ir.verify import verify
 from .base import Pass, PassResult
@@ -23,6 +23,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "absorb": ("fusion.absorb", "Absorb"),
         "accumulate": ("accumulate", "Accumulate"),
+        "adapt": ("adapters.adapt", "Adapt"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fusion.fuse", "Fuse"),
         "inplace": ("fusion.inplace", "InPlace"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.errors import PlanError
@@ -12,6 +12,7 @@ from ..ir.layers import layer_names
 from ..ir.ops import OpClass, Trait, has
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
+from ..ir.records import dataclass
 from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.errors import PlanError
@@ -13,6 +13,7 @@ from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan import AXES
 from ..ir.plan.optimizer_states import check_states
+from ..ir.records import dataclass
 from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, TypeAlias
 
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value, Workload
@@ -12,6 +12,7 @@ from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan.layout.stages import BOUNDARY, SHARED
+from ..ir.records import dataclass
 from ..ir.sizes.expr import as_expr, symbol
 from ..ir.sizes.fixed_sizes import fixed_samples
 from ..ir.types import TensorType

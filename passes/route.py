@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Region, Value
 from ..ir.ops import Trait, has
 from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
+from ..ir.records import dataclass
 from ..ir.sizes.expr import as_dim, as_expr, symbol
 from .base import Pass, PassResult, require_sharded, rewritten
 

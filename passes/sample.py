@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
@@ -11,6 +11,7 @@ from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Dim, as_dim, symbol
 from ..ir.sizes.rounding import evened
 from ..ir.types import DType

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
@@ -13,6 +13,7 @@ from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
+from ..ir.records import dataclass
 from ..ir.sizes.expr import Dim, as_dim, as_expr
 from ..ir.sizes.rounding import least
 from .base import Pass, PassResult, require_sharded, rewritten

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TypeAlias
 
 from .. import backends
+from ..ir.records import dataclass
 
 ANY = "*"
 COLUMNS = ("table", "chip", "library", "kind", "rows", "median", "p90")

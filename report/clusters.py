@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 from ..driver.metrics import format_metric
+from ..driver.uncertainty.answers import band_of_step, evidence_of_step, intervals, step_bands
+from ..driver.uncertainty.bands import is_tie
+from ..driver.uncertainty.evidence import SoftwareEvidence
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
 from ..explore.searching import Tally
 from ..ir import __version__
+from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
-from .explain.trust import trust_of_metric
+from .explain.intervals import intervals_record
 from .results.documents import DocumentResult
 from .search.plans import plan_label
 
@@ -95,34 +98,29 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
     ties = ties_of(best, found.aim)
     lines = [*_asked(found), "", in_columns([_HEADING, *(_row(one, best, ties) for one in rows)], width)]
     names = ", ".join(str(best[place].machine) for place in sorted(ties))
-    equal = [f"= within the median error of {best[0].machine}: {names}"] if ties else []
+    equal = [f"= too near {best[0].machine} to tell which is better: {names}"] if ties else []
     left_out = [f"{name} is left out: {why}" for name, why in found.left_out.items()]
-    more = [*_broken(rows), *equal, *_break_evens(best), *_unpriced(best), *left_out]
+    more = [*_broken(rows), *equal, *_intervals(found, best), *_break_evens(best), *_unpriced(best), *left_out]
     return "\n".join([*lines, *([""] if more else []), *more])
 
 
 def ties_of(best: Sequence[Cluster], aim: str) -> set[int]:
-    """Return places of those that the first may not beat: within the median errors of both, as time goes into the aim.
+    """Return places of those that the first may not beat: their bands overlap, see `driver.uncertainty.bands.is_tie`.
 
-    Nothing where the first breaks a bound, or nobody knows how near such runs come.
+    Dollars, joules and carbon follow the time of a step, whose band is theirs. Nothing where the first breaks a bound.
     """
-    if not best or best[0].broken:
+    if not best or best[0].broken or aim not in best[0].metrics:
         return set()
-    first = error_of(best[0])
-    found = set()
-    for place, one in enumerate(best[1:], 1):
-        error = error_of(one)
-        if one.broken or first is None or error is None or aim not in one.metrics or aim not in best[0].metrics:
-            continue
-        if one.metrics[aim] * (1.0 - error) <= best[0].metrics[aim] * (1.0 + first):
-            found.add(place)
-    return found
-
-
-def error_of(one: Cluster) -> float | None:
-    """Return the median error of step times of whole runs, of this chip and software where some were measured."""
-    found = trust_of_metric(one.answer, "step_time_s")
-    return None if found is None else found.median
+    first = best[0]
+    return {
+        place
+        for place, one in enumerate(best[1:], 1)
+        if not one.broken
+        and aim in one.metrics
+        and is_tie(
+            first.metrics[aim], one.metrics[aim], band_of_step(first.answer.table), band_of_step(one.answer.table)
+        )
+    }
 
 
 def comparison_json(found: ClusterComparison, tool_version: str) -> str:
@@ -163,7 +161,7 @@ def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -
         # What is not known breaks a bound by no number.
         "broken": {name: share if isfinite(share) else None for name, share in one.broken.items()},
         "metrics": {name: one.metrics[name] for name in _SHOWN if name in one.metrics},
-        "step_error_median": error_of(one),
+        "intervals": intervals_record(one.metrics, step_bands(one.answer), evidence_of_step(one.answer.table)),
         "unpriced": one.unpriced or None,
         "break_even_usd_per_gpu_hour": price,
         **({} if is_tie is None else {"ties_with_first": is_tie}),
@@ -232,6 +230,23 @@ def _break_evens(best: Sequence[Cluster]) -> Iterator[str]:
         if price is not None and now is not None:
             prices = f"{format_usd(price)}/GPU-hour (now {format_usd(now)})"
             yield f"{one.machine} costs what {best[0].machine} does at {prices}"
+
+
+def _intervals(found: ClusterComparison, best: Sequence[Cluster]) -> Iterator[str]:
+    """Yield where the time of each run is expected when it is measured, and whether that decides about the deadline."""
+    for one in best:
+        band = band_of_step(one.answer.table)
+        time = intervals(one.metrics, {"train_time_s": band})["train_time_s"]
+        half, most = (
+            f"{format_time(a)} to {format_time(b)}" for a, b in ((time.low, time.high), (time.least, time.most))
+        )
+        deadline_s, word = found.wanted.deadline_s, ""
+        if deadline_s is not None and time.least <= deadline_s < time.most:
+            word = "; may keep the deadline" if "train_time_s" in one.broken else "; may miss the deadline"
+        evidence = evidence_of_step(one.answer.table)
+        yield f"{one.machine}: {half} in 50 % of runs, {most} in 90 % (measured: {evidence}){word}"
+    if any(evidence_of_step(one.answer.table).software is SoftwareEvidence.IDEAL for one in best):
+        yield "no software is named, which makes bands wide: add --stack, see slipstick list stacks"
 
 
 def _unpriced(best: Sequence[Cluster]) -> Iterator[str]:

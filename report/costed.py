@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ..backends.pricing.timing import Priced
 from ..driver.estimate import Estimate
+from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from .columns import in_columns
 

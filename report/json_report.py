@@ -22,7 +22,7 @@ from .costed import costed_rows
 from .explain.intervals import intervals_record
 from .explain.provenance import provenance_record
 from .explain.sensitivity import sensitivity
-from .explain.trust import trust_of_metric, trust_of_parts
+from .explain.trust import trust_of_parts
 from .nodes import planned_step
 from .training_run import run_inputs, run_records
 
@@ -33,9 +33,8 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
     """Return the report: schema, inputs, metrics, intervals, breakdown, hidden communication, bounds, trust, memory.
 
     A training run and money are there where they were asked for, elasticities on request. Breakdown, hidden
-    communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
-    of metrics how near whole runs did. `nodes` are all priced nodes, by which `slipstick compare --measured` knows
-    kernels.
+    communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements.
+    `nodes` are all priced nodes, by which `slipstick compare --measured` knows kernels.
     """
     run = {} if answer.run is None else answer.run.metrics
     metrics = {**answer.metrics, **run, **metrics_of(answer.money)}
@@ -105,7 +104,7 @@ def _replicated(found: Replicated) -> dict[str, object]:
 
 
 def _trust(answer: Estimate) -> dict[str, object]:
-    """Errors as fractions, of each part of the breakdown and of the metrics that measured runs judge."""
+    """Errors as fractions, of each part of the breakdown."""
     parts = {
         name: {
             "median_ape": t.median, "p90_ape": t.p90, "rows": t.num_rows, "judged_share": t.judged,
@@ -113,13 +112,7 @@ def _trust(answer: Estimate) -> dict[str, object]:
         }
         for name, t in trust_of_parts(answer).items()
     }  # fmt: skip
-    found = {name: trust_of_metric(answer, name) for name in answer.metrics}
-    metrics = {
-        name: {"median_ape": a.median, "p90_ape": a.p90, "rows": a.num_rows, "on_chip": a.of_chip}
-        for name, a in found.items()
-        if a is not None
-    }
-    return {"breakdown": parts, "metrics": metrics}
+    return {"breakdown": parts}
 
 
 def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:

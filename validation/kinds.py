@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..ir.errors import UsageError
+from ..ir.records import dataclass
 from .kernels.kernels import judge_kernels
 from .results.outcomes import Outcome
 from .rows.cases import Judge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..backends.machine.load import load_stack
 from ..cost.memory.peak import Holding
@@ -15,6 +15,7 @@ from ..ir.errors import InternalError, SlipstickError
 from ..ir.graph import Graph
 from ..ir.plan import Family, PlanTable
 from ..ir.plan.divisibility import check_divisibility
+from ..ir.records import dataclass
 from ..ir.sizes.points import Points
 from .plans import plan_of, stack_of
 from .results.outcomes import Label, Outcome, Part

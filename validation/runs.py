@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 from ..driver.metrics import METRICS
 from ..ir.errors import SlipstickError, UsageError, did_you_mean
+from ..ir.records import dataclass
 from .results.outcomes import Outcome, Part
 from .rows.rows import Row
 from .rows.split import in_first_half
@@ -25,9 +25,9 @@ Estimator: TypeAlias = "Callable[[Sequence[str]], Mapping[str, float]]"
 
 
 def _unit(metric: str) -> str | None:
-    """Return the unit of outcomes that a metric is in: seconds, bytes or a rate; None for any other."""
+    """Return the unit of outcomes that a metric is in: seconds, bytes, watts, dollars or a rate; None for others."""
     unit = METRICS[metric].unit
-    return unit if unit in ("s", "B") else "/s" if unit.endswith("/s") else None
+    return unit if unit in ("s", "B", "W", "USD") else "/s" if unit.endswith("/s") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _fault(row: Row) -> str:
         return f"column metric: unknown metric '{metric}'{near} `slipstick list metrics` names all"
     if _unit(metric) is None:
         return (
-            f"column metric: '{metric}' is neither seconds nor bytes nor a rate; give the step time or tokens/s instead"
+            f"column metric: '{metric}' is in none of s, B, W, USD and no rate; give the step time or tokens/s instead"
         )
     try:
         measured = row.measured("measured")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from ..ir.records import dataclass
 from ..ir.units import format_bytes, format_time
 from .observed import ObservedRun
 from .predicted import StepPrediction

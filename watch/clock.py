@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
 import torch
+
+from ..ir.records import dataclass
 
 
 @dataclass(slots=True)

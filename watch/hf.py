@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..ir.plan import PlanWords
 from .observed import ObservedRun
-from .session import RunWatch
-
-if TYPE_CHECKING:
-    from ..backends.machine.system import System
+from .session import CallbackWatch
 
 
-class TrainerWatch(TrainerCallback):
+class TrainerWatch(CallbackWatch, TrainerCallback):
     """Predicts the step that a Trainer runs, and adds both to what it logs, as `slipstick/...`.
 
     The types of `bf16` and `fp16`, gradient checkpointing, accumulation, ranks and ZeRO of DeepSpeed are read from the
     arguments and the model; the rest of the plan is given, see `slipstick.watch`.
     """
-
-    def __init__(
-        self,
-        system: str | System,
-        plan: PlanWords | None = None,
-        stack: str | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        self.system, self.plan, self.stack, self.say = system, plan or PlanWords(), stack, say
-        self.watch: RunWatch | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -45,7 +28,7 @@ class TrainerWatch(TrainerCallback):
         run.compute_dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
         if (stage := _zero_of_deepspeed(args)) is not None:
             run.words["zero"] = stage
-        self.watch = RunWatch(model, self.system, self.plan, self.stack, 0, self.say).start(run, steps=False)
+        self.watching(model).start(run, steps=False)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ..ir.plan import PlanWords
 from .observed import ObservedRun
-from .session import RunWatch
-
-if TYPE_CHECKING:
-    from ..backends.machine.system import System
+from .session import CallbackWatch
 
 # Precisions of a Trainer that compute in another type than that of the parameters.
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-class LightningWatch(Callback):
+class LightningWatch(CallbackWatch, Callback):
     """Predicts the step that a Trainer runs, and hands both to its loggers, as `slipstick/...`.
 
     What is recorded is `training_step` of the module, with its loss; precision, accumulation and ranks are those of the
     Trainer. The rest of the plan is given, see `slipstick.watch`.
     """
 
-    def __init__(
-        self,
-        system: str | System,
-        plan: PlanWords | None = None,
-        stack: str | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        self.system, self.plan, self.stack, self.say = system, plan or PlanWords(), stack, say
-        self.watch: RunWatch | None = None
-        self._steps = 0
+    _steps = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start to watch."""
         run = ObservedRun.of(pl_module)
         run.calls, run.compute_dtype = "training_step", _MIXED.get(str(trainer.precision))
-        watch = RunWatch(pl_module, self.system, self.plan, self.stack, 0, self.say)
-        self.watch, self._steps = watch.start(run, forwards=False, steps=False), trainer.global_step
+        self.watching(pl_module).start(run, forwards=False, steps=False)
+        self._steps = trainer.global_step
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
         """Note a batch."""

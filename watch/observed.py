@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..ir.records import dataclass
 from .bare import recomputes, unwrapped
 
 # Names of mesh dims, by the word of a plan that their size is.

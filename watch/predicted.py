@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ..backends.machine.load import load_system
 from ..driver.estimate import Estimate, estimate
+from ..driver.uncertainty.answers import step_bands
+from ..driver.uncertainty.bands import Band
 from ..frontend.huggingface.recording import is_of_transformers
 from ..frontend.module import trace
 from ..ir.errors import SlipstickError, UsageError
 from ..ir.graph import Graph
 from ..ir.plan import Plan, PlanWords, plan_of
 from ..ir.plan.word import changed
+from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import counts_tokens
-from ..report.explain.trust import trust_of_metric
 from .bare import bare, unwrapped
 from .observed import ObservedRun
 
 if TYPE_CHECKING:
     from ..backends.machine.software.stack import StackConstants
     from ..backends.machine.system import System
-
-# Where nothing was measured of a metric: what estimates of training steps miss by at their 90th percentile, all chips.
-_UNKNOWN_STEP, _UNKNOWN_MEMORY = 0.2, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class StepPrediction:
         step_s: seconds of a step.
         mfu: model FLOPs over those of the peak; None where the model has none.
         allocated_bytes: what tensors hold at the peak: all but what software reserves beside them.
-        step_band: fraction by which 90 of 100 measured runs were off, on this chip where some were measured there.
+        step_band: where measured step times lie around predicted ones, by what is known of such machines and software.
         memory_band: the same of memory.
     """
 
@@ -47,17 +46,16 @@ class StepPrediction:
     step_s: float
     mfu: float | None
     allocated_bytes: float
-    step_band: float
-    memory_band: float
+    step_band: Band
+    memory_band: Band
 
     @classmethod
     def of(cls, answer: Estimate) -> StepPrediction:
         """Take from an estimate what a run can be compared with."""
-        step, memory = (trust_of_metric(answer, name) for name in ("step_time_s", "peak_mem_bytes"))
+        bands, metrics = step_bands(answer), answer.metrics
         held = sum(size for name, size in answer.memory_bytes.items() if name != "reserved")
-        step_band = _UNKNOWN_STEP if step is None else step.p90
-        memory_band = _UNKNOWN_MEMORY if memory is None else memory.p90
-        return cls(answer, answer.metrics["step_time_s"], answer.metrics.get("mfu"), held, step_band, memory_band)
+        step_band, memory_band = bands["step_time_s"], bands["peak_mem_bytes"]
+        return cls(answer, metrics["step_time_s"], metrics.get("mfu"), held, step_band, memory_band)
 
 
 class CalledMethod(nn.Module):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ..ir.records import dataclass
 from ..ir.units import format_bytes, format_time
 from .predicted import StepPrediction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from ..ir.plan import PlanWords
+from ..ir.records import dataclass
 from .causes import CauseEvidence, causes_of_memory, causes_of_time
 from .clock import StepClock
 from .observed import ObservedRun, batch_of, named
@@ -47,7 +48,7 @@ class RunWatch:
         latest: the last reading.
     """
 
-    model: nn.Module
+    model: nn.Module = field(repr=False)
     system: str | System
     plan: PlanWords = field(default_factory=PlanWords)
     stack: str | None = None
@@ -56,13 +57,13 @@ class RunWatch:
     prediction: StepPrediction | None = None
     latest: WatchedStep | None = None
     num_steps: int = 0
-    _run: ObservedRun = field(init=False)
-    _clock: StepClock = field(init=False)
-    _hooks: list[RemovableHandle] = field(default_factory=list)
-    _optimizer: Optimizer | None = None
-    _parameters: frozenset[int] = frozenset()
-    _varied: bool = False
-    _warned: bool = False
+    _run: ObservedRun = field(init=False, repr=False)
+    _clock: StepClock = field(init=False, repr=False)
+    _hooks: list[RemovableHandle] = field(default_factory=list, repr=False)
+    _optimizer: Optimizer | None = field(default=None, repr=False)
+    _parameters: frozenset[int] = field(default=frozenset(), repr=False)
+    _varied: bool = field(default=False, repr=False)
+    _warned: bool = field(default=False, repr=False)
 
     def start(self, run: ObservedRun | None = None, forwards: bool = True, steps: bool = True) -> Self:
         """Hook into forward passes of the model and steps of optimizers, where a trainer does not tell of them itself.
@@ -136,9 +137,9 @@ class RunWatch:
         retries = int(torch.cuda.memory_stats().get("num_alloc_retries", 0)) if self._run.device == "cuda" else 0
         at = CauseEvidence(self.model, self._run, prediction, reading.step_s, wait_s, self._varied, retries)
         causes: list[str] = []
-        if abs((reading.ratio or 1.0) - 1.0) > prediction.step_band:
+        if reading.ratio is not None and not prediction.step_band.holds(reading.ratio):
             causes += causes_of_time(at)
-        if abs((reading.memory_ratio or 1.0) - 1.0) > prediction.memory_band:
+        if reading.memory_ratio is not None and not prediction.memory_band.holds(reading.memory_ratio):
             causes += causes_of_memory(at, reading.allocated_bytes or 0.0)
         return WatchedStep(
             reading.step, reading.num_steps, reading.step_s, prediction, reading.allocated_bytes, tuple(causes)
@@ -205,3 +206,23 @@ def watch(
         say: what is called with each line, in the place of stderr.
     """
     return RunWatch(model, system, plan or PlanWords(), stack, every, say)
+
+
+class CallbackWatch:
+    """What a callback of a trainer is given, beside the base class of its framework: `RunWatch`'s, but the model."""
+
+    def __init__(
+        self,
+        system: str | System,
+        plan: PlanWords | None = None,
+        stack: str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.system, self.plan, self.stack, self.say = system, plan or PlanWords(), stack, say
+        self.watch: RunWatch | None = None
+
+    def watching(self, model: nn.Module) -> RunWatch:
+        """Return a watch that reads when the trainer logs, to be started."""
+        self.watch = RunWatch(model, self.system, self.plan, self.stack, 0, self.say)
+        return self.watch

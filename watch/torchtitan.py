@@ -66,7 +66,7 @@ def words_of_config(trainer: TitanTrainer) -> PlanWords:
     """
     config = getattr(trainer, "job_config", None) or getattr(trainer, "config", None)
     world = getattr(getattr(trainer, "parallel_dims", None), "world_size", 1)
-    given: Mapping[str, Value] = {} if config is None else dict(_settings(config.to_dict()))
+    given = {} if config is None else dict(_settings(config.to_dict())) | _policy_of(config)
     said = torchtitan(given, {}, int(world)).words
     words = {row.field: row.read(said[name]) for name, row in WORDS.items() if name in said}
     if words.get("pp", 1) != 1:
@@ -75,6 +75,20 @@ def words_of_config(trainer: TitanTrainer) -> PlanWords:
             "from its config: slipstick import"
         )
     return changed(PlanWords(), words)
+
+
+def _policy_of(config: TitanConfig) -> Mapping[str, Value]:
+    """Return the policy of recomputation, which configs since torchtitan 0.3 say by the class of a section alone.
+
+    `FullAC.Config`, `SelectiveAC.Config`, `MemoryBudgetAC.Config` or None: a section with a `mode` says it itself.
+    """
+    absent = object()
+    section = getattr(config, "activation_checkpoint", absent)
+    if section is absent or hasattr(section, "mode"):
+        return {}
+    named = type(section).__qualname__.partition(".")[0]
+    policies = {"NoneType": "none", "FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
+    return {"activation_checkpoint.mode": policies.get(named, named)}
 
 
 def _settings(tree: Mapping[str, object], under: str = "") -> Iterator[tuple[str, Value]]:

@@ -9,11 +9,13 @@ how near it came.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, cast, get_args
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity
 from ..machine.files.faults import Fault, all_of
 from ..machine.files.records import Confidence, NumberRecord
@@ -239,15 +241,17 @@ def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree, home: _Home) -> It
 _SUFFIXES = MappingProxyType({"_s": "s", "_w": "W", "_j_per_flop": "J/FLOP"})
 
 
-def _keys(constants: type) -> dict[str, str]:
+@cache
+def _keys(constants: type) -> Mapping[str, str]:
     """Keys of a file to fields: `overhead` with its unit is `overhead_s`."""
-    return {f.name.removesuffix(_suffix(f.name)): f.name for f in fields(constants)}
+    return MappingProxyType({f.name.removesuffix(_suffix(f.name)): f.name for f in fields(constants)})
 
 
 def _suffix(name: str) -> str:
     return next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
 
 
+@cache
 def _dimension(name: str) -> str:
     return _SUFFIXES.get(_suffix(name), "1")
 
@@ -293,11 +297,12 @@ def _records(cls: str, kind: str, found: Mapping[str, _Cell]) -> Iterator[Number
     """Every number that can be read; those that cannot are faults of the table."""
     keys = _keys(CLASSES[cls])
     for key, cell in found.items():
+        dimension = _dimension(keys[key])
         try:
             number, unit = split_quantity(cell.text)
-            value_si = parse_quantity(cell.text, _dimension(keys[key])).value_si
+            value_si = parse_quantity(cell.text, dimension).value_si
         except UsageError:
             continue
         confidence = cast(Confidence, cell.confidence)
         path = f"calibration.{cls}.{kind}.{key}"
-        yield NumberRecord(path, number, unit, value_si, _dimension(keys[key]), cell.source, confidence, cell.as_of)
+        yield NumberRecord(path, number, unit, value_si, dimension, cell.source, confidence, cell.as_of)

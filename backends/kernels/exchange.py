@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .grouped import padded, product_times, spread_evenly, tile_rows, widening_s
 from .limits import Limit, Overhead, Scope
 from .operands import OPERAND_BYTES

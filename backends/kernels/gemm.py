@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .dequantise import THIN_TILES, converts_fp4, widen_clocks, widens
 from .limits import Limit, Scope
 from .operands import OPERAND_BYTES, unit_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from ...ir.ops.masking import touched_share
+from ...ir.records import dataclass
 from .dequantise import THIN_ROWS
 from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes

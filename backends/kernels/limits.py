@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, TypeAlias, get_args, get_type_hints
+
+from ...ir.records import dataclass
 
 
 class Scope(StrEnum):
@@ -32,6 +34,7 @@ Overhead: TypeAlias = Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-4)]
 ChipShare: TypeAlias = Annotated[float, Limit(Scope.CHIP, 0.01, 1.5)]
 
 
+@cache
 def limits_of(constants: type) -> Mapping[str, Limit]:
     """Return the limits of a class of constants, by field; every field has one.
 

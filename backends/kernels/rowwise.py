@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes, as_rows
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .files.kinds import BANDWIDTH, CAPACITY, COUNT, FLOP_RATE, FREQUENCY, LATENCY, POWER, RATIO, Key
 

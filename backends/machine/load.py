@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...ir.stages import told
 from ..network.topology.level import NetworkLevel
 from .chip import Chip
 from .files.catalogue import Assembled, File, assemble, assembled, names, on_chip, read_file, read_stack
@@ -46,6 +47,7 @@ def load_system(
 
     fitted, numbers = _fitted(assemble(name_or_path, stack, calibration), overrides, prices)
     found = with_prices(fitted, prices, numbers)
+    told(f"system {found.file.name}: {', '.join(dict.fromkeys(one.where for one in found.origins))}")
     return build_system(found.tree, numbers, found.file.name, found.layers, in_files(found.origins))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .files.kinds import CABLE_LENGTH, COUNT, POWER, PRICE, RESERVE, REST_POWER, SHARE, SOME, Key
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..kernels.limits import Limit, Scope
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...ir.records import dataclass
 from ..kernels.constants import KernelConstants
 from ..network.topology.level import NetworkLevel
 from .chip import Chip, HostMemory

@@ -10,7 +10,6 @@ each with its share of the vector.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError
 from ...ir.ops.collectives import RINGS
+from ...ir.records import dataclass
 from ..kernels.collective import CollectiveConstants, CustomAllReduceConstants, share_of
 from ..kernels.constants import kind_of
 from ..machine.software.stack import NetworkState

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity
 from ..machine.files.catalogue import Assembled, read_file
 from ..machine.files.system_tree import assign, split_override

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...ir.records import dataclass
 from ..machine.files.number import Number
 from ..machine.files.records import NumberRecord
 from ..machine.files.section import leaves_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...ir.ops import Work
 from ...ir.ops.base import AttentionShape, GemmShape
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, as_expr
 
 Array: TypeAlias = NDArray[np.float64]

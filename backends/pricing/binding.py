@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import is_
 from typing import cast, get_args
 
 import numpy as np
 
 from ...ir.errors import UnsupportedOpError, UsageError
+from ...ir.records import dataclass
 from ..machine.system import System
 from ..machine.system_table import num_machines
 from ..network.algorithms.algorithm import Collective

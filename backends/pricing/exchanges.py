@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ir.errors import UsageError
 from ...ir.ops import OpClass, Trait, has
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..kernels.terms import KernelTimes, as_rows
 from ..machine.system import System

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.plan import AXES, ORDER, rank_order
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, Num, as_expr, product, symbol, total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.rounding import share

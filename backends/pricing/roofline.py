@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from ...ir.ops.masking import executed_share, touched_share
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..kernels.operands import unit_of
 from ..kernels.terms import KernelTimes, as_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...ir.errors import UsageError
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.points import Points
 from ..kernels.terms import KernelTimes
 from ..machine.system import System

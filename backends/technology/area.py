@@ -7,9 +7,10 @@ transistors over the density of a node, memory cells over the part of a cache th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .data import Technology
 from .files.area_schema import MultiprocessorSection

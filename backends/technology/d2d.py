@@ -7,12 +7,12 @@ of one die, for one neighbour.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.units import format_bytes_per_s
 from ..network.topology.level import Topology

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ...ir.errors import SystemFileError, UnknownNameError
+from ...ir.records import dataclass
 from ..machine.files.catalogue import File, read_at
 from ..machine.files.faults import Origin, in_files
 from ..machine.files.section import section_of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from . import columns, engine
 from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm

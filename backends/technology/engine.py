@@ -10,10 +10,10 @@ the numbers mean nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .files.schema import CacheSection, LinkSection, MemorySection, UnitSection
 from .fits import Fit, Reason, check

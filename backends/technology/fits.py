@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
 

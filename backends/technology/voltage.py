@@ -6,11 +6,11 @@ that cubic for the voltage gives the frequency (DeepFlow, Ardalani et al. 2022, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
 # What a circuit does that would need less than its least voltage. `budget` slows the clock until the power is met.

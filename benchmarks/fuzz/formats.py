@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import yaml
 
+from .binary import exported, profiled
+from .judge import FLAGS, Outcome, judged
 from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped
 from .onnx_models import mutated as mutated_onnx
 from .seeds import (
@@ -30,6 +32,7 @@ from .seeds import (
     trees,
     written,
 )
+from .words import command_line
 
 # Writes a hostile file where the process is, and returns the command that reads it.
 Case: TypeAlias = Callable[[random.Random], list[str]]
@@ -226,9 +229,7 @@ def _launch(rng: random.Random) -> list[str]:
     elif suffix == "yaml" and rng.random() < 0.8:
         text = yaml.safe_dump(changed(rng, yaml.safe_load(text)))
     elif rng.random() < 0.5:
-        text = reworded(
-            rng, text, ["0", "-1", "1e999", "9" * 500, "$X", "${", "$(id)", "`", "'", '"', "\\", ";", "=", "nan"]
-        )
+        text = reworded(rng, text, _SHELL)
     else:
         text = rough(rng, text)
     more: list[list[str]] = [[], ["--gpus", "16"], ["--format", "json"], ["--system", "dgx-h100"]]
@@ -239,6 +240,16 @@ def _onnx(rng: random.Random) -> list[str]:
     name = _put("x.onnx", mutated_onnx(rng, flipped))
     more: list[list[str]] = [[], ["--allow-unpriced"]]
     return ["trace", name, "--phase", "prefill", "--format", "json", "-q", "--no-cache", *rng.choice(more)]
+
+
+def _pt2(rng: random.Random) -> list[str]:
+    name = _put("x.pt2", exported(rng))
+    return ["trace", name, "--phase", "prefill", "--format", "json", "-q", "--no-cache", "--allow-unpriced"]
+
+
+def _nsys(rng: random.Random) -> list[str]:
+    profiled(rng, Path("x.sqlite"))
+    return ["compare", "base.json", "--measured", "x.sqlite", "--format", rng.choice(["json", "table"])]
 
 
 FORMATS: Mapping[str, Case] = MappingProxyType(
@@ -254,12 +265,21 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
         "tp-plan": _tp_plan,
         "graph": _graph,
         "onnx": _onnx,
+        "pt2": _pt2,
         "csv": _csv,
         "requests": _requests,
         "report": _report,
         "ledger": _ledger,
         "trace": _trace,
+        "nsys": _nsys,
         "measured": _measured,
         "launch": _launch,
+        "words": command_line,
     }
 )
+
+
+def tried(name: str, seed: int) -> tuple[list[str], Outcome]:
+    """Make the hostile file of a format that a seed says, where the process is, and judge what becomes of it."""
+    command = FORMATS[name](random.Random(seed))
+    return command, judged(command, FLAGS) if name == "words" else judged(command)

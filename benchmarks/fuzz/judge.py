@@ -29,6 +29,8 @@ _PARSERS = tuple(
         "frontend/launches/shell.py", "cli/__init__.py", "benchmarks",
     )
 )  # fmt: skip
+# The same of command lines.
+FLAGS = (*_PARSERS, str(_PRODUCT / "cli/flags"))
 
 
 class _OverTimeError(BaseException):
@@ -52,11 +54,11 @@ class Outcome:
     told: str = ""
 
 
-def judged(command: Sequence[str]) -> Outcome:
+def judged(command: Sequence[str], parsers: tuple[str, ...] = _PARSERS) -> Outcome:
     """Run a command of slipstick in this process and say whether it did what any command may do with any file.
 
     It may answer, or refuse with a message and its exit code; not fail, run longer than 20 s of CPU, take more than
-    2 GB, or print numbers that are none.
+    2 GB, or print numbers that are none. A refusal is deep where what raised it first is in none of `parsers`.
     """
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -66,11 +68,13 @@ def judged(command: Sequence[str]) -> Outcome:
     except click.exceptions.Exit as leave:
         found = Outcome(leave.exit_code, True)
     except click.ClickException as error:
-        found = Outcome(error.exit_code, _is_deep(error), told=error.format_message())
+        found = Outcome(error.exit_code, _is_deep(error, parsers), told=error.format_message())
     except InternalError as error:
         found = _fault(error)
     except SlipstickError as error:
-        found = Outcome(error.exit_code, _is_deep(error), "" if str(error).strip() else "no message", str(error))
+        found = Outcome(
+            error.exit_code, _is_deep(error, parsers), "" if str(error).strip() else "no message", str(error)
+        )
     except (Exception, _OverTimeError) as error:
         found = _fault(error)
     else:
@@ -108,12 +112,12 @@ def _files(trace: TracebackType | None) -> Iterator[tuple[str, int]]:
             yield name, line
 
 
-def _is_deep(error: BaseException) -> bool:
+def _is_deep(error: BaseException, parsers: tuple[str, ...]) -> bool:
     """Whether what refused first stands behind the parsers; others may have said more on the way out."""
     while isinstance(error.__context__, SlipstickError):
         error = error.__context__
     names = [name for name, _ in _files(error.__traceback__)]
-    return bool(names) and not names[-1].startswith(_PARSERS)
+    return bool(names) and not names[-1].startswith(parsers)
 
 
 def _fault(error: BaseException) -> Outcome:

@@ -67,9 +67,17 @@ MEASURED: Mapping[str, str] = {
     "iteration 2/9 | elapsed time per iteration (ms): 101.0 | x\niteration 3/9 | elapsed time per iteration (ms): 102.0"
     "\n"
     "step: 1  loss: 7.1  memory: 45.50GiB(57.7%)  tps: 6,200  tflops: 300.5  mfu: 30.4%\n"
+    ':::MLLOG {"namespace": "", "time_ms": 1, "key": "tracked_stats", "value": {"throughput": 20.0, '
+    '"train_step_time": 0.4}}\n'
     "iteration: 1 / 10 | elapsed_time_per_iteration_ms: 1.2K | tokens_per_sec: 300K | tokens_per_sec_per_gpu: 4.5K\n",
     "json": json.dumps({"mean_ttft_ms": 120.0, "p99_ttft_ms": 300.0, "mean_tpot_ms": 12.0, "request_throughput": 2.0}),
     "trainer.json": json.dumps({"log_history": [{"step": 1, "loss": 2.0}, {"step": 9, "train_steps_per_second": 2.5}]}),
+    "snapshot.json": json.dumps(
+        {
+            "segments": [{"device": 0, "total_size": 2_000_000}, {"device": 1, "total_size": 3_000_000}],
+            "device_traces": [[{"action": "segment_alloc", "size": 9}, {"action": "segment_free", "size": 7}], []],
+        }
+    ),
     "genai.json": json.dumps({"time_to_first_token": {"unit": "ms", "avg": 50.0}, "request_throughput": {"avg": 9.0}}),
 }
 REQUESTS = tuple((k * 0.1, 100 + k, 20 + k) for k in range(12))

@@ -1,11 +1,16 @@
-"""`python -m benchmarks.laws`: try every law on random plans, print or write the table; exit code 5 on a violation."""
+"""`python -m benchmarks.laws`: try every law on random plans, print or write the table; exit code 5 on a violation.
+
+A long run goes in parts of different seeds, each of which leaves a file (`--keep`); `--of` makes one table of them.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import process_time
 
@@ -45,11 +50,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=7200.0, help="at most so long (default 7200)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default 0)")
     parser.add_argument("--page", type=Path, help="Markdown page to write", metavar="FILE")
+    parser.add_argument("--keep", type=Path, help="write what was counted as JSON", metavar="FILE")
+    parser.add_argument("--of", type=Path, nargs="+", help="try nothing, join what runs kept", metavar="FILE")
     given = parser.parse_args(words)
     court = Court(names_of("models"), names_of("systems"), random.Random(given.seed))
     begin = process_time()
-    court.run(given.plans, given.seconds)
-    text = page(court, given.seed, process_time() - begin)
+    if given.of:
+        seeds, seconds = joined(court, given.of)
+    else:
+        court.run(given.plans, given.seconds)
+        seeds, seconds = [given.seed], process_time() - begin
+    if given.keep:
+        given.keep.write_text(json.dumps(kept(court, seeds, seconds)), encoding="utf-8")
+    text = page(court, seeds, seconds)
     if given.page:
         given.page.write_text(text, encoding="utf-8")
     else:
@@ -68,11 +81,40 @@ def reason(law: str) -> str | None:
     return NO_LAWS.get(BALANCED if law.endswith(BALANCED) else law)
 
 
-def page(court: Court, seed: int, seconds: float) -> str:
+def kept(court: Court, seeds: Sequence[int], seconds: float) -> Mapping[str, object]:
+    """Return what a run counted, as JSON can say it."""
+    return {
+        "seeds": list(seeds),
+        "seconds": seconds,
+        "plans": court.plans,
+        "servers": court.servers,
+        "seen": {name: sorted(values) for name, values in court.seen.items()},
+        "tallies": {law: asdict(tally) for law, tally in court.tallies.items()},
+    }
+
+
+def joined(court: Court, files: Sequence[Path]) -> tuple[list[int], float]:
+    """Add what runs kept to a court, and return their seeds and seconds of CPU."""
+    seeds, seconds = list[int](), 0.0
+    for file in files:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        seeds += told["seeds"]
+        seconds += told["seconds"]
+        court.plans += told["plans"]
+        court.servers += told["servers"]
+        for name, values in told["seen"].items():
+            court.seen.setdefault(name, set()).update(values)
+        for law, words in told["tallies"].items():
+            court.tallies.setdefault(law, Tally()).add(Tally(**words))
+    return seeds, seconds
+
+
+def page(court: Court, seeds: Sequence[int], seconds: float) -> str:
     """Return the page of what was tried."""
     seen = {name: len(values) for name, values in court.seen.items()}
+    told = ", ".join(map(str, seeds))
     facts = (
-        f"Seed {seed}: {court.plans:,} plans of {seen['model']} models on {seen['system']} systems, "
+        f"Seed {told}: {court.plans:,} plans of {seen['model']} models on {seen['system']} systems, "
         f"{seen['schedule']} schedules, {seen['precision'] - 1} recipes of low precision, {seen['workload']} phases; "
         f"{court.servers:,} servers and priced steps; {seconds / 60.0:.0f} minutes of CPU."
     )

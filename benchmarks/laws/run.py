@@ -47,6 +47,13 @@ class Tally:
             if excess > self.worst or not self.where:
                 self.worst, self.where = excess, told
 
+    def add(self, other: Tally) -> None:
+        """Add what another run saw."""
+        self.plans += other.plans
+        self.violations += other.violations
+        if other.worst > self.worst or not self.where:
+            self.worst, self.where = other.worst, other.where
+
     def count(self, found: Outcome, told: str, plans: PlanTable) -> None:
         """Add an outcome; `told` says of which model, machine and family."""
         self.plans += len(found.rows)

@@ -12,6 +12,7 @@ from ...ir.errors import UsageError
 from ...ir.text.untrusted import read_settings
 from ..flags.numbers import Whole
 from ..flags.shared import Named
+from ..flags.talk import Watched, talk_flags
 from ..output.files import columns, writing
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ...validation.fit.calibrate import KindFit
 
 
-@click.command("calibrate")
+@click.command("calibrate", cls=Watched, params=[*talk_flags()])
 @click.option(
     "--from",
     "files",
@@ -89,7 +90,6 @@ if TYPE_CHECKING:
     help="File to write; or a folder, which gets one file a chip. Kinds of kernels that are in a file and are not "
     "fitted stay.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
     files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
     stack: str | None, engine: str | None, device: str | None, measured: Path | None, predicted: str | None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..flags.request import PlanCommand
 from ..output.answers import Answering
 from ..output.files import write_text

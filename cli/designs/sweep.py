@@ -15,6 +15,7 @@ from ..flags.request import Request
 from ..flags.run import run_of
 from ..output.answers import format_flag, output_flag
 from ..prepare import check_model, lower_of, sized
+from ..search.progress import progress
 from ..search.sampling import Sampling
 from .axes import Axes, SweepCommand
 from .trials import Chosen, choose, has_trials, sampled_of
@@ -22,6 +23,7 @@ from .trials import Chosen, choose, has_trials, sampled_of
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
     from ...cost.run.training_run import TrainingRun
+    from ...explore.designs.designs import Designs
     from ...explore.designs.setting import Job, Setting
     from ...explore.designs.space import DesignSpace
     from ...explore.goals import Goal
@@ -125,7 +127,11 @@ def _all(space: DesignSpace, setting: Setting, job: Job | None, goals: tuple[Goa
     from ...report.results.tables import SweepResult
 
     started = time.perf_counter()
-    made = list(explore(space, setting, job))
+    made: list[Designs] = []
+    with progress(space.num_designs(), quiet) as bar:
+        for some in explore(space, setting, job):
+            made.append(some)
+            bar.advance(len(some.reason), "")
     if not quiet:
         click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
     check_some(space, setting, made)

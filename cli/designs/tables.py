@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...backends.technology.area import DieAreas, area_of, floorplan
 from ...backends.technology.data import Technology
 from ...backends.technology.design import Design
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..search.progress import progress
 from ..search.sampling import Sampling, is_sampled
 from .axes import AT_ONCE, Axes

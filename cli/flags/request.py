@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,10 +12,12 @@ import click
 from ...ir.errors import UsageError
 from ...ir.plan.word import changed
 from ...ir.plan.words import WORDS, PlanWords, words_said
+from ...ir.records import dataclass
 from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..plans.file import add_listed, plan_file_flag
 from .run import RunWords
 from .shared import MODEL, SECTIONS
+from .talk import watched
 
 if TYPE_CHECKING:
     from ...backends.machine.system import System
@@ -175,6 +177,7 @@ class PlanCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
+        shown = watched(ctx)
         add_listed(ctx)
         request = Request.of(ctx.params)
         if request.words.phase == "serve" and not self.serves:
@@ -182,8 +185,9 @@ class PlanCommand(click.Command):
                 "a server runs two graphs: ask for train, prefill or decode; `slipstick estimate` answers for servers"
             )
             raise UsageError(f"--phase serve: {told}")
-        ctx.params["request"] = request
-        return super().invoke(ctx)
+        with shown:
+            ctx.params["request"] = request
+            return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the usual flags, or all: the verb's own first, then the shared ones by subject."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError, did_you_mean
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from ...cost.run.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit

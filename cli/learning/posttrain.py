@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.plan.words import WORDS
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.request import PlanCommand, Request
 from ..flags.run import quantity_of, run_of

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ...ir.errors import UsageError
+from ...ir.text.shown import shown
 from ..flags.settings import used
 from ..flags.shared import Named
-from .files import columns, writing
+from ..flags.talk import watched
+from .files import columns, write_text, writing
 
 if TYPE_CHECKING:
     from ...report.results.result import Result
@@ -109,7 +111,8 @@ class Answering(click.Command):
         """Run the verb's function and write its result; the form is known to be one before anything slow happens."""
         said = dict(ctx.params)
         form = self.form_of(said)
-        return self.deliver(self.answer(ctx), form, said)
+        with watched(ctx):
+            return self.deliver(self.answer(ctx), form, said)
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return the form that the flags say."""
@@ -152,12 +155,19 @@ def form_of(given: str | None, output: str, forms: Sequence[str] = FORMS) -> str
     return found
 
 
+def write_reasons(text: str, output: str) -> None:
+    """Write an explanation to a file as it is, or to stdout as wide as the screen."""
+    from ...report.columns import fitted
+
+    write_text(fitted(text, columns()) if output == "-" else text, output)
+
+
 def write_answer(result: Result, form: str, output: str) -> None:
     """Write a result in a form to a file, which is whole or not there at all, or to stdout."""
     if output == "-":
         colored = wants_color(click.get_current_context(silent=True), sys.stdout.isatty(), os.environ)
         # click takes escapes out of what is no terminal, unless it is told.
-        click.echo(result.form(form, columns(), colored), nl=False, color=colored)
+        click.echo(shown(result.form(form, columns(), colored), colored), nl=False, color=colored)
         return
     with writing(output):
         result.save(output, form)

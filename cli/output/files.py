@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,11 @@ def write_text(text: str, output: str) -> None:
 
 def columns() -> int | None:
     """Return the width of the terminal, None where stdout is a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # only here: it imports all kinds of archives
+
+    return shutil.get_terminal_size().columns
 
 
 @contextmanager

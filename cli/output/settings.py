@@ -6,11 +6,11 @@ A setting that was said is left alone. Of the others each alternative that the p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.errors import InternalError, SlipstickError
+from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES
 from ...report.columns import in_columns
 

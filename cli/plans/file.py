@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.formats import yaml_node
 from ...ir.text.untrusted import read_settings
 from ..flags.shared import flag_name, takes_list, words_of

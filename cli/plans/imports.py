@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import NotUnderstoodError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin
@@ -89,9 +90,9 @@ def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
 
     FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, a Kubernetes manifest, a recipe of
-    Megatron-Bridge (recipes.py::NAME), or - for stdin; a COMMAND stands behind --. Nothing of it is run. Every setting
-    is in the plan, as its stack or engine usually has it, known to change neither time nor memory, or listed as left
-    out.
+    Megatron-Bridge or NeMo (recipes.py::NAME), or - for stdin; a COMMAND stands behind --. Nothing of it is run.
+    Every setting is in the plan, as its stack or engine usually has it, known to change neither time nor memory, or
+    listed as left out.
 
     \b
     slipstick import train_llama3.sh --gpus 64 --system dgx-h100 -o plan.yaml

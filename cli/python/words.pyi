@@ -26,6 +26,10 @@ class PlanWords(TypedDict, total=False):
     main_params_dtype: Literal["fp32", "fp16", "none"]
     exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"]
     exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8", "int8"]
+    lora_rank: int
+    lora_modules: str | Sequence[str]
+    lora_dropout: float
+    lora_base: Literal["same", "nf4", "int8"]
     tp: int
     pp: int
     vpp: int
@@ -94,6 +98,7 @@ class PlanWords(TypedDict, total=False):
     flops_convention: Literal["full", "causal"]
     cache: bool
     quiet: bool
+    verbose: bool
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -437,6 +442,8 @@ class TraceWords(TypedDict, total=False):
     fixed: str | Sequence[str] | Mapping[str, object]
     leaf: str | Sequence[str] | Mapping[str, object]
     kv_cache: str | Sequence[str]
+    quiet: bool
+    verbose: bool
     phase: Literal["train", "prefill", "decode"]
     dtype: str
     batch: int
@@ -447,4 +454,3 @@ class TraceWords(TypedDict, total=False):
     dim: str | Sequence[str] | Mapping[str, object]
     allow_unpriced: bool
     cache: bool
-    quiet: bool

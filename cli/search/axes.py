@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ import numpy as np
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.word import Axis, Value
 from ...ir.plan.words import WORDS
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity, units_of
 from ..flags.shared import SECTIONS, Named
 from ..serving.flags import ENGINE, LIMITS, REQUESTS, TARGETS

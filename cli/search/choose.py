@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
+from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
 from ..flags.names import of_catalogue
 from ..flags.numbers import Whole

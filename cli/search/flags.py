@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +11,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.plan.word import Value
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS, Named

@@ -35,6 +35,9 @@ def progress(num_candidates: int, quiet: bool) -> Iterator[Progress]:
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from ..output.watching import hide_stage
+
+    hide_stage()
     columns = (
         TextColumn("{task.percentage:>3.0f}%"), BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[best]}"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.shared import Named
 

@@ -6,13 +6,14 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
+from ...ir.records import dataclass
 from ..flags.request import Request
 from ..output.answers import typed
 from .answer import front_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..flags.numbers import Real, Whole
 from ..flags.run import refuse_idle
 

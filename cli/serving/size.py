@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
+from ...ir.records import dataclass
 from ..flags.numbers import Whole
 from ..flags.request import Request
 from ..flags.run import count_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from ...backends.machine.load import load_system, system_names
 from ...backends.machine.system_table import machine_numbers
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.words import PlanWords
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from ...backends.machine.system import System

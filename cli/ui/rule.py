@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ...frontend import GraphCache, load
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Family, Plan, PlanTable, plan_of
+from ...ir.records import dataclass
 from ...ir.units import format_bytes, format_time
 from ...report.bounds import bound_seconds
 from ...report.charts.steps import part_class

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.schedules.kind import PipelineShape
 from ..step.stages import Staging
 

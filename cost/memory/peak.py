@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import cast
 
@@ -14,6 +13,7 @@ from ...ir.caches import kept_caches
 from ...ir.graph import Graph, Region
 from ...ir.ops import Trait, has
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, as_expr, total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points
@@ -42,6 +42,9 @@ class Holding:
     packing: float = 1.0
     gradient_copy: bool = False
     last: bool = False
+
+
+_TENSORS_ALONE = Holding()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,12 @@ class MemoryProgram:
         return self.table.symbols
 
     def evaluate(
-        self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging, holding: Holding = Holding()
+        self,
+        points: Points,
+        reserve_bytes: float,
+        plans: PlanTable,
+        staging: Staging,
+        holding: Holding = _TENSORS_ALONE,
     ) -> Mapping[str, Array]:
         """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
         found = dict(zip(ALL, self._fullest(points, plans, staging, holding), strict=True))

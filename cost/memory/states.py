@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.optimizer import OptimizerAttrs, attrs_of, optimizer_state_bytes
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr, product, total
 from ...passes.gathers import saved_gathered
 

@@ -9,7 +9,7 @@ Source of the form and of most numbers: Chiplet Cloud (github bespoke-silicon-gr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from ...ir.errors import UnknownNameError
 from ...ir.graph import Phase, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan import IMBALANCE, PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.sizes.points import Points
 from .cabling.trees import plain

@@ -9,11 +9,11 @@ Source of the form: ACT, Gupta et al., ISCA 2022 (github facebookresearch/ACT); 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...backends.machine.package import Die, Package, Stack
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .owned import entry
 from .server import host_bytes

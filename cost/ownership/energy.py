@@ -10,17 +10,20 @@ n are the accelerators, t is the time of the step, P the power of a package.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .activity import Activity, idle_w
 from .server import watts_of
 from .system import SystemCost
 from .tco import pue_of
+
+# Parts that every accelerator of a server draws, and parts that none does; others are of those that compute.
+_OF_ALL, _BESIDE = ("idle", "packages"), ("hosts", "network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,15 @@ class StepEnergy:
         parts_j: by what takes them, machines only: `idle` and what packages do, or `packages`; `hosts`, `network`.
         building_j: what the building adds: cooling and losses.
         time_s: of the step.
+        num_gpus: accelerators that compute.
+        num_bought: these and those that a plan leaves idle in their servers.
     """
 
     parts_j: Mapping[str, Num]
     building_j: Num
     time_s: Num
+    num_gpus: Num
+    num_bought: Num
 
     @property
     def machines_j(self) -> Num:
@@ -51,6 +58,13 @@ class StepEnergy:
     def average_w(self) -> Num:
         """What the machines draw on average over the step."""
         return self.machines_j / self.time_s
+
+    @property
+    def gpu_w(self) -> Num:
+        """What one accelerator that computes draws on average, without hosts and network: what its own sensor reads."""
+        whole = sum((self.parts_j.get(name, 0.0) for name in _OF_ALL), start=0.0)
+        active = sum((part for name, part in self.parts_j.items() if name not in (*_OF_ALL, *_BESIDE)), start=0.0)
+        return (whole / self.num_bought + active / self.num_gpus) / self.time_s
 
 
 def step_energy(
@@ -75,7 +89,8 @@ def step_energy(
     hosts_w = cost.servers.power_w - _packages(cost, system) * watts_of(system.chip)
     parts = {**parts, "hosts": hosts_w * load * step_time_s, "network": cost.network.power_w * load * step_time_s}
     machines_j = sum(parts.values(), start=0.0)
-    return StepEnergy(parts, machines_j * (pue_of(prices, cost.estate.cooling) - 1.0), step_time_s)
+    building_j = machines_j * (pue_of(prices, cost.estate.cooling) - 1.0)
+    return StepEnergy(parts, building_j, step_time_s, cost.num_gpus, _packages(cost, system))
 
 
 def _packages(cost: SystemCost, system: System) -> Num:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from ...backends.machine.files.number import Number
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..bill import Bill
 

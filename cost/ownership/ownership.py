@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S

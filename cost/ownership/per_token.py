@@ -10,10 +10,10 @@ n are the accelerators, t is the time of a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...backends.prices.section import Prices
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .carbon import Embodied, operational_kg
 from .energy import StepEnergy
@@ -62,6 +62,7 @@ def money_metrics(
         names.get(work.workload, "usd_per_mtok"): 1e6 * usd_per_step / work.tokens,
         "tokens_per_usd": work.tokens / usd_per_step,
         "average_power_w": energy.average_w,
+        "gpu_power_w": energy.gpu_w,
         "j_per_token": energy.machines_j / work.tokens,
         "j_per_token_facility": energy.total_j / work.tokens,
         "kg_co2e_per_mtok": 1e6 * _step_kg(work, owned, energy, made, prices) / work.tokens,

@@ -7,7 +7,6 @@ On the basis `build`, everything is priced by what it is made of. Servers and ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ...backends.machine.machine import Rack
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..bill import Bill
 from .cabling.network import LevelCost, network_costs

@@ -17,11 +17,11 @@ days, 8640 hours, and so 1.4 % less of it).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...backends.machine.machine import Cooling
 from ...backends.prices.ownership_schema import FacilitySection
 from ...backends.prices.section import Prices
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S, total_interest_usd

@@ -11,7 +11,8 @@ higher order estimate of the optimum checkpoint interval for restart dumps, FGCS
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from ...ir.records import dataclass
 
 # Newton's method below at least halves its distance to a small solution in each step.
 _STEPS = 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ...backends.machine.system import System
@@ -12,6 +11,7 @@ from ...ir.errors import UsageError
 from ...ir.graph import Graph
 from ...ir.ops.optimizer import OptimizerAttrs
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.units import format_bytes, format_time
 from ..memory.states import held_parameters

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.records import dataclass
 from ...ir.schedules.closed.line import Line, one_number
 from ...ir.schedules.kind import ClosedCase, PipelineShape, ScheduleKind
 from ...ir.schedules.registry import SCHEDULES

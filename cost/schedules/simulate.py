@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .tasks import Array, Index, Schedule, Simulated, StageTimes, schedule_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind, Places, Task
 from ...ir.schedules.registry import check_schedule, schedule_kind
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ...ir.records import dataclass
 from .batching.times import Array, Nums
 
 

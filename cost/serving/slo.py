@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...backends.machine.software.engine import Engine
 from ...ir.errors import InfeasibleError, UsageError
+from ...ir.records import dataclass
 from ...ir.units import format_time, parse_typed
 from .batching.continuous import most_throughput, steady
 from .batching.open_loop import at_rate

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...ir.errors import InfeasibleError, UsageError
+from ...ir.records import dataclass
 from .disaggregated import Link, Pool, Way, decode_tpot_s, rates
 from .search import last_meeting
 from .slo import ANYTHING, SLO, num_for

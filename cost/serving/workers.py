@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ...backends.machine.software.engine import Engine
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from .batching.times import Array, Nums, StepTimes
 
 

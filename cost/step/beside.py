@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...backends.pricing.program import Entry
 from ...ir.graph import Graph, Node, Phase, Region
 from ...ir.ops import OpClass, has
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.records import dataclass
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from ...ir.graph import Graph, Workload
 from ...ir.plan import IMBALANCE
 from ...ir.plan.layout.stages import RECOMPUTED
 from ...ir.plan.precision import counted_dtype
+from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ..flops import Convention, ModelFlops
 from ..must_move import MustMove

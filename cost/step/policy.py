@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from ...backends.machine.system import System
 from ...backends.network.sms import lent_share, memory_share
 from ...backends.network.topology.level import NetworkLevel
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
 Array = NDArray[np.float64]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ...ir.sizes.points import Points
 from ..memory.peak import Holding, MemoryProgram
 from .stages import StageProgram, Staging

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +10,20 @@ from numpy.typing import NDArray
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Workload
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .account import Account, total_of
 from .beside import MESSAGE, WINDOW
 from .overlap import hidden_behind_products
 from .policy import Policy
-from .stage_time import HIDDEN, Spent, StageTime, StageTimer
+from .stage_time import HIDDEN, Spent, StagePasses, StageTime, StageTimer
 from .stages import Staging
 from .step_program import Bookings, Label, StepProgram
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
 _USUAL = Policy()
-_OF_A_STAGE: tuple[Callable[[StageTime], Array], ...] = (
+_OF_A_STAGE: tuple[Callable[[StagePasses], Array], ...] = (
     lambda stage: stage.forward_s,
     lambda stage: stage.backward_s,
     lambda stage: stage.wgrad_s,
@@ -86,9 +86,11 @@ def roll_up(
     booked = program.booked(plans.family)
     spent = _with_hidden(timing.sums(booked.label, once=True), timing, plans, policy, booked)
     timer = StageTimer(spent, staging, plans, policy, program)
-    stages = [timer.stage(k) for k in range(staging.num_classes)]
+    passes = [timer.passes(k) for k in range(staging.num_classes)]
     train = timing.program.graph.workload is Workload.TRAIN
-    paced = _pipelined(stages, plans, staging) if train else _passed_on(stages, staging)
+    paced = _pipelined(passes, plans, staging) if train else _passed_on(passes, staging)
+    micro_batch_s = paced.total_s / plans.num_micro_batches if train else paced.total_s
+    stages = [timer.stage(one, micro_batch_s) for one in passes]
     best = _at(stages, paced.pace)
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
     step.join(_dearest([s.once for s in stages], staging))
@@ -109,7 +111,7 @@ def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:
     return dict(sorted(parts.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))
 
 
-def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:
+def _pipelined(stages: Sequence[StagePasses], plans: PlanTable, staging: Staging) -> Paced:
     """Run the micro-batches of a step through the stages, as the schedule orders them."""
     zero = np.zeros(len(plans))
     there = [staging.is_there(k) for k in range(len(stages))]
@@ -121,9 +123,9 @@ def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) 
     return pipeline_time(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
 
 
-def _passed_on(stages: Sequence[StageTime], staging: Staging) -> Paced:
+def _passed_on(stages: Sequence[StagePasses], staging: Staging) -> Paced:
     """One batch passes through all stages in turn: the slowest one, and what the others take as its bubble."""
-    seconds = np.stack([np.where(staging.is_there(k), s.micro.total_s, 0.0) for k, s in enumerate(stages)])
+    seconds = np.stack([np.where(staging.is_there(k), s.forward_s + s.backward_s, 0.0) for k, s in enumerate(stages)])
     # Row by row: a sum over an axis takes another order where there is one plan.
     total_s = np.asarray(sum(seconds * staging.number[staging.which].T))
     most = seconds.max(axis=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from .account import Account, total_of
 from .policy import FORWARD_SHARE, Policy, floored
 from .stages import Staging
@@ -99,6 +99,43 @@ class StageTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StagePasses:
+    """What one class of stages spends on a micro-batch, phase by phase, and the seconds that it is added up from.
+
+    `edges` is what the first region of the stage spends once a step, `zero` a zero of each plan.
+    """
+
+    sums: Mapping[tuple[str, str], Array]
+    edges: Mapping[tuple[str, str], Array]
+    passes: Mapping[str, Account]
+    zero: Array
+
+    @property
+    def backward(self) -> Account:
+        """The backward phase with gradients of weights."""
+        both = Account()
+        for phase in PHASES[1:]:
+            if phase in self.passes:
+                both.join(self.passes[phase])
+        return both
+
+    @property
+    def forward_s(self) -> Array:
+        """Seconds of the forward phase."""
+        return self.passes["forward"].total_s
+
+    @property
+    def backward_s(self) -> Array:
+        """Seconds of the backward phase with gradients of weights."""
+        return self.backward.total_s
+
+    @property
+    def wgrad_s(self) -> Array:
+        """Seconds of gradients of weights where they are apart, else 0."""
+        return self.passes[WEIGHTS].total_s + self.zero if WEIGHTS in self.passes else self.zero
+
+
+@dataclass(frozen=True, slots=True)
 class StageTimer:
     """Adds up stages of a table of plans."""
 
@@ -108,22 +145,28 @@ class StageTimer:
     policy: Policy
     program: StepProgram
 
-    def stage(self, cls: int) -> StageTime:
-        """Add up one class of stages."""
+    def passes(self, cls: int) -> StagePasses:
+        """Add up what one class of stages spends on a micro-batch."""
         runs = self.staging.runs(cls)
         sums = self._sums(runs | self.staging.sent(cls))
         zero = np.zeros(len(self.plans))
         split = self.plans.family.pipeline.split_backward
         passes = {phase: self._pass(sums, phase, runs) for phase in (PHASES if split else PHASES[:2])}
         edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
-        once = _once_a_step(sums, edges, passes, zero, self.policy.overlap.dp)
+        return StagePasses(sums, edges, passes, zero)
+
+    def stage(self, found: StagePasses, micro_batch_s: Array) -> StageTime:
+        """Add what it spends once a step; `micro_batch_s` is what the pipeline takes for a micro-batch."""
+        zero = found.zero
+        # A stage whose gradients of weights are apart fills what it waits for others with them: where they get faster
+        # it waits, and what runs once a step goes on. In other schedules the wait is at the ends of the step.
+        split = WEIGHTS in found.passes
+        idle = np.maximum(micro_batch_s - found.forward_s - found.backward_s, 0.0) if split else zero
+        once = _once_a_step(found.sums, found.edges, found.passes, idle, self.policy.overlap.dp)
         if self.policy.host.step_s > 0.0 and self.plans.family.workload is Workload.TRAIN:
             once.add("host", zero + self.policy.host.step_s)
         lend(once, self.policy, self.plans, in_pass=False)
-        wgrad_s = passes[WEIGHTS].total_s + zero if split else zero
-        if split:
-            passes["backward"].join(passes[WEIGHTS])
-        return StageTime(passes["forward"], passes["backward"], once, wgrad_s)
+        return StageTime(found.passes["forward"], found.backward, once, found.wgrad_s)
 
     def _sums(self, runs: Mapping[str, Array]) -> dict[tuple[str, str], Array]:
         """Seconds of a stage by phase and part, in one order of addition whatever other plans the table has."""
@@ -217,14 +260,19 @@ def _once_a_step(
     sums: Mapping[tuple[str, str], Array],
     edges: Mapping[tuple[str, str], Array],
     passes: Mapping[str, Account],
-    zero: Array,
+    idle: Array,
     share: float,
 ) -> Account:
-    """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
+    """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer.
+
+    In the backward phase the stage waits `idle` seconds for others, in which messages and copies go on.
+    """
     account = Account()
-    waited = zero
+    zero = np.zeros_like(idle)
+    waited = idle
     for phase, behind in _WINDOWS.items():
-        window = sum((_free(sums, passes[name], name, zero) for name in behind if name in passes), zero)
+        beside = idle if phase == "reduce" else zero
+        window = sum((_free(sums, passes[name], name, zero) for name in behind if name in passes), beside)
         for part in DATA:
             if (phase, part) in sums:
                 seconds = sums[phase, part]

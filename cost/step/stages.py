@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
 from ...ir.plan.layout.stages import Layout, Recomputed, between_stages, by_cost
+from ...ir.records import dataclass
 from ...ir.sizes.expr import total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points, distinct

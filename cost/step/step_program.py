@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from ...backends.pricing.program import Entry, Program
@@ -12,6 +12,7 @@ from ...ir.graph import Graph, Phase
 from ...ir.layers import layer_row
 from ...ir.ops import Trait, has
 from ...ir.plan import Family
+from ...ir.records import dataclass
 from .beside import Beside, Labels, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients

@@ -7,10 +7,10 @@ Sources: PPO (arXiv 1707.06347) as in InstructGPT (arXiv 2203.02155); GRPO (arXi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 
 POLICY, REFERENCE, CRITIC, REWARD, TEACHER = "policy", "reference", "critic", "reward", "teacher"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...backends.machine.system import System
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..estimate import Estimate
 from ..serve.pools import level_of
 from ..serve.server import Server

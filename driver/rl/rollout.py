@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...cost.serving.batching.offline import offline
@@ -13,6 +11,7 @@ from ...cost.serving.traffic.requests import Lengths
 from ...cost.serving.traffic.sizes import Index, Length, Requests
 from ...cost.serving.traffic.traffic import Traffic
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..serve.server import Server
 
 # Tokens of a block of a cache, of which whole ones are shared by the answers to one prompt.

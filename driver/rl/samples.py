@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ...ir.errors import UsageError
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ..estimate import Estimate
 
 # Lengths of sequences are rounded up to a multiple, which degrees of the sequence divide.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ...backends.machine.system import System
 from ...ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ...ir.records import dataclass
+from ...ir.stages import stage
 from ..serve.server import Server, replicated
 from .rollout import rollout_time
 from .step import COLOCATED, PostTraining, PostTrainingStep, fastest, post_training_step
@@ -47,7 +48,7 @@ def find_step(
         for one in candidates.servers:
             if engines % one.plan.num_gpus == 0:
                 server = replicated(one, engines // one.plan.num_gpus)
-                with suppress(*_REFUSED):
+                with suppress(*_REFUSED), stage(f"rollouts on {engines} GPUs, {one.plan.degrees} each"):
                     rolled.append((rollout_time(server, asked.rollouts).all_s, server))
         if not rolled and asked.algorithm.rolls_out:
             continue

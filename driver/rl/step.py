@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...backends.machine.system import System
 from ...cost.money import Terms, system_money
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ...ir.records import dataclass
+from ...ir.stages import stage
 from ...ir.units import format_bytes
 from ..estimate import Estimate, estimate
 from ..serve.server import Server
@@ -189,7 +191,8 @@ def post_training_step(
         # The states of the trainer stay beside the cache of the engine.
         left = server.times.free_bytes - _states(trainer)
         server = replace(server, times=replace(server.times, free_bytes=left))
-    rollout = rollout_time(server, rollouts)
+    with stage(f"rollouts on {server.plan.num_gpus} GPUs"):
+        rollout = rollout_time(server, rollouts)
     parts = {"rollout": rollout.all_s, **learning, "weights": change.weights_s, "states": change.states_s}
     if asked.environment_s:
         parts["environment"] = asked.environment_s

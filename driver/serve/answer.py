@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...cost.serving.simulate.result import Simulated
 from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.plan.precision import counted_dtype
+from ...ir.records import dataclass
 from ..estimate import Estimate
 from .load import Load
 from .notes import room_notes, wave_notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.slo import ANYTHING, SLO, tails_of
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
+from ...ir.records import dataclass
 from ...ir.units import format_time
 
 

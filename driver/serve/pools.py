@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
 from ...cost.serving.disaggregated import Link, Pool, PoolMetrics, rates
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.records import dataclass
 from .server import Server
 
 
@@ -54,6 +53,17 @@ def link_of(system: System, num_gpus: int, layers: int = 1, bytes_per_s: float |
     level = level_of(system, num_gpus)
     rate = float(level.bytes_per_s) * float(level.efficiency) if bytes_per_s is None else bytes_per_s
     return Link(bytes_per_s=rate, latency_s=float(level.latency_s), layers=layers)
+
+
+def link_between(one: System, other: System, layers: int = 1, bytes_per_s: float | None = None) -> Link:
+    """Return what joins pools on machines of two kinds: the slower of their outermost networks, the longer of the ways.
+
+    Machines of two kinds share no board and no scale-up domain.
+    """
+    levels = [system.levels[-1] for system in (one, other)]
+    slowest = min(float(level.bytes_per_s) * float(level.efficiency) for level in levels)
+    latency_s = max(float(level.latency_s) for level in levels)
+    return Link(bytes_per_s=slowest if bytes_per_s is None else bytes_per_s, latency_s=latency_s, layers=layers)
 
 
 def level_of(system: System, num_gpus: int) -> NetworkLevel:

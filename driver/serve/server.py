@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import check_served
 from ..estimate import Estimate, Lowered, estimate
 from .load import Load

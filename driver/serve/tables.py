@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ...ir.graph import Workload
 from ...ir.ops import OpClass
 from ...ir.plan import Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
+from ...ir.records import dataclass
 from ..estimate import Estimates, Lowered, evaluate
 
 # Every batch up to here is priced by itself; beyond, and for lengths, points lie this factor apart.

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ...ir.graph import Workload
 from ..estimate import Estimate, Estimates
-from ..serve.answer import ServeEstimate
 from .bands import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT, Band, Interval, band_of
 from .evidence import Evidence, evidence_of
+
+if TYPE_CHECKING:
+    from ..serve.answer import ServeEstimate
 
 # What a step of each kind is judged by.
 _OF_STEPS = MappingProxyType({Workload.TRAIN: STEP, Workload.PREFILL: TTFT, Workload.DECODE: TPOT})
@@ -97,6 +100,12 @@ def server_bands(answer: ServeEstimate) -> Mapping[str, Band]:
     if answer.load.name != "requests_per_s":
         found |= {**dict.fromkeys(_THROUGHPUTS, rate), **dict.fromkeys(_COSTS, rate.inverse)}
     return found
+
+
+def band_of_fleet(answer: ServeEstimate) -> Band:
+    """Return the band of how many machines a load takes, and of what they cost: that of the inverse of a throughput."""
+    evidence = evidence_of(answer.server.system, answer.server.engine.name)
+    return band_of(THROUGHPUT, evidence, has_experts(answer.decode.table)).inverse
 
 
 def intervals(metrics: Mapping[str, float], bands: Mapping[str, Band]) -> Mapping[str, Interval]:

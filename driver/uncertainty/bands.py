@@ -12,13 +12,13 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import TypeAlias
 
 from ... import backends
+from ...ir.records import dataclass
 from .evidence import Evidence
 
 # Quantities that have bands.
@@ -85,6 +85,14 @@ class Band:
         2.0
         """
         return Interval(*(value * math.exp(end) for end in (self.least, self.low, self.high, self.most)))
+
+    def holds(self, ratio: float) -> bool:
+        """Whether measured over predicted is among nine of ten.
+
+        >>> Band(-1.0, -0.5, 0.0, 0.5).holds(2.0)
+        False
+        """
+        return math.exp(self.least) <= ratio <= math.exp(self.most)
 
 
 def band_of(quantity: str, evidence: Evidence, experts: bool = False) -> Band:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -18,6 +18,7 @@ from types import MappingProxyType
 from ... import backends
 from ...backends.machine.chip import Chip
 from ...backends.machine.system import System
+from ...ir.records import dataclass
 
 # Tables of kernels, which say of a chip what any software on it builds on.
 KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})

@@ -9,7 +9,6 @@ takes what `slipstick cost` and `slipstick estimate` say of that file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from ...cost.silicon.dies.limits import obstacles
 from ...cost.silicon.packages.package import good_yield, package_bill
 from ...driver.estimate import MACHINES, machine_tables
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .machines import machine_of, machine_text, machines_of, package_of
 from .reasons import NOT_PACKAGED

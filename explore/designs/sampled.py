@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...backends.machine.system import System
 from ...backends.technology.design import Budget
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity
 from ..goals import Goal
 from ..trials.optimizer import Axis, Optimizer, Range, Trial, Values, run_trials

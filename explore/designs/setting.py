@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...backends.prices.section import Prices
 from ...backends.technology.data import Technology
@@ -12,6 +11,7 @@ from ...cost.ownership.server import Basis
 from ...driver.estimate import Lowered
 from ...ir.errors import UsageError
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from ...backends.technology.d2d import Join
 from ...backends.technology.design import Budget
 from ...backends.technology.files.package_file import Joint, usual_joint
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 
 Array = NDArray[np.float64]
 # The axes of numbers, as people call them.

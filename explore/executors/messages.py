@@ -8,11 +8,11 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import InternalError, SlipstickError
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from ..block import Block, Found

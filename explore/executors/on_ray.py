@@ -7,18 +7,20 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
 from .messages import Gone, Refused, Report
 from .processes import check_num_workers, num_cores
-from .ray_cluster import cluster, need_ray
+from .ray_cluster import cluster, is_connected, need_ray
+from .ray_driver import relayed
 from .ray_worker import RayWorker, versions
 from .retry import Pieces
-from .worker_pool import work_through
+from .worker_pool import LIMIT_S, work_through
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -39,11 +41,13 @@ class OnRay:
             cluster of this machine alone, for as long as the search takes.
         num_workers: how many; None is one for each core of the cluster, also of those that join it later.
         timeout_s: how long the head node may take to answer.
+        limit_s: how long a worker may take over a block.
     """
 
     address: str | None = None
     num_workers: int | None = None
     timeout_s: float = 10.0
+    limit_s: float = LIMIT_S
 
     def __post_init__(self) -> None:
         check_num_workers(self.num_workers)
@@ -52,13 +56,21 @@ class OnRay:
     def run(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
         """Yield what is found in each block, as it comes; see `Executor`.
 
+        Where this process is connected to a cluster, that is used; otherwise a process of its own connects, which Ray
+        may end without harm. It begins again with what is left while it can.
+
         Raises:
             UsageError: no cluster answers at the address, it has no cores, or a machine of it has another version.
+            ClusterLostError: the cluster was there and is no more.
             InternalError: see `work_through`.
             SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
         """
+        return self.drive(job, blocks) if is_connected() else relayed(self, job, list(blocks))
+
+    def drive(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
+        """Do so in this process."""
         with cluster(self.address, self.num_workers or num_cores(), self.timeout_s):
-            yield from work_through(_RayCrew(job, self.num_workers), Pieces(blocks, job.columns))
+            yield from work_through(_RayCrew(job, self.num_workers), Pieces(blocks, job.columns), self.limit_s)
 
 
 class _Method(Protocol):
@@ -123,6 +135,9 @@ class _RayCrew:
         numbers = {worker.asked[0]: number for number, worker in self._workers.items() if worker.asked}
         ready, _ = ray.wait(list(numbers), num_returns=1, timeout=_LISTEN_S)
         return [(numbers[ref], self._received(numbers[ref])) for ref in ready]
+
+    def end(self, number: int) -> None:
+        self._end(self._workers.pop(number))
 
     def shutdown(self) -> None:
         while self._workers:

@@ -8,18 +8,21 @@ import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
 from .messages import Gone, Report
 from .process_worker import serve
 from .retry import Pieces
-from .worker_pool import work_through
+from .worker_pool import LIMIT_S, work_through
+
+# How long to wait for news before looking who takes too long.
+_LISTEN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,11 @@ class Processes:
 
     Attributes:
         num_workers: how many; None is one for each core that this process may use.
+        limit_s: how long one may take over a block.
     """
 
     num_workers: int | None = None
+    limit_s: float = LIMIT_S
 
     def __post_init__(self) -> None:
         check_num_workers(self.num_workers)
@@ -45,7 +50,7 @@ class Processes:
             SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
         """
         size = self.num_workers or num_cores()
-        return work_through(_ProcessCrew(job, size), Pieces(blocks, job.columns))
+        return work_through(_ProcessCrew(job, size), Pieces(blocks, job.columns), self.limit_s)
 
 
 def check_num_workers(num_workers: int | None) -> None:
@@ -97,12 +102,17 @@ class _ProcessCrew:
             self._workers[number].connection.send(piece)
 
     def poll(self) -> Sequence[tuple[int, Report]]:
-        ready = wait([worker.connection for worker in self._workers.values()])
+        ready = wait([worker.connection for worker in self._workers.values()], _LISTEN_S)
         return [
             (number, self._received(number))
             for number, worker in [*self._workers.items()]
             if worker.connection in ready
         ]
+
+    def end(self, number: int) -> None:
+        worker = self._workers.pop(number)
+        worker.process.kill()
+        self._reap(worker)
 
     def shutdown(self) -> None:
         for worker in self._workers.values():

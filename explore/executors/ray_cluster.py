@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from ...ir.errors import UsageError
+from ...ir.errors import ClusterLostError, UsageError
 from .messages import ONE_THREAD
 
 # Nothing is told to Ray's makers, and nothing is told here: a worker that dies is our affair, and what Ray says of it
@@ -30,6 +32,23 @@ def need_ray() -> None:
         raise UsageError("executor ray needs slipstick[ray]: pip install 'slipstick[ray]'")
 
 
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def seclude() -> None:
+    """Before ray is loaded: keep a cluster that it starts to this machine, and to those who have its secret."""
+    # What Ray does on systems whose firewall would ask: it listens on the loopback alone.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
 @contextmanager
 def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[None]:
     """Be connected to a Ray cluster: a connection that is open already is used and left open.
@@ -42,6 +61,7 @@ def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[No
 
     Raises:
         UsageError: Ray is not installed, the address is none, no cluster answers there or it cannot be used.
+        ClusterLostError: a cluster of this machine does not start.
     """
     need_ray()
     with _environment(_quiet()):
@@ -65,20 +85,32 @@ def _connect(address: str | None, num_cpus: int, timeout_s: float) -> None:
     if address is None:
         # Its workers inherit this; on other machines Ray itself sets one thread for an actor on one core.
         with _environment({**_quiet(), **dict.fromkeys(ONE_THREAD, "1")}):
-            ray.init(
-                "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-            )
+            try:
+                ray.init(
+                    "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )  # fmt: skip
+            except Exception as error:
+                # Ray raises what it likes where one of its processes dies meanwhile.
+                why = " ".join(str(error).split())[:_LONGEST_REASON]
+                raise ClusterLostError(f"the Ray cluster of this machine did not start: {why}") from error
         return
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or address
-    if address != "auto":
-        check_answers(address, timeout_s)
+    address = answering(address, timeout_s)
     try:
         # Somebody answers there: if it is no Ray, or wants to know who we are, asking twenty times is of no use.
         with _environment({**_quiet(), "RAY_gcs_server_port_wait_time_s": "1"}):
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(_not_connected(address, error)) from error
+
+
+def answering(address: str, timeout_s: float) -> str:
+    """Return the address that is meant, of a head node that answers or of whichever runs here; UsageError otherwise."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or address
+    if address != "auto":
+        check_answers(address, timeout_s)
+    return address
 
 
 def check_answers(address: str, timeout_s: float) -> None:

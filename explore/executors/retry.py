@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found, joined
 from .order import Untouched
 
@@ -117,6 +117,15 @@ class Pieces:
                 "this is no fault of single candidates: is there memory enough for so many workers?"
             )
         return self.failed(piece, why)
+
+    def overdue(self, piece: Block, limit_s: float) -> Found | None:
+        """Take a piece that took longer than it may: chance does not do that, so that it gets no second try.
+
+        Returns:
+            What its block found if this was the last of it.
+        """
+        self._failures[piece] = _TRIES - 1
+        return self.failed(piece, f"no answer in {limit_s:g} s")
 
     def failed(self, piece: Block, why: str) -> Found | None:
         """Take a piece that failed, and why; return what its block found if this was the last of it.

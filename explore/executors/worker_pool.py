@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import field
+from time import monotonic
 from typing import Protocol
 
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from .messages import Done, Failed, Gone, Ready, Refused, Report
 from .retry import Pieces
@@ -15,6 +17,10 @@ from .retry import Pieces
 # One to work on, and one at hand for when it is done; more would only fill memory with what is found.
 _AT_HAND = 2
 _MAX_FALSE_STARTS = 3
+# A block takes seconds, those that lower a family of a large model first perhaps a minute on a busy machine.
+LIMIT_S = 600.0
+# More passes between two looks only where this process itself was held up, and perhaps its workers with it.
+_LONGEST_LOOK_S = 10.0
 
 
 class WorkerPool(Protocol):
@@ -36,6 +42,10 @@ class WorkerPool(Protocol):
         """Wait for workers to say something, not for ever; a lost worker reports no more."""
         ...
 
+    def end(self, number: int) -> None:
+        """End one worker at once, whatever it does; nothing more is heard of it."""
+        ...
+
     def shutdown(self) -> None:
         """End every worker at once, whatever it does."""
         ...
@@ -43,30 +53,45 @@ class WorkerPool(Protocol):
 
 @dataclass(slots=True)
 class _Place:
-    """A worker as its pool sees it: what it was given and has not answered, and the part of the space it knows."""
+    """A worker as its pool sees it: what it was given and has not answered, and the part of the space it knows.
+
+    `since_s` is when it began with the first piece of these.
+    """
 
     is_ready: bool = False
     part: int | None = None
     given: deque[Block] = field(default_factory=deque)
+    since_s: float = 0.0
+
+    def answered(self, now_s: float) -> Block:
+        """Take away the piece that was answered; the next begins now."""
+        self.since_s = now_s
+        return self.given.popleft()
 
 
-def work_through(pool: WorkerPool, pieces: Pieces) -> Generator[Found]:
+def work_through(pool: WorkerPool, pieces: Pieces, limit_s: float = LIMIT_S) -> Generator[Found]:
     """Yield what is found in each block, as it comes; the pool is shut down at the end, or when closed.
+
+    A worker that does not answer a piece within `limit_s` seconds is ended; the piece is cut in halves until the single
+    candidates remain that never end, which become lines in `Found.crashed`.
 
     Raises:
         InternalError: workers die before they are ready, or too many of them in any other way.
         SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
     """
-    dispatch = _Dispatch(pool, pieces)
+    dispatch = _Dispatch(pool, pieces, limit_s)
     try:
         dispatch.fill()
         while pieces.num_blocks_left:
-            for number, report in pool.poll():
+            reports = pool.poll()
+            dispatch.look()
+            for number, report in reports:
                 found = dispatch.take(number, report)
                 # Before the one who asked has time for what was found: no worker idles.
                 dispatch.fill()
                 if found is not None:
                     yield found
+            yield from dispatch.end_overdue()
             dispatch.fill()
     finally:
         pool.shutdown()
@@ -75,11 +100,19 @@ def work_through(pool: WorkerPool, pieces: Pieces) -> Generator[Found]:
 class _Dispatch:
     """Gives pieces to those who are ready and takes what they say."""
 
-    def __init__(self, pool: WorkerPool, pieces: Pieces) -> None:
+    def __init__(self, pool: WorkerPool, pieces: Pieces, limit_s: float) -> None:
         self._pool = pool
         self._pieces = pieces
+        self._limit_s = limit_s
         self._places: dict[int, _Place] = {}
         self._false_starts = 0
+        self._now_s = 0.0
+        self._looked_s = monotonic()
+
+    def look(self) -> None:
+        """Let time pass: a clock that stands while this process is stopped or waits for the one who asked."""
+        before, self._looked_s = self._looked_s, monotonic()
+        self._now_s += min(self._looked_s - before, _LONGEST_LOOK_S)
 
     def fill(self) -> None:
         """Hand out what waits, round by round so that all get one before any gets two; spawn more if some is left."""
@@ -98,14 +131,25 @@ class _Dispatch:
             case Ready():
                 place.is_ready, self._false_starts = True, 0
             case Done(found):
-                return self._pieces.done(place.given.popleft(), found)
+                return self._pieces.done(place.answered(self._now_s), found)
             case Failed(why):
-                return self._pieces.failed(place.given.popleft(), why)
+                return self._pieces.failed(place.answered(self._now_s), why)
             case Refused(error):
                 raise error
             case Gone(why):
                 return self._replace(number, why)
         return None
+
+    def end_overdue(self) -> Iterator[Found]:
+        """End workers that take too long over a piece; yield blocks of which that was the last piece."""
+        before_s = self._now_s - self._limit_s
+        for number, place in [*self._places.items()]:
+            if place.given and place.since_s < before_s:
+                self._pool.end(number)
+                piece = self._take_away(number)
+                found = self._pieces.overdue(piece, self._limit_s) if piece is not None else None
+                if found is not None:
+                    yield found
 
     def _may_have_more(self, place: _Place) -> bool:
         """Whether a worker may have another piece: not behind a suspect, and not while one waits for an idle worker."""
@@ -114,20 +158,25 @@ class _Dispatch:
     def _give(self, number: int, place: _Place) -> None:
         piece = self._pieces.next(place.part, is_idle=not place.given)
         if piece is not None:
+            place.since_s = place.since_s if place.given else self._now_s
             place.part = piece.part
             place.given.append(piece)
             self._pool.give(number, piece)
 
     def _replace(self, number: int, why: str) -> Found | None:
-        """Take away a lost worker: its first piece may have done it, what lay behind was not begun."""
-        place = self._places.pop(number)
-        if not place.is_ready:
+        if not self._places[number].is_ready:
             self._false_starts += 1
             if self._false_starts == _MAX_FALSE_STARTS:
                 raise InternalError(
                     f"{_MAX_FALSE_STARTS} workers died one after another before they were ready, the last one: {why}; "
                     "if memory is short, fewer workers need less"
                 )
-        for piece in list(place.given)[:0:-1]:
+        piece = self._take_away(number)
+        return None if piece is None else self._pieces.lost(piece, why)
+
+    def _take_away(self, number: int) -> Block | None:
+        """Take away a lost worker: return its first piece, which may have done it; what lay behind was not begun."""
+        given = self._places.pop(number).given
+        for piece in list(given)[:0:-1]:
             self._pieces.back(piece)
-        return self._pieces.lost(place.given[0], why) if place.given else None
+        return given[0] if given else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from ...ir.plan import Family, PlanTable
 from ...ir.plan.case import COUNTS, Above, PlanCase, divisors
 from ...ir.plan.cases import legal
 from ...ir.plan.word import Axis
+from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, can_run
 
 Array = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
 from ...ir.plan.word import changed
 from ...ir.plan.words import PlanNumbers
+from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
@@ -223,10 +224,6 @@ class PlanJob:
             found += cut(k, self.numbers(part).shape[1], self.rows_at_once, len(found))
         place = side_by_side([part.family for part in self.parts])
         return tuple(sorted(found, key=lambda block: (place[block.part], block.number)))
-
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out what follows from the rest, and would be much to send."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def blocks(self) -> Sequence[Block]:
         """Return the blocks of all parts, those side by side that a worker lowers alike: numbers say their order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 from ...ir.graph import Workload
@@ -11,6 +10,7 @@ from ...ir.plan import CP_METHODS, Family
 from ...ir.plan.case import Above
 from ...ir.plan.cases import contradiction
 from ...ir.plan.word import changed
+from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
 

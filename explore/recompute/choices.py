@@ -18,13 +18,13 @@ that of Jain et al., Checkmate (arXiv 1910.02653); HiGHS solves it (Huangfu, Hal
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from .results import LayerResults
 
 if TYPE_CHECKING:

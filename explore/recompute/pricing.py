@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...ir.graph import Graph
 from ...ir.plan import Family, Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ...ir.plan.word import changed
+from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import check_sizes
 from ...ir.sizes.points import Points
 from ..plans.lowerings import Lowerings

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...driver.estimate import Estimates
 from ...ir.graph import Graph, Node, Phase, Region, Role
 from ...ir.layers import layer_names
 from ...ir.ops import OpClass, has
+from ...ir.records import dataclass
 from ...passes.recompute.modules import result_name
 
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)

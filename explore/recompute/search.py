@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 from ...backends.machine.system import System
@@ -20,6 +20,8 @@ from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Plan
 from ...ir.plan.layout.stages import Layout
+from ...ir.records import dataclass
+from ...ir.stages import stage
 from ...ir.units import format_bytes
 from .choices import KeptChoice, front, need_solver
 from .pricing import PricedPolicy, Pricer, faster, fewest
@@ -105,18 +107,23 @@ class _Search:
 
     def run(self) -> FoundPolicy:
         """Price what is known, then what the program chooses, unless keeping everything fits."""
-        known = [p for p in self._known() if p is not None]
-        everything = self._everything()
-        layers = layer_results(self.pricer.unfused(), everything.table, self.offload)
+        with stage("price policies that frameworks have"):
+            known = [p for p in self._known() if p is not None]
+            everything = self._everything()
+            layers = layer_results(self.pricer.unfused(), everything.table, self.offload)
         if not self._fits(everything):
             if self.space.saves:
                 layers = layers if self.space.names is None else layers.only(self.space.names)
                 programs = [layers] if layers.bytes_per_s is None else [layers, replace(layers, bytes_per_s=None)]
-                choices = [choice for program in programs for choice in _some(front(program, STEP))]
-                singles = [(c, p) for c in choices if (p := self._try(FOUND, _words(c)))]
+                with stage("solve the integer program"):
+                    choices = [choice for program in programs for choice in _some(front(program, STEP))]
+                with stage(f"price {len(choices)} policies of the program"):
+                    singles = [(c, p) for c in choices if (p := self._try(FOUND, _words(c)))]
                 if self.space.mixes:
-                    self._mixed(singles)
-                self._improved(layers)
+                    with stage("mix policies over layers"):
+                        self._mixed(singles)
+                with stage("add and take single results"):
+                    self._improved(layers)
             for words in self.space.settings(self._layout().blocks):
                 self._try(FOUND, words)
         if self.best is None:

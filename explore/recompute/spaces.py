@@ -8,11 +8,11 @@ custom` with a place for each tensor) and deepspeedai/DeepSpeed (`activation_che
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 
 from ...ir.errors import UnknownNameError
+from ...ir.records import dataclass
 
 Words = Mapping[str, object]
 # Policies that frameworks have, by what people call them.

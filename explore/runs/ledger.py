@@ -10,11 +10,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import TracebackType
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..block import Found
 from ..job import Described
 from .database import damaged, guarded, read_only, storing, writable, write_new

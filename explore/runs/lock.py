@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..job import Described
 
 # Lines of two spaces that are shown where they differ.

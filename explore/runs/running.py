@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from ...ir.errors import InternalError
+from ...ir.errors import ClusterLostError, InternalError
+from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Executor, Job
 from .ledger import Ledger
@@ -40,6 +40,7 @@ def run_blocks(job: Job, executor: Executor, ledger: Ledger | None, on_found: Ca
 
     Raises:
         KeyboardInterrupt: somebody stopped it; the message says how to go on.
+        ClusterLostError: so does this one, where machines are gone.
         StorageError: a block cannot be kept; those before it are.
         InternalError: the executor left blocks out, or did one that was not asked for.
     """
@@ -80,15 +81,19 @@ def _new(job: Job, executor: Executor, blocks: Sequence[Block]) -> Iterator[Foun
 
 @contextmanager
 def telling(ledger: Ledger | None, num_blocks: int, seen: Sized) -> Iterator[None]:
-    """Say what an interrupt leaves: how many blocks are kept, and how to go on."""
+    """Say what an interrupt, or a cluster that is lost, leaves: how many blocks are kept, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        if ledger is None:
-            message = f"interrupted: {len(seen)} of {num_blocks} blocks were done and are not saved (--no-ledger)"
-        else:
-            message = (
-                f"interrupted: {ledger.num_done()} of {num_blocks} blocks are kept; resume with `slipstick search "
-                f"--resume {shlex.quote(called(ledger.path))}`"
-            )
-        raise KeyboardInterrupt(message) from None
+        raise KeyboardInterrupt(f"interrupted: {_left(ledger, num_blocks, seen)}") from None
+    except ClusterLostError as error:
+        raise ClusterLostError(f"{error}; {_left(ledger, num_blocks, seen)}") from error
+
+
+def _left(ledger: Ledger | None, num_blocks: int, seen: Sized) -> str:
+    if ledger is None:
+        return f"{len(seen)} of {num_blocks} blocks were done and are not saved (--no-ledger)"
+    return (
+        f"{ledger.num_done()} of {num_blocks} blocks are kept; resume with `slipstick search "
+        f"--resume {shlex.quote(called(ledger.path))}`"
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.errors import StorageError, UnknownNameError, UsageError
+from ...ir.records import dataclass
 from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of
 from .lock import Lock

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..goals import Goal
 from .ledger import Ledger, lock_of
 from .lock import holder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import yaml
@@ -13,6 +13,7 @@ from ...cost.money import system_money
 from ...ir.errors import PlanError, UsageError
 from ...ir.graph import Workload
 from ...ir.plan.divisibility import has_experts
+from ...ir.records import dataclass
 from ...ir.text.untrusted import read_bytes
 from ..block import Block, cut
 from ..goals import Goal, Limit, goals_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ...cost.serving.workers import ManyLinks, ManyPools
 from ...driver.serve.drafts import num_layers
 from ...driver.serve.pools import link_of
 from ...driver.serve.server import Server
+from ...ir.records import dataclass
 from ..block import Array
 from ..plans.job import TOO_LARGE
 from .rows import OF_POOLS, Rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ...driver.serve.money import Doing, owned_at, requests_energy, requests_mon
 from ...driver.serve.server import Server
 from ...ir.errors import UsageError
 from ...ir.plan import PlanTable
+from ...ir.records import dataclass
 from ..block import Array
 from .units import Group
 

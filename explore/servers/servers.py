@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...backends.machine.load import load_system
 from ...backends.machine.software.engine import Engine
@@ -17,6 +17,7 @@ from ...ir.graph import Graph, Workload
 from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
 from ...ir.plan.low_inference import AS_PUBLISHED
 from ...ir.plan.precision import check_units
+from ...ir.records import dataclass
 from ..machine import Machine
 from ..plans.job import UNEVEN
 from .space import ServingSpace, Setting

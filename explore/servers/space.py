@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 
 from ...cost.flops import Convention
@@ -12,6 +11,7 @@ from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import PlanError, UnknownNameError, UsageError
 from ...ir.plan.words import EXCHANGES
+from ...ir.records import dataclass
 from ..machine import Machine
 
 USUAL_ENGINE = "vllm"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...cost.serving.metrics import ServingMetrics
+from ...ir.records import dataclass
 from ..block import Array
 from .rows import Rows
 from .space import ServingSpace

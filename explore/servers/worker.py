@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.slo import tails_of
 from ...cost.serving.traffic.requests import Lengths
 from ...driver.serve.server import Server
+from ...ir.records import dataclass
 from ..block import Array, Block, Found
 from ..goals import Limit
 from ..plans.job import TOO_LARGE

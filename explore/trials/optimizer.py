@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from ...ir.records import dataclass
 
 Value: TypeAlias = int | float | str
 # What a trial was worth, goal by goal; None when nothing is feasible there.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import SlipstickError, StorageError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.untrusted import read_bytes
 
 if TYPE_CHECKING:

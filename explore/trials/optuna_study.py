@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from .optimizer import Axis, Choice, Range, Trial, Value, Values
 from .optuna_file import Keeper
 

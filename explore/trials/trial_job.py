@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity
 from ..best import Best, Columns
 from ..block import Array, Block, Found, cut

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from ...ir.errors import InternalError, SlipstickError, UsageError
+from ...ir.records import dataclass
 from ..best import Best
 from ..block import Block, Found
 from ..job import Executor, Job

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
 from ...ir.meaning import Argument, Meaning, Out, Step
 from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.records import dataclass
 from ...ir.types import TensorType
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from ...ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ...ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ...ir.ops.tensors.lookup import LookupAttrs, lookup_of
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr
 from ...ir.types import DType, TensorType
 from ..record.adapter import FakeWorld, layout_key, layout_sizes, real_numbers, storage_id

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor, fx
 
 from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Graph
 from ...ir.ops.unpriced import NAME, UnpricedAttrs
+from ...ir.records import dataclass
 from ...ir.unpriced import unpriced_calls, unpriced_note
 from ..semantic.costs import Priced
 from . import data, images, lookup, math, semantic, views

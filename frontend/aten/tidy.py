@@ -7,7 +7,7 @@ each operand is followed back through reshapes and permutes to a value whose dim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product as combinations
 from string import ascii_lowercase
 
@@ -15,6 +15,7 @@ from ...ir.graph import Node, Phase, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, product
 from .flat import Flat
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...ir.errors import UnsupportedOpError
@@ -12,6 +12,7 @@ from ...ir.ops import Trait, op_def
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.normalize import ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat, Said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from ...ir.errors import InternalError
 from ...ir.graph import Graph, Node, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.conv import ConvAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_expr
 from ..aten.flat import Flat
 from ..aten.fx_import import op_name

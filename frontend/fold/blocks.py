@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.errors import InternalError
 from ...ir.graph import Graph, Hint, Phase, Port, Region, Role, Run, Value, Workload
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.types import DType
 from ..aten.flat import Flat, clean_scope

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import count, pairwise
 
 from ...ir.errors import InternalError
 from ...ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value
 from ...ir.layers import LAYER, is_layer
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..aten.flat import Flat
 from .blocks import Identity, NotAlikeError, fold_recorded, one_by_one

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 
 from ...ir.graph import Node, Phase, Role
+from ...ir.records import dataclass
 from ..aten.flat import Flat, clean_scope
 from .units import Layers, starred
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from torch import nn
 
 from ...ir.errors import TraceError
 from ...ir.graph import Graph, Workload
+from ...ir.records import dataclass
 from ...ir.verify import verify
 from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx

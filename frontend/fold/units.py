@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
 from ...ir.graph import Phase, Role
+from ...ir.records import dataclass
 from ..aten.flat import Flat, clean_scope
 
 # A stack of layers has at least this part of the forward operators; one that is found inside of what looks like a

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import cast
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ...ir.records import dataclass
 from ..record.adapter import swapped
 from ..record.preserve import Contexts, FunctionMode, one_context
 

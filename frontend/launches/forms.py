@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 
 from ...ir.errors import ParseError
+from ...ir.records import dataclass
 from ...ir.text.formats import check_settings, read_json, read_toml, read_yaml
 from .launch import Value, flattened, plain
 from .shell.words import UNKNOWN

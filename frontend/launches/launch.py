@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import TypeAlias
 
 from ...ir.errors import ParseError
+from ...ir.records import dataclass
 from .shell.words import UNKNOWN
 
 # A setting's value: None for a flag that stands alone.

@@ -6,7 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...ir.records import dataclass
 
 _DEVICES = re.compile(r".*/(gpu|tpu|neuron|gaudi|mig-\S+)")
 # Copies of a pod, by the kinds of workload that there are.

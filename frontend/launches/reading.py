@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from ...ir.errors import UsageError, did_you_mean
+from ...ir.records import dataclass
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
 from .servers import ENGINES, server
 from .shell.script import Command, read_script
 from .shell.words import UNKNOWN
-from .training.bridge import bridge
 from .training.maxtext import maxtext
 from .training.megatron import megatron
 from .training.nanotron import nanotron
+from .training.recipes import python_recipe
 from .training.torchtitan import torchtitan
 from .training.trainers import deepspeed, trainer
 
@@ -114,7 +115,7 @@ def read_launch(
     wanted = LaunchContext(framework, num_gpus, dict(environment or {}), beside or (lambda _: None))
     file, _, recipe = name.partition("::")
     if file.endswith(".py"):
-        return bridge(text, file, recipe or None, num_gpus, wanted.beside)
+        return python_recipe(text, file, recipe or None, num_gpus, wanted.beside)
     documents = documents_of(text, name)
     if documents is None:
         return _of_script(text, wanted)

@@ -9,10 +9,10 @@ them shard whole experts over the tensor-parallel ranks of all data-parallel att
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import ParseError
+from ...ir.records import dataclass
 from ...ir.text.formats import read_json
 from .launch import Launch, Reading, Value
 

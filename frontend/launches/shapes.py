@@ -65,12 +65,20 @@ def catalogue_model(config: Mapping[str, object]) -> str | None:
 def catalogue_name(text: str) -> str | None:
     """Return the model of the catalogue that a framework names in its own spelling; None where there is none.
 
-    >>> catalogue_name("llama3.1_8B.yaml"), catalogue_name("deepseek3-671b"), catalogue_name("my-model")
-    ('llama-3.1-8b', 'deepseek-v3', None)
+    >>> catalogue_name("llama3.1_8B.yaml"), catalogue_name("llama3_70b_16k"), catalogue_name("my-model")
+    ('llama-3.1-8b', 'llama-3.1-70b', None)
     """
-    plain = _plain(re.sub(r"(-fp8)?(\.ya?ml)?$", "", text.rsplit("/", 1)[-1], count=1))
+    plain = _plain(re.sub(r"(-fp8|_\d+k)?(\.ya?ml)?$", "", text.rsplit("/", 1)[-1], count=1))
     known = {_plain(name): name for name in names()} | {_plain(name): known for name, known in aliases().items()}
     return known.get(plain) or next((known[_plain(ours)] for theirs, ours in _SPELLED if plain == theirs), None)
+
+
+def layers_of(text: str) -> int | None:
+    """Return how many layers the model that a framework names has; None where the catalogue has none of that name."""
+    known = catalogue_name(text)
+    config: dict[str, object] = {} if known is None else json.loads(read_config(known).text)
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    return layers if isinstance(layers, int) else None
 
 
 def _plain(name: str) -> str:

@@ -7,7 +7,6 @@ import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice, product
 from operator import itemgetter
 from typing import cast
@@ -19,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...ir.errors import NotBuiltError, TraceError, UsageError
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
 from ..huggingface.lengths import SOURCE

@@ -8,12 +8,12 @@ in which they are tried. What only says something of another input (its sizes, p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
 import torch
 
+from ...ir.records import dataclass
 from .sizes import Sizes
 
 Dims: TypeAlias = tuple[int | str, ...]

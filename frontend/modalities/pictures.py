@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ...ir.records import dataclass
 from ..huggingface.configs.architectures import ModelConfig
 from ..record.adapter import swapped
 from ..record.preserve import Contexts, FunctionMode, one_context

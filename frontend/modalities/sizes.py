@@ -7,12 +7,12 @@ numbers, all integers made of them and of nothing else are real; tensors with si
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ...ir.records import dataclass
 from ..huggingface.configs.architectures import ModelConfig
 from ..record.adapter import DispatchMode, undisturbed
 

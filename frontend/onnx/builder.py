@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ...ir.graph import NO_ATTRS, Attrs, Node, Role, Value, Workload
 from ...ir.ops import OpCall, op_def
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat, Origin, Said

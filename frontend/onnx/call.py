@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
 
@@ -12,6 +11,7 @@ from ...ir.graph import NO_ATTRS, Attrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.lookup import copied_dims, lookup_of
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_dim, as_expr, product, total
 from ...ir.types import DType, TensorType
 from ..aten.flat import Origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError,
 from ...ir.ops.fused.attention import KvAppendAttrs
 from ...ir.ops.unpriced import NAME as UNPRICED
 from ...ir.ops.unpriced import UnpricedAttrs
+from ...ir.records import dataclass
 from ...ir.types import DType, TensorType
 from ..aten.flat import Origin
 from .builder import CONSTANT, Builder

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...ir.graph import Node
 from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_dim, divide_exactly, product
 from ...ir.types import DType, TensorType
 from ..aten.tidy import through

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.graph import Node, Role
 from ...ir.ops import Trait
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.pointwise import FillAttrs
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .rewrite import UNCHANGED, Look, fn_of
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir.graph import Node
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.normalize import NormAttrs, ReduceAttrs
+from ...ir.records import dataclass
 from ...ir.types import DType, TensorType
 from .rewrite import UNCHANGED, Draft, Look, fn_of
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
 from ...ir.ops import Trait, has, op_def
 from ...ir.ops.tensors.normalize import ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat, Said

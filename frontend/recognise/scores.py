@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.graph import Node
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs, broadcast
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, product
 from ...ir.types import TensorType
 from .masks import Mask, read_mask

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, cast
 
 import sympy  # type: ignore[import-untyped]
@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ...ir.errors import TraceError
 from ...ir.graph import Bound
 from ...ir.meaning import Argument
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
 from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line

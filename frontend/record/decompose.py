@@ -7,7 +7,6 @@ its steps. Any other is replaced by its steps, which run in its place and so hav
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_letters
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
 
+from ...ir.records import dataclass
 from ..aten.data import DECOMPOSITIONS
 from ..aten.fx_import import plain_name
 from .adapter import DispatchMode, is_noise

@@ -8,12 +8,13 @@ arguments. Calls that write, that look at numbers, or whose results are no new t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from ...ir.records import dataclass
 from .adapter import FakeWorld, is_fake, layout_sizes, new_fake, storage_id, template_of
 from .shapes import ran
 

@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TypeAlias, cast
 
@@ -20,6 +20,7 @@ from torch.fx.node import Argument, map_aggregate
 
 from ...ir.errors import TraceError
 from ...ir.graph import Phase, Role
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr
 from ..aten.fx_import import STEPS
 from ..aten.math import POINTWISE_STEPS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr
 from .call import Axis, LayoutMismatchError, Local, axis_of
 from .layout import Layout, channel_dim, groups_of

@@ -11,7 +11,7 @@ in the whole tensor. A product that pairs different entries is found by that, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import product
 from typing import TypeAlias
@@ -24,6 +24,7 @@ from ...ir.graph import Node, Value
 from ...ir.meaning import Argument, In
 from ...ir.ops.base import A
 from ...ir.placement import Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 
 

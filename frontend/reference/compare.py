@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import cast
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...ir.graph import Graph, Workload
+from ...ir.records import dataclass
 from ...ir.types import DType
 from ..fold.blocks import Identity
 from ..fold.trace import trace

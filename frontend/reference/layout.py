@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import ALONG_DIM
 from ...ir.placement import REPLICATE, Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.sizes.rounding import evened
 from .call import Axis, Mesh, axis_of, block, zigzag

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import torch
@@ -20,6 +20,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
+from ...ir.records import dataclass
 from .axes import Where, axes_of
 from .call import Axis, Call, LayoutMismatchError, Local, NotComputedError
 from .layout import Layout, is_source, put_back, scattered

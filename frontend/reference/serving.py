@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
@@ -17,6 +17,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.fused.scan import ScanAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import ReduceAttrs
+from ...ir.records import dataclass
 from ..huggingface.operators.cache import Past
 from ..huggingface.operators.linear import remembers
 from ..loss import returned_tensor

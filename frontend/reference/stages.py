@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
 
@@ -16,6 +16,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Replicate, Shard
 from ...ir.plan.layout.stages import SHARED, chunk_borders
+from ...ir.records import dataclass
 from .call import Axis, LayoutMismatchError, Local, NotComputedError, Rows, axis_of
 from .layout import Layout
 

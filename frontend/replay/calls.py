@@ -7,7 +7,7 @@ becomes an attribute, another one stays a tensor that is read; what is put behin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor, fx
@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...ir.graph import Role
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ..record.adapter import FakeWorld
 from ..record.preserve import FunctionMode

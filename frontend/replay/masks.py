@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx
 
 from ...ir.graph import Role
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr
 from ..record.adapter import undisturbed
 from .targets import is_checked

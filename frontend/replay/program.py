@@ -6,13 +6,14 @@ A torch.fx GraphModule writes the source of its graph, with the names that the g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeGuard
 
 import torch
 from torch import fx, nn
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType
 from ..record.dtypes import main_dtype

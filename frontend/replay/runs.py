@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.graph import Graph, Workload
 from ...ir.ops import Trait, has
+from ...ir.records import dataclass
 from ...ir.verify import verify
 from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx

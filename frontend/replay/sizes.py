@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol
 from .program import Program, SizeInput, TensorInput
 

@@ -15,7 +15,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import Argument
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"

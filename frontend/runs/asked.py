@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.errors import UnknownNameError, UsageError, check_once
+from ...ir.records import dataclass
 from ...ir.types import DType
 
 _INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 from typing import cast
 
@@ -26,6 +26,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from ...ir.graph import Bound
+from ...ir.records import dataclass
 
 # Lengths are looked at one by one up to here, first those near: what holds at all of them has no limit.
 MOST = 1 << 20

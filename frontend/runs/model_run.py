@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..example_inputs import Dynamic, Inputs
 from ..leaves import Leaves
 

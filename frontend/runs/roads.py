@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.errors import TraceError, VerifyError
 from ...ir.graph import Bound, Graph
+from ...ir.records import dataclass
 from ..example_inputs import Sizes
 from ..record.adapter import FakeWorld
 from ..record.failures import asks_data, user_line

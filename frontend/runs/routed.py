@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...ir.errors import TraceError
+from ...ir.records import dataclass
 from ..example_inputs import needed_arguments
 from ..leaves import Experts, bank_like
 from ..record.preserve import FunctionMode

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from torch import fx
 
 from ...ir.errors import ParseError, TraceError, UsageError
 from ...ir.ops.base import OpCall
 from ...ir.ops.custom import NAME, CustomAttrs, evaluated, types_of
+from ...ir.records import dataclass
 from ..aten.fx_import import Handler, Importer, is_inplace, op_name, tensor_names, write_back
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention as flex
 from torch.utils._pytree import tree_map
 
+from ...ir.records import dataclass
 from ..record.adapter import DispatchMode, FakeTensor, swapped, undisturbed
 from ..record.preserve import Contexts, one_context
 from . import semantic

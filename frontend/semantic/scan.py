@@ -10,7 +10,6 @@ As in `semantic`: they say what they take and make on fake tensors, and what the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ...ir.errors import TraceError
 from ...ir.ops.fused.scan import GATED
+from ...ir.records import dataclass
 from .semantic import NAMESPACE, custom_op
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from ..errors import VerifyError
 from ..graph import NO_ATTRS, Attrs
+from ..records import dataclass
 from ..sizes.expr import Dim, Expr, as_expr, product, total
 from ..types import TensorType
 from .traits import Trait

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..plan import IMBALANCE
+from ..records import dataclass
 from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..sizes.rounding import evened
 from ..types import TensorType

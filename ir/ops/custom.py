@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ..errors import ParseError
 from ..graph import Attrs
+from ..records import dataclass
 from ..sizes.expr import Expr, as_expr
 from ..types import TensorType
 from .base import ZERO, OpCall, OpClass, OpDef, Work, traffic

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from ..records import dataclass
 from ..sizes.expr import total
 from ..types import DType
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims

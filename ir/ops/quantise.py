@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ..records import dataclass
 from ..sizes.expr import total
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
 from .traits import Trait

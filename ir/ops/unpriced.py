@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..graph import Attrs
+from ..records import dataclass
 from .base import OpCall, OpClass, OpDef, Work, traffic
 
 NAME = "unpriced"

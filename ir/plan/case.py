@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..graph import Workload
+from ..records import dataclass
 from .word import changed
 from .words import WORDS, Family, PlanNumbers
 

@@ -7,13 +7,13 @@ break none (`legal`), and which words contradict one another before it has chose
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 from ..errors import NotBuiltError, PlanError, SlipstickError
 from ..graph import Workload
+from ..records import dataclass
 from ..schedules.registry import can_run, check_schedule
 from .case import Above, PlanCase, divisors, nearest
 from .legality import check_exchange, check_family

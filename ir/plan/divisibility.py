@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import PlanError
 from ..graph import Constraint, Graph, Role
 from ..ops import Trait, has
+from ..records import dataclass
 from ..sizes.expr import Expr, Num, as_expr
 from ..sizes.shares import read_share, smallest_share
 from . import Plan, divisors

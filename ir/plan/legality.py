@@ -9,6 +9,7 @@ from ..graph import Workload
 from ..schedules.registry import schedule_kind
 from .optimizer_states import check_states
 from .precision import check_precision
+from .training.adapters import check_adapters
 from .words import AXES, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
 # What is said of rows that travel to their experts.
@@ -27,6 +28,7 @@ def check_family(family: Family) -> None:
         raise PlanError(f"offload modules {named} say which activations go to the host: use --offload activations")
     _check_data(family)
     check_precision(family)
+    check_adapters(family)
     check_states(*family.states)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from types import MappingProxyType
 
 from ..errors import PlanError
+from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
 from .structure import Defaults, Software, check_structure, family_of, idle_axes, policy_of, structure_of

@@ -6,12 +6,12 @@ Those of inference are in `low_inference`; what either needs of a plan and of a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NoReturn, Protocol
 
 from ..errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from ..graph import Workload
+from ..records import dataclass
 from ..types import DType
 from .low_inference import INFERENCE, KV_WORDS, SAME
 

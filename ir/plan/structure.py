@@ -8,12 +8,13 @@ way round is legal: a graph that is cut over an axis of degree one is the graph 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from operator import attrgetter
 from typing import Protocol
 
 from ..errors import PlanError
 from ..graph import Workload
+from ..records import dataclass
 from ..schedules.registry import ALIASES
 from .word import changed
 from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanNumbers, PlanWords, Policy

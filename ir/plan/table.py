@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import PlanError
+from ..records import dataclass
 from .structure import RULES, check_structure
 from .words import AXES, CAPACITY, IMBALANCE, Family
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import PlanError
+from ..records import dataclass
 from ..types import DType
 from .precision import read_pair
 

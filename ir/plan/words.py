@@ -8,17 +8,18 @@ and `Family` what a graph is lowered for: a policy, and the axes that numbers cu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
 from ..graph import Workload
+from ..records import dataclass
 from ..schedules import registry
 from ..schedules.kind import ScheduleKind
 from ..types import DType
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
+from .training.adapters import AdapterWords
 from .word import Axis, Row, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
@@ -126,7 +127,7 @@ class PlanNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(AdapterWords):
     """Words that a graph is lowered for as they stand: types, states, experts, kernels, what is kept.
 
     None where a rule or the stack decides; a family has nothing left open. `published_of` is no word: with precision

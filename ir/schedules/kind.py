@@ -7,10 +7,11 @@ columns alike: `&` and `|` for both and either, `least` for the smaller of two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ..records import dataclass
 from ..sizes.expr import Num
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..errors import ParseError
+from ..records import dataclass
 from .expr import Coefficient, Dim, Expr, Monomial, as_expr
 from .rounding import floor_div, larger, smaller
 

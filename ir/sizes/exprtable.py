@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..records import dataclass
 from .expr import Expr, Monomial, Num, depends_on, number_of
 from .rowsums import RowSums
 

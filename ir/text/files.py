@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from ..errors import ParseError, VerifyError
@@ -69,6 +68,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     # A folder and not a bare temporary file, whose mode would hide the result from other users.
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         part = Path(folder, path.name)
         with part.open("wb") as out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from itertools import product
 from statistics import median
@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ..traces.kinds import KernelKind
 from ..traces.ran import Flags, Ints, Stretch
 from ..traces.trace import KINDS, RankTrace

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .planned import BACKWARD, PlannedNode, Product
 from .positions import PARTS, Positions
 from .sizes import Key, product_key

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 # Phases of a graph that run within the backward pass of every micro-batch.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cached_property
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ..traces.ran import Floats, Ints, Stretch
 from .planned import BACKWARD, OPTIMIZER, PlannedNode, PlannedStep, Product
 from .sizes import Key, keys_of

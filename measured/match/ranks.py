@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ..traces.kinds import KernelKind
 from ..traces.timeline import spent
 from ..traces.trace import RankTrace

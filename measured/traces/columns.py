@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...ir.records import dataclass
 
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _OPS = frozenset({"cpu_op", "operator"})
@@ -126,7 +128,7 @@ def number_of(value: object) -> float:
         return 0.0
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return number if math.isfinite(number) else 0.0
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.records import dataclass
 from .kinds import KernelKind
 from .ran import Flags, Floats, Ints
 from .trace import Message, RankTrace

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.records import dataclass
 from .columns import OPTIMIZER, Events, KeptEvents
 
 Floats: TypeAlias = NDArray[np.float64]

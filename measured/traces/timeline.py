@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ...ir.records import dataclass
 from .kinds import KernelKind
 from .ran import Flags, Floats
 from .trace import RankTrace

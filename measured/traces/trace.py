@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.records import dataclass
 from .columns import STEP, KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
 from .nsys import is_report, report_events
@@ -67,9 +68,9 @@ class RankTrace:
     """
 
     path: str
-    ran: RanKernels
-    names: tuple[str, ...]
-    inputs: tuple[str, ...]
+    ran: RanKernels = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+    inputs: tuple[str, ...] = field(repr=False)
     streams: tuple[str, ...]
     steps: tuple[Span, ...]
     on_device: bool

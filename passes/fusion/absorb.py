@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, TypeGuard
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
@@ -12,6 +12,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from ..base import Pass, PassResult, require_sharded, rewritten
 

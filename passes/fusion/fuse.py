@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
 from ...ir.meaning import Link, cast_to, chained
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ..base import Pass, PassResult, rewritten
 

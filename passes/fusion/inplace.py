@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.pointwise import AccumulateAttrs
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.EXPERTS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
 from ...ir.meaning import Meaning, Out, Step
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import total
 from ...ir.types import TensorType
 from ..base import Pass, PassResult, require_sharded, rewritten

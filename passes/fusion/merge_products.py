@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from ...ir.ops import OpClass, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Placement, Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import evened
 from ..base import Pass, PassResult, require_sharded, rewritten

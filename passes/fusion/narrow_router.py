@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Region
 from ...ir.ops import Trait, has
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, rewritten
 from ..routers import routers
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
 from ...ir.ops import Trait, has
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded
 from ..recompute.rerun import needed
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
 from ...ir.kernels import source_of
 from ...ir.ops import OpClass, Trait, has
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..routers import routing
 

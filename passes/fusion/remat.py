@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..gathers import renamed
 from ..recompute.rerun import needed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Value, Workload
 from ...ir.meaning import In, Meaning, Out, Step
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.normalize import DimAttrs
+from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
 
 # What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.

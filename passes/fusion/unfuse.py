@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError
@@ -13,6 +13,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ..base import Pass, PassResult, require_sharded, rewritten

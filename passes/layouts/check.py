@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ from ...ir.errors import VerifyError
 from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import OpCall
 from ...ir.placement import REPLICATE, Placement, Shard
+from ...ir.records import dataclass
 from ...ir.types import TensorType
 from .flow import counts_replicas, gradient_problems, is_own, message_problems
 from .laws import messages as laws_messages

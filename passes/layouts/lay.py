@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
+from ...ir.records import dataclass
 
 Placements: TypeAlias = tuple[Placement, ...]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.errors import PlanError, UsageError, did_you_mean
 from ...ir.graph import Graph, Node, Region, Role, Run, Value
 from ...ir.ops import Trait, has
 from ...ir.plan.low_inference import INFERENCE
 from ...ir.plan.precision import NONE
+from ...ir.records import dataclass
 from ..recompute.layers import merged_runs
 from .low_patterns import Patterns, in_layer, parts_of
 from .low_serving import places_of, products, readers

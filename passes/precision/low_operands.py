@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.precision import Recipe
+from ...ir.records import dataclass
 from .low_products import Operand, Side, operands
 
 Copies = Mapping[Side, int]

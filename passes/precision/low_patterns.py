@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from ...ir.records import dataclass
 from ...ir.text import wildcards
 
 _WILD = re.compile(r"[*?\[]")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, Trait, has
+from ...ir.records import dataclass
 
 # Matrix units take operands of low precision in rows of whole 16 bytes; a product of others stays as it is.
 MULTIPLE = 16

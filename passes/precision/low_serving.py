@@ -7,7 +7,7 @@ result in low precision does so where nothing else reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.graph import Node, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -15,6 +15,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.low_inference import INFERENCE, Served
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .low_products import fits, selects
 

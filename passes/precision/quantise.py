@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError, UnknownNameError
@@ -10,6 +10,7 @@ from ...ir.graph import Graph, Region, Run, Workload
 from ...ir.layers import layer_names
 from ...ir.plan.low_inference import INFERENCE
 from ...ir.plan.precision import NONE, OF_TRAINING, RECIPES, read_pair, recipes_of
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require_sharded
 from ..recompute.layers import merged_runs

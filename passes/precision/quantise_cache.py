@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError, UnknownNameError
 from ...ir.graph import Graph, Node, Region, Value, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan.low_inference import KV_DTYPES
+from ...ir.records import dataclass
 from ...ir.types import DType
 from ..base import Pass, PassResult, require_sharded, rewritten
 

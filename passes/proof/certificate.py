@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.tensors.conv import ConvAttrs
 from ...ir.ops.tensors.images import ChannelNormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.records import dataclass
 from .borders import gradient_faults, port_faults
 from .check import is_conversion
 from .numbering import Numbers

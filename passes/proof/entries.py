@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from ...ir.records import dataclass
 
 Label: TypeAlias = str | None
 Labels: TypeAlias = Sequence[Label]

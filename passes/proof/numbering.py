@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...ir.graph import Attrs, Node, Region, Role, Value
@@ -14,6 +14,7 @@ from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
 from ...ir.plan import IMBALANCE
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from .conversions import global_dims
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.graph import Graph, Node, Region, Role
 from ...ir.ops import OpCall, Trait, call_of, has
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, product, symbol
 from .check import is_conversion, node_complaints
 from .conversions import global_dims

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.records import dataclass
 from .check import is_conversion, node_complaints
 from .numbering import Key, Numbers, balanced, dims_of, key_of, parts, source_key
 from .refine import Walk, spoken

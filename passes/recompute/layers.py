@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.graph import Graph, Phase, Region, Role, Run
 from ...ir.plan.layout.stages import RECOMPUTED
+from ...ir.records import dataclass
 
 # Makes a region of a layer: the region, the ports that come recomputed, the outputs that leave recomputed.
 Make = Callable[[Region, frozenset[str], frozenset[str]], Region]

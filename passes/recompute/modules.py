@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, has
+from ...ir.records import dataclass
 from ...ir.text.wildcards import matches
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError
@@ -11,6 +11,7 @@ from ...ir.layers import layer_names
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan import check_recompute
 from ...ir.plan.layout.stages import RECOMPUTED
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult
 from .layers import first_layers, in_groups, num_in_pass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.graph import Node, Phase, Port, Region, Value
 from ...ir.ops import Trait, has
+from ...ir.records import dataclass
 from ..gathers import (
     casts_parameter,
     gathered_once,

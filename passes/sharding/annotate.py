@@ -11,10 +11,9 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.sizes.expr import Expr
 from .follow import has_packed_channels
-from .plans.plans import Style, TpPlan
+from .plans.plans import ROWS, Style, TpPlan
 
 DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
-ROWS = (Style.ROWWISE, Style.ROWWISE_SPLIT, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
 
@@ -66,6 +65,13 @@ def _input(v: Value) -> Placements:
     return {**data, TP: Shard(1) if heads else REPLICATE}
 
 
+def weight_behind(region: Region, value: int) -> Value | None:
+    """Return the parameter that a value is, or is cast from; None for another one."""
+    made = region.producer.get(value)
+    source = region.by_id[made.inputs[0] if made is not None and has(made, Trait.CASTS) else value]
+    return source if source.role is Role.PARAM else None
+
+
 def is_expert(region: Region, v: Value) -> bool:
     """Whether a parameter holds one entry an expert."""
     return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
@@ -83,6 +89,8 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
     node = next((n for n in region.users.get(v.id, ()) if n.phase is Phase.FORWARD), None)
     if node is None:
         return REPLICATE
+    if has(node, Trait.CASTS):
+        return _parameter(region, region.by_id[node.key], style)  # it rests in a type that is widened for its layer
     if isinstance(node.attrs, ExpertsAttrs):
         return _expert_weight(v, node.attrs, style)
     if has(node, OpClass.CONV) and style in (Style.COLWISE, Style.PACKED_COLWISE):
@@ -115,7 +123,7 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
 
 def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether the plan wants the result of this layer whole on every rank; a tied matrix bears another layer's name."""
-    names = [region.by_id[i].name for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    names = [v.name for i in node.inputs if (v := weight_behind(region, i))]
     if not names or node.phase is not Phase.FORWARD:
         return False
     wanted = {Style.COLWISE_GATHER} | ({Style.EMBEDDING_COLWISE} if has(node, Trait.READS_TABLE) else set())
@@ -129,7 +137,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
     """
     if not has(node, OpClass.MATMUL) or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return False
-    params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return any(plan.style(p.name) is Style.ROWWISE_SPLIT for p in params)
 
 
@@ -137,7 +145,7 @@ def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether this is a row-parallel layer (or experts) under a plan that completes the sum of each on its own."""
     if not plan.eager_grads or node.phase is not Phase.FORWARD:
         return False
-    params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return has(node, Trait.ROUTES) or any(plan.style(p.name) in ROWS for p in params)
 
 
@@ -152,5 +160,5 @@ def reduces_input_grad(region: Region, node: Node, plan: TpPlan) -> bool:
         return True
     if not has(node, OpClass.MATMUL):
         return False
-    params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return any(plan.style(p.name) in (Style.COLWISE, Style.PACKED_COLWISE, Style.COLWISE_GATHER) for p in params)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from ...ir.graph import Phase
 from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr
 
 # Each rank of these axes has samples of its own.

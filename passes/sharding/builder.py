@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops import Trait, has
@@ -11,6 +11,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY, IMBALANCE
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ...ir.types import DType, TensorType
 from .ask import DATA_AXES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ...ir.graph import Constraint, Graph, Node, Region
@@ -12,6 +12,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import Placement, Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import share
 from .follow import Spot, same_dims

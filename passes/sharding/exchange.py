@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir.graph import Region
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Placement, Shard
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 
 

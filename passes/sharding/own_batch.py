@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Region, Role, Value
 from ...ir.ops import Trait, has
 from ...ir.placement import PARTIAL, REPLICATE
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
 from .annotate import DP, EP, FSDP

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
@@ -12,6 +12,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
+from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
 from ...ir.types import DType
@@ -29,6 +30,7 @@ from .annotate import (
     reduces_output,
     source_placements,
     splits_input,
+    weight_behind,
 )
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
@@ -233,7 +235,7 @@ class _Propagation:
         given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         ask = Ask(
             axis, call_of(b.old, node), given,
-            is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
+            is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward),
             cp="ulysses" if axis == UP else self.cp,

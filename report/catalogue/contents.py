@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ...ir.ops import op_def, work_of
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, Num, total
 from ...ir.sizes.fixed_sizes import check_bounds, counts_tokens
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...driver.uncertainty.evidence import RUNS, Backed, backed, silicon_named, software_of
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..columns import in_columns
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.kernels.terms import RESOURCES
+from ...ir.records import dataclass
 from ...ir.units import format_si, format_time
 from ..labels import bound_label
 from ..results.table import Panel

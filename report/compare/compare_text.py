@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...driver.metrics import METRICS
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..readable import percent, shown, shown_both, shown_change, shown_relative

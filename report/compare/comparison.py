@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from .saved import Saved
 
 

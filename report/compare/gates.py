@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.units import parse_quantity, parse_typed, units_of
 from ..readable import shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison

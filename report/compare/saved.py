@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...driver.metrics import METRICS
 from ...ir.errors import ParseError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.formats import read_json
 from ...ir.text.untrusted import read_stdin, read_text
 

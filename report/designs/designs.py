@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ...explore.designs.designs import Designs, column_of
 from ...explore.goals import Goal
 from ...explore.pareto import pareto
 from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes
 

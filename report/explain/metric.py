@@ -10,14 +10,16 @@ import numpy as np
 from ...cost.flops import ModelFlops
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
+from ...driver.uncertainty.answers import evidence_of_step, step_bands
 from ...ir.graph import Workload
 from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_time
 from ..bounds import bound_seconds
 from ..labels import bound_label, parameter_label, part_label
 from ..numbers import sources_of
+from .intervals import evidence_line, interval_lines
 from .sensitivity import sensitivity
-from .trust import trust_of_metric, trust_of_parts
+from .trust import trust_of_parts
 
 # Least elasticity that is worth a word.
 LEAST = 5e-3
@@ -31,9 +33,10 @@ def metric_lines(answer: Estimate, name: str) -> Iterator[str]:
         yield f"  {METRICS[name].meaning}"
     if name in _FORMULAS:
         yield from (f"  {line}" for line in _FORMULAS[name](answer))
-    whole = trust_of_metric(answer, name)
-    if whole is not None:
-        yield f"  whole runs: {whole}"
+    bands = step_bands(answer)
+    if name in bands:
+        yield from (f"  {line}" for line in interval_lines({name: value}, bands, (name,)))
+        yield f"  {evidence_line(evidence_of_step(answer.table), bands[name])}"
 
 
 def _step(answer: Estimate) -> Iterator[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import memory_kind
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from ...ir.units import format_si
+from ...ir.units import format_si, format_time
 from ..cost.money import PER_MTOK, metrics_of, reservations
 from ..numbers import one, shown_with_source
 from .bill_reasons import LARGEST, explain_line, line_reasons
@@ -119,6 +119,13 @@ def _flops_per_usd(step: _Step) -> Iterator[str]:
 
 def _flops_per_w(step: _Step) -> Iterator[str]:
     yield f"= {step.answer.metrics['model_flops']:.6g} FLOP / {_j(step.found.energy.machines_j)}"
+
+
+def _gpu_power(step: _Step) -> Iterator[str]:
+    energy = step.found.energy
+    yield "= (idle / all accelerators + what those that compute do / their number) / step time, no hosts, no network"
+    gpus, bought = one(energy.num_gpus), one(energy.num_bought)
+    yield f"  {gpus:,.0f} of {bought:,.0f} accelerators compute, {format_time(step.m_s)}"
 
 
 def _power(step: _Step) -> Iterator[str]:
@@ -233,7 +240,7 @@ def _j(joules: Num) -> str:
 # What a year of owning tells alone; `cost` explains them as well.
 OWNING = ("usd_per_gpu_hour", "usd_capex", "usd_opex", "usd_tco")
 _OF_HOURS = ("usd_per_step", "usd_run", "tokens_per_usd", "model_flops_per_usd", *(name for name, _ in PER_MTOK))
-_OF_MACHINES = ("average_power_w", "j_per_token", "model_flop_per_s_per_w")
+_OF_MACHINES = ("average_power_w", "gpu_power_w", "j_per_token", "model_flop_per_s_per_w")
 _OF_JOULES = (*_OF_MACHINES, "j_per_token_facility", "kwh", "tco2e", "tco2e_operational", "kg_co2e_per_mtok")
 _FORMULAS: Mapping[str, Callable[[_Step], Iterator[str]]] = MappingProxyType(
     {
@@ -245,6 +252,7 @@ _FORMULAS: Mapping[str, Callable[[_Step], Iterator[str]]] = MappingProxyType(
         "model_flops_per_usd": _flops_per_usd,
         "model_flop_per_s_per_w": _flops_per_w,
         "average_power_w": _power,
+        "gpu_power_w": _gpu_power,
         "j_per_token": _j_per_token,
         "j_per_token_facility": _j_per_token_facility,
         "kwh": _kwh,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...backends.machine.software.stack import StackConstants
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
 from ...backends.pricing.timing import Priced, Timing
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...backends.pricing.roofline import Backend
 from ...ir.graph import Graph, Node, Workload
 from ...ir.ops import op_def
 from ...ir.ops.unpriced import UnpricedAttrs
+from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ..accuracy import Accuracy
 from ..catalogue.contents import Amount, amount_of

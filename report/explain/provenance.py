@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ...backends.kernels.operands import unit_of
 from ...backends.pricing.program import Entry
 from ...backends.pricing.timing import Priced
 from ...driver.estimate import Estimate
-from ...driver.serve.answer import ServeEstimate
 from ...driver.uncertainty.answers import evidence_of_step
 from ...driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence, silicon_named
 from ...ir.errors import GateError
+from ...ir.records import dataclass
 from ...ir.units import format_time
 from ..accuracy import ANY
 from ..bounds import OTHER, chosen, node_seconds, part_of
 from ..columns import in_columns
 from ..numbers import records_at
 from .trust import accuracy_of
+
+if TYPE_CHECKING:
+    from ...driver.serve.answer import ServeEstimate
 
 
 class Basis(StrEnum):

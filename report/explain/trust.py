@@ -9,7 +9,6 @@ are not taken to cancel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.machine.system import System
@@ -18,6 +17,7 @@ from ...backends.pricing.roofline import Backend
 from ...backends.pricing.timing import Priced
 from ...driver.estimate import Estimate
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ..accuracy import ANY, Accuracy, nearest
 from ..bounds import OTHER, chosen, node_seconds, part_of
 
@@ -28,9 +28,6 @@ _TABLES = MappingProxyType(
         "additive_attention": "attention", "rowwise": "elementwise", "experts": "moe", "grouped": "moe",
     }
 )  # fmt: skip
-# What measured runs judge as a whole.
-_OF_METRICS = MappingProxyType({"step_time_s": "training", "peak_mem_bytes": "memory"})
-_KINDS_OF_RUNS = ("step", "allocated", "reserved")
 # Part of its seconds that must rest on rows of this chip for a part to count as checked on it.
 MOST = 0.5
 
@@ -73,14 +70,6 @@ def trust_of_parts(answer: Estimate) -> Mapping[str, Trust]:
         line = accuracy_of(answer, priced, row, entry)
         by_line[line] = by_line.get(line, 0.0) + spent
     return {part: found for part, by_line in seconds.items() if (found := _trust(by_line)) is not None}
-
-
-def trust_of_metric(answer: Estimate, name: str) -> Accuracy | None:
-    """Return how near whole training runs came in this metric: with this stack, on this chip, else all of them."""
-    table, system = _OF_METRICS.get(name), answer.table.system
-    if table is None or answer.table.lowered.source.workload is not Workload.TRAIN:
-        return None
-    return nearest(table, system.chip.name, system.stack.name, _KINDS_OF_RUNS)
 
 
 def accuracy_of(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Accuracy | None:

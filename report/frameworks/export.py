@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from types import CodeType, FunctionType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...ir.errors import UsageError
 from ...ir.graph import Workload
 from ...ir.plan.words import WORDS
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Scheduler

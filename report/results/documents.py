@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from .result import Result
 from .steps import panels_of, row_of

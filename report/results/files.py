@@ -7,11 +7,11 @@ import gzip
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from ...ir.errors import UsageError
 from ...ir.text.files import write_atomically
+from ...ir.text.shown import csv_cell
 from .table import Cell, Columns
 
 # The first suffix of a form is the one that errors name.
@@ -56,11 +56,15 @@ def write_text(text: str, path: Path) -> None:
 
 
 def csv_text(columns: Columns) -> str:
-    """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None."""
+    """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None.
+
+    What a spreadsheet would take for a formula is text in it: see `csv_cell`.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    rows = zip(*columns.values(), strict=True)
+    writer.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return out.getvalue()
 
 
@@ -76,6 +80,8 @@ def write_parquet(columns: Columns, path: Path) -> None:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     types = ", ".join(f"{_quoted(name)}: '{_type_of(values)}'" for name, values in columns.items())
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         text, whole = Path(folder, "rows.csv"), Path(folder, "rows.parquet")
         text.write_text(csv_text(columns), encoding="utf-8")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.units import format_bytes
 
 # In this order; a page has room for eight.

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from ...ir import __version__
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from .headline import Figure, figures
 from .table import Line, Panel

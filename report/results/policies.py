@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...explore.recompute.pricing import PricedPolicy
 from ...explore.recompute.search import FoundPolicy, said, words_said_by
 from ...explore.recompute.spaces import maxtext_settings
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast, overload
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ..columns import in_columns
 from .table import Columns, Line, Panel, Row
 
@@ -111,6 +111,7 @@ class Result(ABC):
 
     def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
         """Return the result as text in one of `forms` but Parquet, with a line break at its end."""
+        from ..columns import fitted
         from .files import csv_text
 
         made: Mapping[str, Callable[[], str]] = {
@@ -119,7 +120,7 @@ class Result(ABC):
             "html": self.html,
             "svg": self.svg,
             "csv": lambda: csv_text(self.to_columns()),
-            "table": lambda: self.text(columns, color),
+            "table": lambda: fitted(self.text(columns, color), columns),
         }
         return made[name]().rstrip("\n") + "\n"
 

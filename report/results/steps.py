@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.units import format_bytes, format_time, format_usd
 from ..labels import part_label, request_part_label
 from .result import FILE_COLUMNS, Result

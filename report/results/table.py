@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from ...ir.records import dataclass
 
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
@@ -81,7 +82,7 @@ class SearchResult(Result):
     def panels(self) -> Sequence[Panel]:
         """Return the best rows, and the front."""
         front = shown_rows([dict(flat(one)) for one in _records(self, "front")])
-        return [shown_rows(self.rows()), Panel("The front", front.head, front.rows)]
+        return [shown_rows(self.rows()), Panel("Rows of the front", front.head, front.rows)]
 
     def summary(self) -> Sequence[Line]:
         """Return what was searched, and the best row."""

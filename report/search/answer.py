@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ...cost.money import Terms, system_money
@@ -16,6 +15,7 @@ from ...explore.kinds import Kinds
 from ...explore.machine import Machine
 from ...explore.searching import Tally
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..cost.money import standing_record
 from .ties import ties_record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...ir.records import dataclass
 from ..readable import shown
 
 # From this ratio of the largest to the smallest an axis is logarithmic.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ...explore.goals import Goal
 from ...explore.pareto import pareto
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 
 Array = NDArray[np.float64]
 # Points of a cloud that a picture shows.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...cost.money import Terms
 from ...driver.estimate import Estimate, estimate
@@ -12,6 +11,7 @@ from ...explore.goals import Goal, Limit
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
+from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
 
 

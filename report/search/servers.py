@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...cost.money import Terms
 from ...driver.serve.answer import ServeEstimate
@@ -12,6 +11,7 @@ from ...explore.goals import Goal, Limit
 from ...explore.machine import Machine
 from ...explore.servers.answers import PROMPTS, Row, answer_of, command_of
 from ...explore.servers.job import ServingJob
+from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...explore.best import Columns
 from ...explore.trials.optimizer import Axis, Choice, Trial
 from ...explore.trials.trial_job import TRIAL
+from ...ir.records import dataclass
 from .plans import PlanRows
 
 

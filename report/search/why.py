@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
 from ...explore.goals import Goal
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..compare.comparison import Change, Comparison, Section, compare
 from ..compare.saved import Saved, saved

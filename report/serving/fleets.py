@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...driver.metrics import format_metric
+from ...driver.uncertainty.answers import band_of_fleet
+from ...driver.uncertainty.bands import is_tie
 from ...ir import __version__
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
@@ -179,16 +181,18 @@ def fleets_text(found: FleetComparison, width: int | None = None) -> str:
 
 def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
+    ties = ties_of(fleets, found.aim)
     head = f"{found.model}: {found.days[place].name}, {found.asked}"
     ttft, tpot = found.target.labels
     heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
-    table = in_columns([heading, *(_row(k, one, found.target) for k, one in enumerate(fleets, 1))], width)
+    table = in_columns([heading, *(_row(_mark(k, ties), one, found.target) for k, one in enumerate(fleets))], width)
     simulated = [
         f"{one.system}, {confirmed_text(one.choice.confirmed, found.target)}"
         for one in fleets
         if one.choice.confirmed is not None
     ]
     more = [
+        *([f"= too near {fleets[0].system} to tell which is better: {_names(fleets, ties)}"] if ties else []),
         *_over_day(fleets),
         *_break_evens(fleets),
         *simulated,
@@ -198,12 +202,32 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
 
 
-def _row(place: int, one: Fleet, target: SLO) -> list[str]:
+def ties_of(fleets: Sequence[Fleet], aim: str) -> set[int]:
+    """Return places of fleets that the first may not beat: GPUs and what follows from them, by bands of throughput."""
+    if not fleets or aim not in fleets[0].metrics:
+        return set()
+    first, band = fleets[0].metrics[aim], band_of_fleet(fleets[0].answer)
+    return {
+        place
+        for place, one in enumerate(fleets[1:], 1)
+        if aim in one.metrics and is_tie(first, one.metrics[aim], band, band_of_fleet(one.answer))
+    }
+
+
+def _mark(place: int, ties: set[int]) -> str:
+    return f"{place + 1}{'=' if place in ties else ''}"
+
+
+def _names(fleets: Sequence[Fleet], places: set[int]) -> str:
+    return ", ".join(fleets[place].system for place in sorted(places))
+
+
+def _row(mark: str, one: Fleet, target: SLO) -> list[str]:
     m = one.metrics
     ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
     return [
-        f"{place}",
+        mark,
         one.system,
         f"{one.choice.num_gpus:,}",
         one.choice.name,
@@ -261,6 +285,7 @@ def fleets_json(found: FleetComparison) -> str:
                 "rate_per_s": day.peak_per_s,
                 "mean_rate_per_s": day.mean_per_s,
                 "place": k,
+                "ties_with_first": k - 1 in ties_of(fleets, found.aim),
                 "system": one.system,
                 "num_gpus": one.choice.num_gpus,
                 "plan": one.choice.name,

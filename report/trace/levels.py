@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .stages import ranges
 from .timeline import Timeline

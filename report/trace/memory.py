@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ...cost.memory.moments import moments_by_node
 from ...cost.memory.states import kept_bytes
 from ...cost.schedules.tasks import Array
 from ...driver.estimate import Estimate, stage_memory
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .nodes import keyed
 from .shape import Shape

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...driver.estimate import Estimate
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns

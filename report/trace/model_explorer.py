@@ -14,7 +14,7 @@ from ...ir.graph import Node, Region
 from ...ir.text.files import write_atomically
 from ...ir.text.json_text import json_text
 from ..costed import Row, costed_rows
-from .nodes import short
+from .nodes import short, shown
 
 # Seconds of a step from none to most: what a node is coloured by.
 _GRADIENT = ({"stop": 0, "bgColor": "#f5f5f5"}, {"stop": 1, "bgColor": "#d7301f"})
@@ -47,7 +47,7 @@ def _nodes(region: Region, count: int, rows: Mapping[str, Row]) -> Iterator[Mapp
             "id": name,
             "label": node.op,
             "namespace": path,
-            "attrs": [{"key": key, "value": value} for key, value in _attributes(node, rows.get(name))],
+            "attrs": [{"key": key, "value": value} for key, value in shown(node, rows.get(name))],
             "incomingEdges": _edges(region, node),
         }
 
@@ -64,15 +64,3 @@ def _edges(region: Region, node: Node) -> Sequence[Mapping[str, str]]:
                 "targetNodeInputId": str(place),
             })  # fmt: skip
     return found
-
-
-def _attributes(node: Node, row: Row | None) -> Iterator[tuple[str, str]]:
-    yield "phase", str(node.phase)
-    if row is None:
-        return
-    yield "runs", str(row.count)
-    yield "time_us", str(short(row.time_s * 1e6))
-    yield "bound", row.bound
-    if row.tensor_flops or row.vector_flops:
-        yield "flops", str(short(row.tensor_flops + row.vector_flops))
-    yield "bytes", str(short(row.num_bytes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.host import DOWN, UP, UPDATE
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from ..costed import Row, costed_rows
 
@@ -168,6 +168,19 @@ def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Ite
         latency, bandwidth = float(term.latency_s), float(term.bandwidth_s)
         if latency or bandwidth:
             yield f"{term.level}_us", {"latency": short(latency * 1e6), "bandwidth": short(bandwidth * 1e6)}
+
+
+def shown(node: Node, row: Row | None) -> Iterator[tuple[str, str]]:
+    """Yield what viewers show of a node: its phase and, where it is priced, runs, time, bound, FLOPs and bytes."""
+    yield "phase", str(node.phase)
+    if row is None:
+        return
+    yield "runs", str(row.count)
+    yield "time_us", str(short(row.time_s * 1e6))
+    yield "bound", row.bound
+    if row.tensor_flops or row.vector_flops:
+        yield "flops", str(short(row.tensor_flops + row.vector_flops))
+    yield "bytes", str(short(row.num_bytes))
 
 
 def short(value: float) -> float | int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.graph import Phase
+from ...ir.records import dataclass
 from .chrome.tracks import ONCE
 from .nodes import COPY_DOWN, COPY_UP, NodeTime, once_of
 from .shape import EXTRA_NAMES, Booking, stream_of

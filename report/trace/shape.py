@@ -7,11 +7,12 @@ share in compute and runs the rest of its time beside it. So a task is as long a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from ...cost.step.stage_time import LENT
 from ...ir.ops import Trait, has
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .nodes import COMPUTE, HOST, NodeTime
 from .spent import Spent
@@ -152,9 +153,12 @@ class Ends:
     sends: bool = False
 
 
+_INNER = Ends()
+
+
 def draw(
     rows: Sequence[tuple[str, Sequence[NodeTime]]], kind: Kind, booking: Booking, boundary: Sequence[NodeTime] = (),
-    ends: Ends = Ends(),
+    ends: Ends = _INNER,
 ) -> Shape:  # fmt: skip
     """Draw one task.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from ...cost.step.stage_time import LENT
 from ...driver.estimate import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
 from ...ir.plan.layout.stages import StageClass, between_stages
+from ...ir.records import dataclass
 from .nodes import NodeTime
 
 Array = NDArray[np.float64]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from ...cost.schedules.tasks import Order, Schedule, schedule_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Graph, Workload
 from ...ir.plan.layout.stages import chunk_borders, chunk_rows
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind, Task, round_robin
 
 

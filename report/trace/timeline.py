@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...cost.schedules.tasks import Array, Schedule, Simulated, StageTimes
 from ...cost.step.split_backward import weight_gradients
 from ...driver.estimate import Estimate
 from ...ir.graph import Region
+from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw

@@ -191,3 +191,29 @@ def test_gates_hold_money(cli: Cli, tiny: Cli, tmp_path: Path) -> None:
     held = cli("compare", *paths, "--fail-on", "usd_per_gpu_hour>5USD", "--fail-on", "j_per_token>+0.1%")
     assert held.returncode == 0
     assert cli("compare", *paths, "--fail-on", "usd_per_gpu_hour>5W").returncode == 2
+
+
+def test_several_systems_stand_side_by_side_under_prices_of_a_file(cli: Cli, tmp_path: Path) -> None:
+    book = tmp_path / "ours.yaml"
+    book.write_text("name: ours\nenergy:\n  electricity: {value: 0.2, unit: USD/kWh, source: our contract}\n", "utf-8")
+    words = ("cost", "dgx-h100,dgx-b200", "--gpus", "256")
+    shown = cli(*words, "--prices", str(book))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "prices ours"
+    assert [line.split()[0] for line in lines[2:4]] == ["dgx-h100", "dgx-b200"]
+    usual, dear = (
+        {one["system"]: one["bases"]["market"] for one in json.loads(cli(*w, "--format", "json").stdout)["systems"]}
+        for w in (words, (*words, "--prices", str(book)))
+    )
+    for name, found in dear.items():
+        # The energy of an hour at full load, cooling of PUE 1.5 with it, at the difference of both prices.
+        more = found["power_w"] / 256 / 1e3 * 1.5 * (0.2 - 0.067)
+        assert found["usd_per_gpu_hour"] - usual[name]["usd_per_gpu_hour"] == pytest.approx(more, rel=0.02)
+
+
+@pytest.mark.parametrize("words", [("--rent",), ("--basis", "build"), ("--breakdown", "tco"), ("--explain", "usd_tco")])
+def test_what_takes_one_system_apart_is_refused_of_several(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli("cost", "dgx-h100,dgx-b200", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[0].split()[0] in done.stderr

@@ -207,6 +207,31 @@ def test_chiplets_save_money_and_lose_time(study: Study) -> None:
         assert float(row["run (M$)"]) == pytest.approx(float(row["$/Mtoken"]) * 15, rel=1e-3)
 
 
+def test_a_family_of_chiplets_trains_on_logic_and_serves_on_memory(study: Study) -> None:
+    rows = study("ex21_chiplet_family")
+    found = by(rows, "node", "memory", "dies are", "dies")
+    # Newer logic shortens training more than decode steps, and newer memory decode steps more than training.
+    for kind in ("one device", "UCIe advanced", "UCIe standard"):
+        old, new = found["N7", "hbm4", kind, "4"], found["N3", "hbm4", kind, "4"]
+        slow, fast = found["N5", "hbm3", kind, "2"], found["N5", "hbm4", kind, "2"]
+        train, serve = "train step (s)", "TPOT (ms)"
+        assert float(old[train]) / float(new[train]) > 1.5 > float(old[serve]) / float(new[serve]) >= 1.0
+        assert float(slow[serve]) / float(fast[serve]) > 1.0
+    # A wider interface of the same dies is no slower.
+    for node in ("N7", "N5", "N3"):
+        wide, narrow = (found[node, "hbm3", kind, "4"] for kind in ("UCIe advanced", "UCIe standard"))
+        assert float(wide["train step (s)"]) < float(narrow["train step (s)"])
+        assert float(wide["TPOT (ms)"]) < float(narrow["TPOT (ms)"])
+    for front, time, usd in (
+        ("train front", "train step (s)", "train $/Mtoken"), ("serve front", "TPOT (ms)", "serve $/Mtoken"),
+    ):  # fmt: skip
+        on = [(float(row[time]), float(row[usd])) for row in rows if row[front] == "yes"]
+        assert on
+        for row in rows:
+            beaten = any(t < float(row[time]) and c < float(row[usd]) for t, c in on)
+            assert beaten == (row[front] == "no")
+
+
 def test_a_tier_of_switches_is_a_step_in_price(study: Study) -> None:
     found = by(study("ex14_tco"), "GPUs")
     # 3 n / 64 switches of two tiers, 5 n / 64 of three.
@@ -312,3 +337,30 @@ def test_post_training_steps_are_faster_than_the_published_by_no_more_than_half(
         # 64 prompts with 32 answers each.
         samples = float(row["tokens/s/GPU"]) * step * float(row["GPUs"])
         assert samples / 2048 == pytest.approx({"colocated": 1060, "async": 1129}[row["placement"]], rel=0.02)
+
+
+def test_larger_stores_find_more_and_tiers_shorten_the_wait(study: Study) -> None:
+    """A store of 3M tokens finds 41 % of what an endless one does, one of 50M nearly all (Mooncake, figure 9)."""
+    rows = study("ex21_kv_tiers")
+    stores = [float(row["found (%)"]) for row in rows if row["of"] == "store"]
+    assert stores == sorted(stores)
+    assert stores[-1] <= 100
+    for row in rows:
+        if row["published (%)"]:
+            assert abs(float(row["found (%)"]) - float(row["published (%)"])) < 5
+    servers = [row for row in rows if row["of"] == "server"]
+    found, waits = ([float(row[name]) for row in servers] for name in ("found (%)", "TTFT (s)"))
+    assert found[0] == 0
+    assert found == sorted(found)
+    assert waits == sorted(waits, reverse=True)
+
+
+def test_a_newer_chip_for_prompts_answers_more_than_the_old_one_alone(study: Study) -> None:
+    """H100 over A100: half of the time of a prompt, 0.6 to 0.7 of that of a token (Splitwise, table IV)."""
+    rows = study("ex22_mixed_fleet")
+    for row in rows:
+        if row["published"]:
+            assert abs(float(row["error (%)"])) < 20
+    rates = {row["prompts > answers"]: float(row["requests/s"]) for row in rows if row["requests/s"]}
+    assert rates["H100 > A100"] > 2 * rates["A100 > A100"]
+    assert rates["A100 > H100"] == pytest.approx(rates["A100 > A100"])

@@ -30,7 +30,9 @@ class RefusedJob(FakeJob):
 
 @dataclass(frozen=True)
 class StuckJob(FakeJob):
-    """Finds what is in its first block, and then nothing for a minute."""
+    """Finds what is in its first block, and then nothing for a minute; or never ends with one candidate."""
+
+    stuck: int | None = None
 
     def open(self) -> FakeWorker:
         return _Stuck(self)
@@ -38,7 +40,10 @@ class StuckJob(FakeJob):
 
 class _Stuck(FakeWorker):
     def work(self, block: Block) -> Found:
-        time.sleep(60.0 if block.number else 0.0)
+        assert isinstance(self.job, StuckJob)
+        stuck = self.job.stuck
+        is_stuck = block.number > 0 if stuck is None else block.first <= stuck < block.last
+        time.sleep(60.0 if is_stuck else 0.0)
         return FakeWorker.work(self, block)
 
 

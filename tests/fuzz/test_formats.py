@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from slipstick.benchmarks.fuzz.formats import FORMATS
-from slipstick.benchmarks.fuzz.judge import judged
+from slipstick.benchmarks.fuzz.formats import FORMATS, tried
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 # Files of each format in the suite; `make fuzz` tries as many as it is told to.
@@ -22,12 +20,11 @@ FOUND = {
 }
 
 
-def tried(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
+def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
     """Try files by their seeds, and count refused and deep ones; a fault fails with its traceback."""
     counts = Counter[str]()
     for seed in seeds:
-        command = FORMATS[name](random.Random(seed))
-        outcome = judged(command)
+        command, outcome = tried(name, seed)
         assert not outcome.fault, f"seed {seed}: slipstick {' '.join(command)}: {outcome.fault}\n{outcome.told}"
         counts.update(tried=1, refused=outcome.code not in (0, 3, 5), deep=outcome.deep)
     return counts
@@ -35,13 +32,15 @@ def tried(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> None:
-    found = tried(name, range(COUNT)) + tried(name, FOUND.get(name, ()))
+    found = counted(name, range(COUNT)) + counted(name, FOUND.get(name, ()))
     assert found["refused"] >= 0.1 * found["tried"], "hardly any file is hostile"
     assert found["deep"] >= 0.3 * found["tried"], "most files get no further than the parser"
 
 
 @pytest.mark.slow
-def test_no_mutant_of_a_graph_is_a_fault_of_ours(prepared: Path) -> None:
-    found = tried("graph", range(1000, 2400))
-    assert found["tried"] == 1400
-    assert found["deep"] >= 700
+@pytest.mark.parametrize("first", range(4))
+def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> None:
+    # Every fourth of 1,400 seeds, none of which finds anything today; `make fuzz` tries ten thousand.
+    found = counted("graph", range(1000 + 4 * first, 2400, 16))
+    assert found["tried"] == 88 - (first > 1)
+    assert found["deep"] >= 0.4 * found["tried"]

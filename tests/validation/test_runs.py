@@ -76,7 +76,7 @@ def test_only_the_half_that_a_fit_may_see_counts_as_fitted(tmp_path: Path) -> No
     ("row", "message"),
     [
         ("a,one,step_time,4,llama,,", "unknown metric 'step_time'; did you mean 'step_time_s'?"),
-        ("a,one,mfu,0.4,llama,,", "'mfu' is neither seconds nor bytes nor a rate"),
+        ("a,one,mfu,0.4,llama,,", "'mfu' is in none of s, B, W, USD and no rate"),
         ("a,one,step_time_s,0,llama,,", "'0' must be a number above zero"),
         ("a,one,step_time_s,,llama,,", "'' must be a number above zero"),
         ("a,one,step_time_s,1,llama 'x,,", "No closing quotation"),
@@ -112,4 +112,19 @@ def test_without_an_estimator_tables_of_runs_are_refused(tmp_path: Path) -> None
 def test_published_runs_that_fitted_nothing_are_near(dataset: str, percent: int) -> None:
     """Median error of rows that fitted nothing; sources stand in the table."""
     arguments = ["validate", str(TABLES / "runs.csv"), "-q", "--part", "judged", "--where", f"dataset={dataset}"]
+    assert run([*arguments, "--max-error", str(percent)]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "dataset", "percent"),
+    [
+        ("power", "serve on H100 (GPUs alone)", 10),
+        ("power", "serve on B200 (GPUs alone)", 20),
+        ("bills", "H100 clusters, public spreadsheet, prices h100-cluster-2024", 10),
+    ],
+)
+def test_published_powers_and_bills_are_near(table: str, dataset: str, percent: int) -> None:
+    """Median error; nothing was fitted to them, and sources stand in the tables."""
+    arguments = ["validate", str(TABLES / f"{table}.csv"), "-q", "--where", f"dataset={dataset}"]
     assert run([*arguments, "--max-error", str(percent)]) == 0

@@ -123,6 +123,33 @@ def test_the_plan_of_torchtitan_is_that_of_its_config() -> None:
     assert (words.micro_batch, words.global_batch, words.seq_len) == (4, 16, 8)
 
 
+class FullAC:
+    """A policy as torchtitan 0.3 has it: by its class, its section without a `mode`."""
+
+    class Config:
+        """Fields that say nothing of the policy."""
+
+
+class SelectiveAC:
+    """The policy that saves the results of some operators."""
+
+    class Config:
+        """Fields that say nothing of the policy."""
+
+
+@pytest.mark.parametrize(
+    ("section", "policy"), [(FullAC.Config(), "full"), (SelectiveAC.Config(), "ops"), (None, "none")]
+)
+def test_a_policy_that_is_a_class_is_read(section: object, policy: str) -> None:
+    trainer = titan(Bigram())
+    tree = {"training": {"local_batch_size": 4, "seq_len": 8}, "activation_checkpoint": {"debug": False}}
+    config = SimpleNamespace(to_dict=lambda: tree, activation_checkpoint=section)
+    trainer = SimpleNamespace(
+        model_parts=trainer.model_parts, parallel_dims=SimpleNamespace(world_size=8), config=config
+    )
+    assert words_of_config(cast(TitanTrainer, trainer)).recompute == policy
+
+
 def test_a_loop_of_torchtitan_is_watched() -> None:
     net, said = Bigram(), list[str]()
     optimizer = torch.optim.AdamW(net.parameters())
@@ -133,6 +160,7 @@ def test_a_loop_of_torchtitan_is_watched() -> None:
     assert found.prediction is not None, said
     assert found.prediction.answer.table.system.stack.name == "torchtitan"
     assert found.prediction.answer.plan.num_gpus == 8
+    assert "Parameter containing" not in repr(found)
 
 
 def test_a_pipeline_is_refused_with_what_to_do() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ...backends.kernels.limits import Limit, Scope, limits_of
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ..judge import read_tables
 from ..kinds import KernelTable
 from ..results.statistics import Accuracy

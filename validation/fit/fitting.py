@@ -8,7 +8,7 @@ limits, and a weak pull keeps those that the rows do not tell where they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...backends.kernels.limits import Limit, Scope, limits_of
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ..rows.gather import Pool
 
 if TYPE_CHECKING:

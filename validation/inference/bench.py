@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.system import System
@@ -14,6 +14,7 @@ from ...driver.serve.tables import Served, step_times
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Family
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .cases import ServedCase
 from .engines import EngineRoom

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...cost.serving.traffic.requests import Lengths
 from ...frontend import config_of
+from ...ir.records import dataclass
 from ...ir.types import DType
 from ..rows.machines import system_of
 from ..rows.models import named

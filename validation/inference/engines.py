@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from ...backends.machine.files.catalogue import read_file
@@ -10,6 +10,7 @@ from ...backends.machine.load import load_system
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.software.engine_file import load_engine
 from ...backends.machine.system import System
+from ...ir.records import dataclass
 
 
 @dataclass(slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...backends.machine.files.catalogue import read_stack
 from ...backends.machine.files.section import section_of
 from ...backends.machine.files.system_tree import Tree
 from ...backends.machine.software.engine_schema import EngineFitSection
+from ...ir.records import dataclass
 from ..rows.split import ALL, in_first_half
 from .engines import chip_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.disaggregated import Link, Pool, disaggregated
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.records import dataclass
 from ..rows.rows import NotJudged
 from . import replicas
 from .bench import Bench

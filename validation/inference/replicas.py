@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.errors import PlanError
 from ...ir.plan import Family, Plan, make_plan
+from ...ir.records import dataclass
 from ..rows.rows import NotJudged, Row
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from ...backends.machine.software.engine import Engine
+from ...ir.records import dataclass
 from ..rows.rows import Row
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.machine.software.engine_file import engine_names
+from ...ir.records import dataclass
 from ..rows.rows import Row
 
 _ENGINES: Mapping[str, str] = MappingProxyType(

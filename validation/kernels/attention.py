@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from ...backends.machine.chip import Chip
 from ...backends.machine.load import load_system
 from ...backends.machine.system import System
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..rows.cases import Array, Case
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
@@ -15,6 +15,7 @@ from ...backends.kernels.constants import KernelConstants
 from ...backends.machine.system import System
 from ...backends.network.algorithms.algorithm import Collective
 from ...backends.network.collectives import collective_time
+from ...ir.records import dataclass
 from ..rows.cases import Case
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
@@ -12,6 +11,7 @@ import numpy as np
 from ...backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
 from ...backends.machine.system import System
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..rows.cases import Array, Case, Judge
 from ..rows.machine_room import MachineRoom
 from ..rows.machines import system_of

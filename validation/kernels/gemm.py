@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.kernels.gemm import GemmConstants, GemmSizes, gemm_sizes, gemm_times, stacked
 from ...backends.machine.system import System
 from ...ir.errors import InternalError, UsageError
+from ...ir.records import dataclass
 from ..rows.cases import Array, Case
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row

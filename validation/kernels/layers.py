@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from ...backends.machine.load import load_system
@@ -11,6 +11,7 @@ from ...driver.estimate import estimate_many, lower
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.errors import InternalError, SlipstickError, UsageError
 from ...ir.plan import Family, Plan, make_plan
+from ...ir.records import dataclass
 from ...ir.types import DType
 from ..results.outcomes import Outcome, Part
 from ..rows.machine_room import MachineRoom

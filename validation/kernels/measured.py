@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +15,7 @@ from ...backends.kernels.operands import OPERAND_BYTES
 from ...backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
 from ...backends.machine.system import System
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..rows.cases import Array, Case, Judge
 from ..rows.rows import NotJudged, Row
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from ...backends.kernels.experts import ExpertsConstants, ExpertSizes
 from ...backends.kernels.grouped import GroupedConstants, GroupedSizes
 from ...backends.machine.system import System
 from ...ir.errors import InternalError
+from ...ir.records import dataclass
 from ..rows.cases import Array, Case
 from ..rows.rows import NotJudged, Row
 from .moe_exchange import exchange_case, exchange_seconds

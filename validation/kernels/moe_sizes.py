@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...backends.kernels.exchange import ExchangeSizes
 from ...backends.kernels.experts import ExpertSizes
 from ...backends.kernels.grouped import GroupedSizes
+from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

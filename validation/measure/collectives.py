@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ...ir.records import dataclass
 from .device import Device
 from .kernels.probe import Call, Measured, Probe
 from .stopwatch import Effort, Tell

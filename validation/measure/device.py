@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ...frontend.record.dtypes import torch_dtype
 from ...ir.errors import UsageError
+from ...ir.records import dataclass
 from ...ir.types import DType
 
 # glibc's mallopt: memory that was freed is kept for the next tensor, as allocators of accelerators do.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +16,7 @@ from ...frontend import load
 from ...ir.errors import UsageError
 from ...ir.ops import OpClass
 from ...ir.plan import Family, make_plan
+from ...ir.records import dataclass
 from ...ir.text.files import write_whole
 from ...ir.types import DType
 from ...report.columns import in_columns

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from ...frontend.record.dtypes import torch_dtype
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .device import Device
 from .kernels.probe import Call

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from torch.autograd.graph import Node
 
 from ...frontend.record.adapter import DispatchMode
 from ...ir.ops import OpClass
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .device import Device
 from .kernels.huggingface import llama

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch.utils.benchmark import Timer
 
+from ...ir.records import dataclass
 from .device import Device
 from .kernels.probe import Call, Measured, Probe
 

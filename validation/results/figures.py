@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from ...ir.records import dataclass
 from .outcomes import Outcome, Part
 from .statistics import Accuracy, Confusion
 

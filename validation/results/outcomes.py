@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ...ir.records import dataclass
 from ..rows.rows import Row
 
 
@@ -34,7 +34,7 @@ class Outcome:
         row: the row as published.
         table: the kind of table it is from.
         part: what it counts as.
-        unit: of what is predicted and measured: `s`, `B` for bytes, `/s` for a rate.
+        unit: of what is predicted and measured: `s`, `B` for bytes, `W` for power, `/s` for a rate.
         predicted: NaN where it is skipped.
         measured: NaN where it is skipped, and where the row has but a label.
         system: the system of the catalogue it ran on, where there is one.

@@ -7,13 +7,14 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import MappingProxyType
 
 import numpy as np
 
+from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
-from ...ir.units import format_bytes, format_time
+from ...ir.units import format_bytes, format_si, format_time, format_usd
 from ...report.columns import in_columns
 from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
 from .outcomes import Outcome, Part
@@ -53,13 +54,22 @@ Lines = list[list[str]]
 _FIGURES = ["rows", "n", "median", "mean", "p75", "p90", "worst", "bias"]
 # Of each unit: how a value is shown, what stands behind the names of its columns, and one base unit in that.
 _FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
-    {"s": format_time, "B": format_bytes, "/s": lambda rate: f"{rate:,.4g}/s"}
+    {
+        "s": format_time,
+        "B": format_bytes,
+        "W": lambda power: format_si(power, "W"),
+        "USD": format_usd,
+        "/s": lambda rate: f"{rate:,.4g}/s",
+    }
 )
-_NAMES = MappingProxyType({"s": "s", "B": "bytes", "/s": "per_s"})
-_COLUMNS = MappingProxyType({"s": ("us", 1e6), "B": ("bytes", 1.0), "/s": ("per_s", 1.0)})
+_NAMES = MappingProxyType({"s": "s", "B": "bytes", "W": "w", "USD": "usd", "/s": "per_s"})
+_COLUMNS = MappingProxyType(
+    {"s": ("us", 1e6), "B": ("bytes", 1.0), "W": ("w", 1.0), "USD": ("usd", 1.0), "/s": ("per_s", 1.0)}
+)
 _CELLS = [
     "id", "dataset", "part", "predicted_us", "measured_us", "error", "reason", "table", "system", "library", "kind",
     "group", "predicted_bytes", "measured_bytes", "predicted_per_s", "measured_per_s", "low_us", "high_us",
+    "predicted_w", "measured_w", "predicted_usd", "measured_usd",
 ]  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

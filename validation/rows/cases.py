@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
+from ...ir.records import dataclass
 from .rows import Row
 
 Array = NDArray[np.float64]

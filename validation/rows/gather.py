@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...backends.machine.system import System
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
+from ...ir.records import dataclass
 from ..kernels.measured import judge_of
 from .cases import Case, Judge
 from .machine_room import MachineRoom, is_file

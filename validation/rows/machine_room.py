@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...backends.kernels.constants import KernelConstants, read_constants
 from ...backends.machine.files.catalogue import Layers, assemble, carried_over, names, read_file
 from ...backends.machine.load import load_system
 from ...backends.machine.system import System
+from ...ir.records import dataclass
 from .rows import NotJudged
 from .split import Fitted, fits_of
 

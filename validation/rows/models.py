@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ...ir.records import dataclass
 from .named_models import named_config
 from .rows import NotJudged, Row
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...frontend.huggingface.configs.models import aliases, read_config
+from ...ir.records import dataclass
 from .rows import NotJudged
 
 # What a table calls a model -> its name in the catalogue, beside the spellings that the catalogue knows itself.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...ir.errors import SlipstickError, UsageError
+from ...ir.records import dataclass
 
 # The largest whole number that a cell can say exactly: beyond it, a float skips some.
 _MOST = 2**53

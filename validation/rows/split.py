@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import SystemFileError
+from ...ir.records import dataclass
 
 if TYPE_CHECKING:
     from ...backends.machine.files.system_tree import Tree

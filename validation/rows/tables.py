@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.errors import UsageError, did_you_mean
+from ...ir.records import dataclass
 from ...ir.text.formats import table_lines
 from ...ir.text.untrusted import read_text
 from .rows import ABOVE_ZERO, Row

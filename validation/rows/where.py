@@ -6,10 +6,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
+from ...ir.records import dataclass
 from .rows import Row
 from .tables import Table
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...backends.machine.system import System
 from ...frontend import config_of
 from ...ir.plan import Plan
+from ...ir.records import dataclass
 from ...ir.types import DType
 from ..plans import dtype_of, plan_of, stack_of
 from ..rows.machines import overrides_of, system_of

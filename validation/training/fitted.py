@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...backends.machine.load import stack_names
 from ...backends.machine.software.stack_record import FitRecord, fit_records
+from ...ir.records import dataclass
 from ..rows.split import ALL, in_first_half
 
 TABLE = "training"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...backends.machine.system import System
 from ...cost.step.stages import StageProgram
@@ -14,6 +14,7 @@ from ...ir.errors import InternalError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.plan import Family, PlanTable
 from ...ir.plan.divisibility import check_divisibility
+from ...ir.records import dataclass
 from ...ir.types import DType
 from .cases import TrainingCase, machine_of
 from .machine_shop import MachineShop

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...backends.machine.load import load_system
 from ...backends.machine.system import System
+from ...ir.records import dataclass
 
 
 @dataclass(slots=True)

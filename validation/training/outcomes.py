@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from multiprocessing import get_context
 
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError
+from ...ir.records import dataclass
 from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows
 from ..rows.rows import Row

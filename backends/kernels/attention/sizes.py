@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.ops.masking import executed_share
+from ....ir.records import dataclass
 from ..terms import Array
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import SystemFileError, UnknownNameError
+from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
 from ...network.topology.edges import with_edges
 from .faults import Keys, Origin

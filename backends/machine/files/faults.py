@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import SystemFileError
+from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
 
 if TYPE_CHECKING:

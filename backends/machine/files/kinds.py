@@ -7,10 +7,10 @@ tabulates, prints or describes the number follows from these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.units import format_si
 
 Better: TypeAlias = Literal["", "more", "less"]

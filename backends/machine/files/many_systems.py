@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....ir.kept import Kept
+from ....ir.records import dataclass
 from ...kernels.constants import Laid, Layers, lay_constants
 from ..system import System
 from .catalogue import Assembled, assemble

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, get_args
 
 from ....ir.errors import UsageError, did_you_mean
+from ....ir.records import dataclass
 from ....ir.units import parse_quantity, split_quantity, units_of
 from .faults import Fault, Keys
 from .kinds import NumberKind

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from ....ir.records import dataclass
 
 Confidence: TypeAlias = Literal["datasheet", "measured", "estimated"]
 

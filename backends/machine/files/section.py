@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Annotated, ClassVar, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
+from ....ir.records import dataclass
 from .faults import Locate, all_of, nowhere
 from .kinds import Checked, Inline, Key, Least, NumberKind, OneWord, TextPattern, Unwritten
 from .number import Number

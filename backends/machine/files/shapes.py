@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 from ....ir.errors import UsageError, did_you_mean
+from ....ir.records import dataclass
 from ....ir.units import units_of
 from .faults import Fault, Keys
 from .kinds import NumberKind

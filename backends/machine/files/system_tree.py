@@ -1,4 +1,7 @@
-"""YAML text into a tree of plain values, and `--set` assignments onto that tree before it is checked."""
+"""YAML text into a tree of plain values, and `--set` assignments onto that tree before it is checked.
+
+PyYAML is imported by what reads YAML: it takes longer to import than all trees of an estimate, which are kept, to read.
+"""
 
 from __future__ import annotations
 
@@ -8,52 +11,20 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
-
-import yaml
 
 from ....ir.errors import ParseError, SystemFileError, UsageError
 from ....ir.text.files import cache_folder
 from ....ir.text.formats import yaml_node
 
 if TYPE_CHECKING:
-    from yaml import SafeLoader as BaseLoader
-else:
-    # libyaml is optional in PyYAML; without it the same grammar is read more slowly.
-    BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    import yaml
 
 # Raise when files are read into other trees.
 _FORM = 1
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
-
-
-class _Loader(BaseLoader):
-    """YAML 1.2 scalars: `989e12` is a number, `no` and `1:30` are text, as every file of a machine is read."""
-
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
-
-    def tree_of(self, node: yaml.Node) -> object:
-        """Return a node as plain values; PyYAML's own way there takes several times as long."""
-        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
-            return self._scalar(node)
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.tree_of(entry) for entry in node.value]
-        if (
-            isinstance(node, yaml.MappingNode)
-            and node.tag == f"{_TAG}map"
-            and all(key.tag in _SCALARS for key, _ in node.value)
-        ):
-            return {self.tree_of(key): self.tree_of(value) for key, value in node.value}
-        return self.construct_object(node, deep=True)
-
-    def _scalar(self, node: yaml.ScalarNode) -> object:
-        try:
-            return _SCALARS[node.tag](node.value)
-        except ValueError:  # a tag that somebody wrote
-            return self.construct_object(node)
-
-
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {
@@ -64,14 +35,55 @@ _SCALARS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         f"{_TAG}bool": lambda text: text == "true",
     }
 )
-
-for _tag, _pattern, _first in (
+# What each kind of scalar looks like, and what it begins with.
+_RESOLVED = (
     ("bool", r"true|false", "tf"),
     ("null", r"null|~|", ["n", "~", ""]),
     ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
-):
-    _Loader.add_implicit_resolver(f"{_TAG}{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+)
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    """Return what reads YAML 1.2: `989e12` is a number, `no` and `1:30` are text, as in every file of a machine."""
+    import yaml
+
+    # libyaml is optional in PyYAML; without it the same grammar is read more slowly.
+    base = yaml.SafeLoader if TYPE_CHECKING else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
+
+    for tag, pattern, first in _RESOLVED:
+        Loader.add_implicit_resolver(f"{_TAG}{tag}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
+
+
+def _tree_of(loader: yaml.SafeLoader, node: yaml.Node) -> object:
+    """Return a node as plain values; PyYAML's own way there takes several times as long."""
+    import yaml
+
+    def tree_of(node: yaml.Node) -> object:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            return scalar(node)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [tree_of(entry) for entry in node.value]
+        if (
+            isinstance(node, yaml.MappingNode)
+            and node.tag == f"{_TAG}map"
+            and all(key.tag in _SCALARS for key, _ in node.value)
+        ):
+            return {tree_of(key): tree_of(value) for key, value in node.value}
+        return loader.construct_object(node, deep=True)
+
+    def scalar(node: yaml.ScalarNode) -> object:
+        try:
+            return _SCALARS[node.tag](node.value)
+        except ValueError:  # a tag that somebody wrote
+            return loader.construct_object(node)
+
+    return tree_of(node)
 
 
 def read_tree(text: str, where: str) -> dict[str, Tree]:
@@ -80,9 +92,11 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
     >>> read_tree("{peak: 989e12, name: no, time: 1:30, on: true}", "demo")
     {'peak': 989000000000000.0, 'name': 'no', 'time': '1:30', 'on': True}
     """
-    node = yaml_node(text, where, _Loader)
+    import yaml
+
+    node = yaml_node(text, where, _loader())
     try:
-        tree = None if node is None else _Loader("").tree_of(node)
+        tree = None if node is None else _tree_of(_loader()(""), node)
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ParseError(f"{where}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
@@ -91,7 +105,7 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
 
 
 def kept_tree(text: str, where: str) -> dict[str, Tree]:
-    """Read the same; what was read once is kept in the cache as JSON, which takes a tenth of the time of YAML.
+    """Read as `read_tree` does; what was read once is kept in the cache as JSON, ten times as fast as YAML.
 
     A cache that cannot be read or written only costs time.
     """
@@ -120,7 +134,7 @@ def line_of(text: str, keys: Sequence[str | int]) -> int:
     >>> line_of("name: demo\nchip:\n  power: 3 W\n", ["chip", "power"]), line_of("a: 1", ["b"])
     (3, 1)
     """
-    node = yaml_node(text, "", _Loader)
+    node = yaml_node(text, "", _loader())
     line = 1
     for key in keys:
         found = _below(node, key)
@@ -131,6 +145,8 @@ def line_of(text: str, keys: Sequence[str | int]) -> int:
 
 
 def _below(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
+    import yaml
+
     if isinstance(node, yaml.MappingNode):
         pairs = [(k.start_mark.line + 1, v) for k, v in node.value if k.value == key]
         return pairs[0] if pairs else None

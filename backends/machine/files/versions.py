@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 
 AT = "@"
 # A year, a month or a day; of a year its last month is meant.

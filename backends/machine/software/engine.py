@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated
 
+from ....ir.records import dataclass
 from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, OneWord, Unwritten
 from ..files.records import NumberRecord
 from ..system import System

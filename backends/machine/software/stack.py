@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, TypeVar
 
 from ....ir.ops import OpClass
+from ....ir.records import dataclass
 from ..files.kinds import (
     CAPACITY,
     COUNT,

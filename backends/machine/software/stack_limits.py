@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from ....ir.errors import UnknownNameError
+from ....ir.records import dataclass
 from .stack import Ends, HostFloor, Overlap, StackConstants
 
 if TYPE_CHECKING:

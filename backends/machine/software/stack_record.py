@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....ir.records import dataclass
 from ..files.catalogue import lineage
 from ..files.section import section_of
 from .stack_schema import FitSection

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias
 
+from ....ir.records import dataclass
 from ..topology.links import Price
 
 Collective: TypeAlias = Literal[

@@ -8,13 +8,13 @@ counted along its shortest paths.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
+from ....ir.records import dataclass
 from .layout import Array, LevelShare
 from .parts import Part, Shape
 from .routes import loads

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import PlanError
+from ....ir.records import dataclass
 from .level import NetworkLevel
 from .parts import Part, parts_of
 

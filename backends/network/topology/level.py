@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...machine.files.kinds import BANDWIDTH, COUNT, LATENCY, OVERSUBSCRIPTION, RATIO, Key, OneWord, TextPattern
 from ...machine.machine import LevelEquipment

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ir.records import dataclass
 from ...kernels.collective import IN_SWITCHES, CollectiveConstants, Wire
 from .lanes import PLAIN, Pattern, lane
 from .layout import Array, LevelShare

@@ -6,12 +6,12 @@ A torus is rings inside of rings, a mesh lines, a dragonfly groups and what join
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import log2, prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from ....ir.records import dataclass
 from .level import SWITCHED, NetworkLevel
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from ....ir.errors import UnknownNameError
 from ....ir.ops.base import AttentionShape
+from ....ir.records import dataclass
 from ....ir.types import DType
 from ...kernels.attention.additive import additive_times
 from ...kernels.attention.forms import attention_times

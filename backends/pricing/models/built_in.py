@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....ir.ops import OpClass
+from ....ir.records import dataclass
 from ....ir.types import DType
 from ...kernels.constants import KernelConstants
 from ...kernels.gemm import GemmConstants, GemmMachine, GemmSizes

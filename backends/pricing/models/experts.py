@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....ir.ops import OpClass
 from ....ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
+from ....ir.records import dataclass
 from ....ir.types import DType
 from ...kernels.dequantise import converts_fp4, widen_clocks, widens
 from ...kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean

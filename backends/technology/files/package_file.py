@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from ....ir.errors import UnknownNameError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ..data import Technology
 from ..design import Design

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import yaml
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ....ir.units import split_quantity
 from ...machine.files.catalogue import read_file

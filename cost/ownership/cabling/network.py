@@ -7,7 +7,7 @@ all ports lit; optics and adapters at ranks draw their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ....backends.machine.machine import LevelEquipment
 from ....backends.network.topology.level import SWITCHED, NetworkLevel
 from ....backends.prices.ownership_schema import SwitchSection
 from ....backends.prices.section import Prices
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..owned import Owned, counted, entry

@@ -6,11 +6,10 @@ switches and three 5 n/r: half of the ports of a switch go down and half go up, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 
 Array = NDArray[np.float64]

@@ -14,7 +14,6 @@ Servers that are only two are joined back to back, without a switch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
 from math import log2
 
@@ -24,6 +23,7 @@ from ....backends.network.topology.level import SWITCHED, NetworkLevel
 from ....backends.network.topology.parts import dims_of
 from ....backends.network.topology.routes import members_of
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from .trees import Array, Tree, joined, plain, tree
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ir.records import dataclass
 from ....ir.schedules.closed.line import Runs
 from ..tasks import Array, Index
 

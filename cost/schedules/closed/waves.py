@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
+from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
 from ..simulate import MOST_STEPS, SETTLED, TaskGraph, depths, graph_of
 from ..tasks import Array, Index, Order, Schedule, schedule_of

@@ -15,12 +15,11 @@ is that of prompts alone. Little's law ties both to the rate: requests in flight
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....backends.machine.software.engine import Engine
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..capacity import max_batch
 from ..metrics import ServingMetrics
 from ..traffic.requests import Lengths

@@ -7,7 +7,7 @@ Arrivals at random see the mean of what is in flight (Poisson arrivals see time 
     other prefills:      W = s / 2  rho / (1 - rho)                               rho = rate x prefill
 
 of B servers and of one with service time s that is always the same; and half a step, as one is in flight. Where
-prompts run in steps of their own all that wait run in the next, and what they take is in a request's life.
+prompts run in steps of their own, all that come during a step r run in the next: W = r/2 + rate r b, b a prompt more.
 
 Sources: J. D. C. Little, Operations Research 9(3), 1961; R. W. Wolff, Operations Research 30(2), 1982; H. Sakasegawa,
 Annals of the Institute of Statistical Mathematics 29, 1977 (the many servers).
@@ -24,7 +24,7 @@ from ..metrics import ServingMetrics
 from ..search import first_reaching
 from ..traffic.requests import Lengths
 from .continuous import Life, life, most_throughput
-from .steps import budget, way_in_s
+from .steps import budget, prompt_steps, way_in_s
 from .times import Array, Nums, StepTimes
 
 
@@ -59,8 +59,13 @@ def _metrics(
     way_in = way_in_s(engine.overheads, lengths)
     for_room = found.total_s / room * full ** (np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
     for_step = -np.expm1(1.0 - batch) * found.tpot_s / 2
-    waits = for_room + for_step + _prompts_wait_s(times, engine, rate, found, lengths)
-    ttft = way_in + waits + found.first_s
+    if engine.scheduler.mixed:
+        waits = for_room + for_step + _prompts_wait_s(times, engine, rate, found, lengths)
+        first = found.first_s
+    else:
+        waits = for_room - np.expm1(1.0 - batch) * _turn_s(times, engine, rate, found, lengths)
+        first = found.alone_s
+    ttft = way_in + waits + first
     in_flight = rate * (ttft + lengths.gaps * found.tpot_s)
     shape = in_flight.shape
     return ServingMetrics(
@@ -80,11 +85,20 @@ def _metrics(
 
 def _prompts_wait_s(times: StepTimes, engine: Engine, rate: Array, found: Life, lengths: Lengths) -> Array:
     """What a prompt waits for others when a step's budget is spent on them."""
-    if not engine.scheduler.mixed:
-        return np.zeros_like(found.alone_s)
     served = np.minimum(lengths.fresh / budget(engine.scheduler, lengths), 1.0) * found.alone_s
     busy = np.minimum(rate * served / times.groups, 0.99)
     return np.asarray(served / 2 * busy / (1 - busy))
+
+
+def _turn_s(times: StepTimes, engine: Engine, rate: Array, found: Life, lengths: Lengths) -> Array:
+    """What a prompt waits where prompts run in steps of their own: half of the step that runs, and who came in it.
+
+    All that come during a step run together in the next, so that each of them has the prompts of the others in its own.
+    """
+    alone, more, spent, each = prompt_steps(times, engine, lengths, rate, found.step_s)
+    share = spent / (found.step_s + spent)
+    running = share * (alone + more * (each - 1.0)) + (1.0 - share) * found.step_s
+    return np.asarray((0.5 + more * rate) * running)
 
 
 def _too_many(rate: Array, most: Array, full: Array) -> str:

@@ -10,12 +10,13 @@ Source: Leviathan, Kalman, Matias, arXiv 2211.17192, equation 1; as heads of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....backends.machine.software.engine import Engine, Overheads
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..blend import scaled_curve, scaled_surface, sum_curves, sum_surfaces
 from ..metrics import ServingMetrics
 from ..traffic.requests import Lengths

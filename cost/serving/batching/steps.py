@@ -12,6 +12,9 @@ from ....backends.machine.software.engine import Engine, Overheads, Scheduler
 from ..traffic.requests import Lengths
 from .times import Array, Curve, Nums, StepTimes
 
+# Rounds in which steps of prompts and the prompts in each are found.
+_ROUNDS = 12
+
 
 def groups_of(times: StepTimes, batch: Nums) -> Array:
     """Return how many groups `batch` sequences form: one a pipeline stage, each with a sequence at least."""
@@ -93,3 +96,22 @@ def prefill_s(times: StepTimes, engine: Engine, lengths: Lengths, num: Nums = 1.
     attention = count / beside * times.chunk_attention_s(lengths.cached, lengths.prompt, beside)
     least = times.decode_s(np.maximum(count, 1.0), lengths.prompt)
     return np.asarray(np.maximum(rest + attention, least) + steps * engine.overheads.step_s)
+
+
+def prompt_steps(
+    times: StepTimes, engine: Engine, lengths: Lengths, rate: Array, step: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return seconds of a prompt by itself, of one more, of steps of prompts after one of decodes, and prompts in each.
+
+    Of an engine whose prompts run in steps of their own: a step of decodes, d, is followed by x steps of prompts, of
+    a + b k seconds for k of them, until none waits that came at the rate meanwhile.
+    """
+    alone, two = (np.asarray(prefill_s(times, engine, lengths, num)) for num in (1.0, 2.0))
+    more = np.minimum(two - alone, alone)
+    spent, each = rate * step * alone, np.ones_like(rate * step)
+    for _ in range(_ROUNDS):
+        again = -np.expm1(-rate * (alone + more * (each - 1.0)))
+        turns = -np.expm1(-rate * step) / np.maximum(1.0 - again, 1e-3)
+        spent = ((alone - more) * turns + more * rate * step) / np.maximum(1.0 - more * rate, 0.02)
+        each = np.maximum(rate * (step + spent) / turns, 1.0)
+    return alone, more, spent, each

@@ -24,22 +24,20 @@ Sources: F. P. Kelly, Reversibility and Stochastic Networks, 1979 (insensitive q
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....backends.machine.software.engine import Engine
+from ....ir.records import dataclass
 from ..capacity import max_batch
 from ..traffic.requests import Lengths
 from .continuous import Life, life
-from .steps import budget, prefill_s, way_in_s
+from .steps import budget, prefill_s, prompt_steps, way_in_s
 from .times import Array, Nums, StepTimes
 
 # Points of the sequence, and how many parts differ from request to request.
 _POINTS, _PARTS = 1024, 5
-# Rounds in which steps of prompts and the prompts in each are found.
-_ROUNDS = 12
 # The largest number of prompts in a step that is told apart.
 _MOST_PROMPTS = 64
 
@@ -133,18 +131,11 @@ class Flights:
         A step of decodes, d, is followed by x steps of prompts, of a + b k seconds for k of them, until none waits.
         """
         lives, lengths = self.lives, self.lengths
-        alone, two = (float(np.asarray(prefill_s(self.times, self.engine, lengths, num))) for num in (1.0, 2.0))
-        more = min(two - alone, alone)
         step = np.broadcast_to(lives.step_s, (len(rate), self.room))
-        spent, each = rate * step * alone, np.ones_like(step)
-        for _ in range(_ROUNDS):
-            again = -np.expm1(-rate * (alone + more * (each - 1.0)))
-            times = -np.expm1(-rate * step) / np.maximum(1.0 - again, 1e-3)
-            spent = ((alone - more) * times + more * rate * step) / np.maximum(1.0 - more * rate, 0.02)
-            each = np.maximum(rate * (step + spent) / times, 1.0)
+        alone, more, spent, each = prompt_steps(self.times, self.engine, lengths, rate, step)
         tpot = step + spent
         total = alone + tpot / 2 + lengths.gaps * tpot
-        return _Beside(step, np.full_like(step, more), tpot, total, spent, each)
+        return _Beside(step, np.broadcast_to(more, step.shape), tpot, total, spent, each)
 
     def _beside_s(self, rate: Array, others: Array, at: _Beside, points: Array) -> Array:
         """Seconds until the first token of each point where steps hold prompts and decodes."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ....ir.records import dataclass
 
 NEVER = -1.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from ....ir.errors import InternalError
+from ....ir.records import dataclass
 from ..traffic.traffic import Traffic
 from .book import Book
 from .lane import Lane

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array
 from ..traffic.traffic import Index
 from .book import Step

@@ -7,9 +7,9 @@ sequence is done at a clock that is known when it starts to decode, and the sum 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from ....ir.records import dataclass
 from .book import NEVER, Work
 from .room import Room
 

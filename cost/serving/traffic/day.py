@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from .traffic import Traffic
 
 # Parts of a day.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array, Nums
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 
 Index = NDArray[np.int64]
 # Of one prompt or answer, and of what is simulated request by request: a billion tokens are more than any model takes,

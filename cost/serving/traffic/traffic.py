@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ..batching.times import Array
 from .sizes import MOST_REQUESTS, Requests, Sizes
 
@@ -26,6 +27,9 @@ class Traffic:
         clients: of a closed loop, each of whom sends a request when the one before is done; 0 where none waits.
         think_s: from an answer to the next request of the same client or session.
         session: number of the conversation of each request, -1 for none: a turn waits for the one before it.
+        blocks: names of the blocks of each prompt, each with all before it; None where prompts have none.
+        block_tokens: tokens of a block.
+        fetch_s: what loading cached tokens takes, by request; None where they are there.
 
     UsageError where a request cannot be: see `check_traffic`.
     """
@@ -35,6 +39,9 @@ class Traffic:
     clients: int = 0
     think_s: float = 0.0
     session: Index | None = None
+    blocks: Sequence[tuple[int, ...]] | None = None
+    block_tokens: int = 512
+    fetch_s: Array | None = None
 
     def __post_init__(self) -> None:
         check_traffic(self.arrival_s, self.requests, lambda i: f"request {i + 1}")
@@ -64,7 +71,10 @@ class Traffic:
     def first(self, num: int) -> Traffic:
         """Return the first requests alone."""
         session = None if self.session is None else self.session[:num]
-        return replace(self, arrival_s=self.arrival_s[:num], requests=self.requests.first(num), session=session)
+        blocks = None if self.blocks is None else self.blocks[:num]
+        fetch_s = None if self.fetch_s is None else self.fetch_s[:num]
+        return replace(self, arrival_s=self.arrival_s[:num], requests=self.requests.first(num), session=session,
+                       blocks=blocks, fetch_s=fetch_s)  # fmt: skip
 
 
 def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....backends.machine.package import Die
 from ....backends.prices.silicon_schema import NodePrices, SiliconSection
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from .tests_of_dies import Tested, die_test

@@ -6,7 +6,6 @@ Each fault is a mask over designs and the words for one: a single design raises,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +15,7 @@ from ....backends.machine.package import Assembly, D2d, Die, Joint, Package, Sta
 from ....backends.prices.section import Prices
 from ....backends.prices.silicon_schema import SiliconSection
 from ....ir.errors import UnknownNameError, UsageError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
 from ..packages.built import Built, build

@@ -5,11 +5,10 @@ After CATCH (arXiv 2503.15753). A perfect test finds everything and costs nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....backends.prices.silicon_schema import SiliconSection
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 
 

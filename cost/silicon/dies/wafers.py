@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....backends.prices.silicon_schema import SiliconSection
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 
 Array: TypeAlias = NDArray[np.float64]

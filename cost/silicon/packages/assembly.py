@@ -6,13 +6,14 @@ A substrate's own test has the coverage of dies; a bridge is a buried child that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....backends.machine.package import Assembly
 from ....backends.prices.silicon_schema import ProcessPrices, SiliconSection, WiringPrices
 from ....ir.errors import UnknownNameError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..dies.pads import pads_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....backends.machine.package import Assembly, Die, Stack
 from ....backends.prices.silicon_schema import SiliconSection
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..dies.die import GoodDie, good_die

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..dies.tests_of_dies import Tested

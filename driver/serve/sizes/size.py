@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +17,8 @@ from ....cost.serving.metrics import ServingMetrics
 from ....cost.serving.slo import SLO, num_for, tails_of
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
+from ....ir.records import dataclass
+from ....ir.stages import stage
 from ....ir.units import format_time
 from ..load import Load, latencies_text
 from ..pools import Pools, link_of, most_of
@@ -100,10 +102,16 @@ def size(question: Question, system: System, shapes: Iterable[Shape], lowered: L
     Replicas do both phases, pools one each (`disagg` is `on`), or both are tried (`auto`).
     InfeasibleError where none meets the target, with the nearest that can be had.
     """
-    tried = [_tried(question, system, shape, lowered) for shape in shapes]
+    with stage(f"steps of all shapes on {system.name}"):
+        tried = [_tried(question, system, shape, lowered) for shape in shapes]
     servers = {server.shape: server for server in tried if isinstance(server, Tried)}
-    found = [_choice(question, one) for one in servers.values()] if disagg != "on" else []
-    found += pool_choices(question, servers) if disagg != "off" else []
+    found: list[Choice | Missed] = []
+    for num, one in enumerate(servers.values() if disagg != "on" else (), 1):
+        with stage(f"rates of {one.shape} on {system.name}, {num} of {len(servers)}"):
+            found.append(_choice(question, one))
+    if disagg != "off":
+        with stage(f"disaggregated pools on {system.name}"):
+            found += pool_choices(question, servers)
     choices = sorted((c for c in found if isinstance(c, Choice)), key=lambda c: (c.num_gpus, -c.most_per_s))
     missed = tuple(m for m in (*tried, *found) if isinstance(m, Missed))
     missed += tuple(map(_alone(question), servers.values())) if not choices and disagg == "on" else ()

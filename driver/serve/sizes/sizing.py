@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ....backends.machine.software.engine import Engine
 from ....cost.flops import Convention
@@ -12,6 +11,7 @@ from ....cost.serving.slo import SLO
 from ....cost.serving.traffic.requests import Lengths
 from ....ir.errors import UsageError
 from ....ir.plan import Plan
+from ....ir.records import dataclass
 from ..answer import ServeEstimate
 from ..load import Load
 from ..pools import Pools

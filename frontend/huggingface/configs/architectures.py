@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from ....ir.errors import NotUnderstoodError
+from ....ir.records import dataclass
 
 # In the order in which a config without a class of its own is read; an encoder-decoder begins with the second.
 _CAUSAL, _SEQ2SEQ, _SPEECH, _MASKED = (

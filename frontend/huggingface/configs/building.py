@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import cast
 
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from ....ir.errors import NotUnderstoodError, SlipstickError
+from ....ir.records import dataclass
 from ....ir.types import DType
 from ...record.adapter import swapped
 from ...record.dtypes import torch_dtype

@@ -6,8 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +15,7 @@ from typing import NotRequired, TypedDict, cast
 
 from ....ir.errors import InternalError, NotUnderstoodError, UnknownNameError, UsageError
 from ....ir.plan.precision import NONE
+from ....ir.records import dataclass
 from ....ir.text.formats import read_json
 from ....ir.text.untrusted import read_settings
 
@@ -225,5 +224,7 @@ def _not_found(given: str) -> UsageError:
 def _nearest_text(given: str) -> str:
     spellings = [spelling for spelling in aliases() if "/" not in spelling]
     last = Path(given).stem if given.endswith(".json") else given.rstrip("/").rpartition("/")[2]
+    from difflib import get_close_matches
+
     near = get_close_matches(last.casefold(), spellings, n=1, cutoff=0.6)
     return f"the nearest in the catalogue is '{aliases()[near[0]]}'; " if near else ""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
 from ....ir.errors import NotBuiltError, NotUnderstoodError, UsageError
 from ....ir.plan.low_inference import INFERENCE
 from ....ir.plan.precision import NONE
+from ....ir.records import dataclass
 from ...forms import has_config
 from .models import Config, index, read_config
 

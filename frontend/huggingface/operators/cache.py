@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ....ir.records import dataclass
 from ...semantic import semantic
 from ...semantic.scan import keep_state
 

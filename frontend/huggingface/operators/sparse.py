@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from ....ir.records import dataclass
 from ...record.adapter import swapped
 from ...record.preserve import Contexts, FunctionMode, one_context
 from ...semantic import semantic

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ....ir.errors import ParseError
+from ....ir.records import dataclass
 from .conditions import holds
 from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, text, words
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import translate
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError
+from ....ir.records import dataclass
 from .sums import number
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ....ir.errors import ParseError, UsageError
 from ..launch import Launch, Reading, Value
-from ..shapes import catalogue_name
+from ..shapes import catalogue_name, layers_of
 from .megatron_shape import read_shape
 
 NAME = "megatron"
@@ -56,6 +56,7 @@ def megatron(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int
     r.config = read_shape(r)
     if r.config is None and (spelled := r.text("model")) is not None:
         r.say("model", catalogue_name(spelled) or spelled.removesuffix(".yaml"), "model", "vocab_size")
+    r.understand("name of the model", "model")
     return r.done("megatron")
 
 
@@ -110,6 +111,7 @@ def _stages(r: Reading, pp: int) -> None:
     """Chunks of stages by their number, their layers, or a layout."""
     vpp = r.number("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
     per_chunk, layers = r.number("num_layers_per_virtual_pipeline_stage"), r.number("num_layers")
+    layers = layers or layers_of(r.text("model") or "")
     if per_chunk and layers:
         if layers % (pp * per_chunk):
             raise ParseError(f"{layers} layers are no multiple of {pp} stages x {per_chunk} layers a chunk")

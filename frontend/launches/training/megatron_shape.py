@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..launch import Reading
+from ..shapes import catalogue_name
 
 _SHAPE = (
     "num_layers",
@@ -41,7 +42,8 @@ def read_shape(r: Reading) -> dict[str, object] | None:
     hidden, heads = r.number("hidden_size"), r.number("num_attention_heads")
     r.understand("shape of the model", *_SHAPE)
     if not layers or not hidden or not heads:
-        r.assume("no shape of a model: name the model with --model")
+        if r.text("model") is None or catalogue_name(r.text("model") or "") is None:
+            r.assume("no shape of a model: name the model with --model")
         return None
     gated, rms = r.flag("swiglu"), r.text("normalization") == "RMSNorm"
     if not (gated or rms or r.number("num_experts") or r.flag("multi_latent_attention")):

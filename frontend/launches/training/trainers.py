@@ -88,9 +88,10 @@ def _zero(r: Reading) -> None:
 def trainer(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int | None = None) -> Launch:
     """Return TrainingArguments of transformers, or a file of Accelerate, Axolotl or LLaMA-Factory, as a launch."""
     r = Reading("transformers", given, shown)
-    _check_trains_all(r)
+    _check_kind(r)
     _auto_is_left_open(r)
     r.words["phase"] = "train"
+    _adapters(r)
     r.say("model", r.text("model_name_or_path", "base_model", "model"), "model_name_or_path", "base_model", "model")
     num_gpus = num_gpus or r.number("num_processes") or 1
     r.understand("of its launch", "num_machines", "gpu_ids")
@@ -126,36 +127,63 @@ def trainer(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
     return r.done()
 
 
-def _check_trains_all(r: Reading) -> None:
-    """Refuse launches that train adapters or a part of the weights: a plan trains all of them."""
+def _check_kind(r: Reading) -> None:
+    """Refuse launches of reinforcement, and those that train another part of the weights than adapters of low rank."""
     if (judged := next((name for name in _JUDGED if r.has(name)), None)) is not None:
         raise UsageError(f"{r.shown(judged)}: this launch trains by reinforcement; a launch that trains all is read")
-    parts = r.text(*_PARTS)
-    if parts not in (None, "full") and parts.lower() not in ("false", "none", "0", ""):
-        name = next(n for n in _PARTS if r.has(n))
+    part = next((name for name in (*_METHODS, "unfrozen_parameters") if _is_set(r, name)), None)
+    if part is not None and r.text(part).lower() not in (*_WHOLE, *_LOW_RANK):  # type: ignore[union-attr]
         raise UsageError(
-            f"{r.shown(name)}: {parts[:40]}: this launch trains a part of the weights; a launch that trains all is read"
+            f"{r.shown(part)}: {str(r.text(part))[:40]}: this launch trains a part of the weights; launches that train "
+            "all of them, or adapters of low rank (LoRA), are read"
         )
-    for name in ("load_in_4bit", "load_in_8bit", "quantization_bit"):
-        if r.has(name) and r.text(name) not in (None, "False", "false", "0"):
-            raise UsageError(
-                f"{r.shown(name)}: this launch trains on quantized weights; a launch that trains all is read"
-            )
+
+
+def _is_set(r: Reading, name: str) -> bool:
+    return r.has(name) and (r.text(name) or "none").lower() not in ("false", "none", "0", "", "null")
+
+
+def _adapters(r: Reading) -> None:
+    """Adapters of low rank, in the names of PEFT that all of these have; ranks as each of them has by itself."""
+    trains = any(_is_set(r, name) and (r.text(name) or "").lower() in _LOW_RANK for name in _METHODS)
+    trains = trains or any(_is_set(r, name) for name in (*_RANKS, *_TARGETS))
+    bits = (
+        4 if (r.text("adapter") or "") == "qlora" or _is_set(r, "load_in_4bit") else r.number("quantization_bit") or 0
+    )
+    bits = 8 if _is_set(r, "load_in_8bit") and not bits else bits
+    quantised = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quantization_type", "double_quantization",
+                 "quantization_method")  # fmt: skip
+    if not trains and bits:
+        name = next(name for name in quantised if r.has(name))
+        raise UsageError(f"{r.shown(name)}: this launch trains on quantized weights without adapters of low rank")
+    r.understand("all weights are trained", *(() if trains else (*_METHODS, *quantised)))
+    if not trains:
+        return
+    rank = r.number(*_RANKS)
+    if rank is None:
+        r.assume("lora_rank 8: the launch names none, and PEFT's own is 8")
+    r.say("lora_rank", rank or 8, *_RANKS, *_METHODS)
+    named = r.text(*_TARGETS)
+    words = "" if named is None or named.lower() in ("all", "all-linear") else named
+    parts = [part.strip(" '\"[]") for part in words.replace(",", " ").split()]
+    r.say("lora_modules", ",".join(part for part in parts if part) or None, *_TARGETS, "lora_target_linear")
+    if named is None and not r.flag("lora_target_linear"):
+        r.assume("lora_modules all-linear: the launch names no layers")
+    if bits not in (0, 4, 8):
+        raise UsageError(f"quantization_bit: {bits}: frozen weights of 4 or 8 bits are read")
+    r.say("lora_base", {4: "nf4", 8: "int8"}.get(bits), *quantised)
+    r.say("lora_dropout", r.real("lora_dropout") or None, "lora_dropout")
+    r.understand("no part of a step", "lora_alpha", "lora_bias", "peft_use_rslora", "use_rslora", "lora_module_name",
+                 "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant")  # fmt: skip
 
 
 # Settings of actors, critics and the models that judge them.
 _JUDGED = ("actor_model_name_or_path", "critic_model_name_or_path", "reward_model", "num_padding_at_beginning")
-# Settings by which a launch trains a part of the weights.
-_PARTS = (
-    "adapter",
-    "finetuning_type",
-    "lora_target_modules",
-    "lora_target",
-    "use_peft",
-    "unfrozen_parameters",
-    "lora_dim",
-    "only_optimize_lora",
-)
+# Settings that say which part of the weights is trained; words of theirs for all, and for adapters of low rank.
+_METHODS = ("adapter", "finetuning_type", "use_peft", "only_optimize_lora")
+_WHOLE, _LOW_RANK = ("full", "false"), ("lora", "qlora", "true")
+_RANKS = ("lora_rank", "lora_r", "lora_dim")
+_TARGETS = ("lora_target_modules", "lora_target")
 
 
 def _sharded(r: Reading) -> None:

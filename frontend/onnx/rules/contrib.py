@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ....ir.errors import NotUnderstoodError
 from ....ir.ops.fused.experts import ExpertsAttrs
 from ....ir.ops.tensors.normalize import DimAttrs
+from ....ir.records import dataclass
 from ....ir.sizes.expr import as_dim, as_expr
 from ....ir.types import DType, TensorType
 from ..call import Call, Rule, numel

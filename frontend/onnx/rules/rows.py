@@ -7,7 +7,6 @@ The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ....ir.errors import NotUnderstoodError
 from ....ir.ops.fused.scan import GATED, ScanAttrs
@@ -16,6 +15,7 @@ from ....ir.ops.tensors.lookup import spec_of
 from ....ir.ops.tensors.matmul import MatmulAttrs
 from ....ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ....ir.ops.tensors.pointwise import ElementwiseAttrs
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim
 from ....ir.types import DType, TensorType
 from ..call import Call, Rule, axis_of, numel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from ....ir.errors import NotUnderstoodError
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, Expr, as_dim, as_expr
 from ....ir.types import DType, TensorType
 from .symbols import MAX_DIM

@@ -7,10 +7,11 @@ which come to `True` everywhere when nobody gives positions. What comes to one n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ....ir.ops.tensors.pointwise import FillAttrs
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim
 from ....ir.types import DType, TensorType
 from ..call import Call, axis_of

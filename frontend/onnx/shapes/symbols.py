@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ....ir.graph import Workload
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, as_dim, as_expr, symbol
 
 MEANINGS = ("batch", "seq", "kv", "total", "tokens")

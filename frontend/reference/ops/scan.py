@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from ....ir.ops import Trait, has
 from ....ir.ops.fused.scan import DELTA, GATED, KEEP_STATE, LINEAR, ScanAttrs
 from ....ir.ops.tensors.conv import ConvAttrs
+from ....ir.records import dataclass
 from ..call import Call, NotComputedError, Reference, attrs_of, gradients, number, share
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -13,6 +12,7 @@ from ....ir.graph import Node
 from ....ir.ops.fused.experts import ExpertsAttrs
 from ....ir.ops.fused.routing import RoutedAttrs
 from ....ir.ops.tensors.pointwise import FillAttrs
+from ....ir.records import dataclass
 from ..axes import Where
 from ..call import Axis, Call, Local, NotComputedError, Reference, Rows
 from ..layout import scattered

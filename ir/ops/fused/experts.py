@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
 from ..traits import Trait
@@ -107,18 +107,22 @@ def _check_bwd(call: OpCall) -> Iterator[str]:
 
 
 def _work_bwd(call: OpCall) -> Work:
-    """Four grouped GEMMs (dgrad and wgrad of both projections), the same rows and widths as forward."""
+    """Four grouped GEMMs (dgrad and wgrad of both projections), the same rows and widths as forward.
+
+    A frozen bank has no gradients, two outputs are all: the products that give gradients of inputs are left.
+    """
     s = experts_shape(call)
     rows, width, hidden = s.rows, as_expr(s.up_width), as_expr(s.hidden)
     up, down = _gemms(s)
     x_bytes = call.inputs[0].dtype.num_bytes
     inner = rows * x_bytes * (width * 2 + s.ffn * 2 + hidden * 2)
+    frozen = len(call.outputs) == 2
     return Work(
-        tensor_flops=rows * s.hidden * 4 * (width + s.ffn),
+        tensor_flops=rows * s.hidden * (2 if frozen else 4) * (width + s.ffn),
         vector_flops=rows * s.ffn * ACTIVATION_BACKWARD_FLOPS + rows * hidden * 4,
         read_bytes=total(t.num_bytes for t in call.inputs) + inner,
         write_bytes=total(t.num_bytes for t in call.outputs) + inner,
-        gemms=(_dgrad(down), _wgrad(down), _dgrad(up), _wgrad(up)),
+        gemms=(_dgrad(down), _dgrad(up)) if frozen else (_dgrad(down), _wgrad(down), _dgrad(up), _wgrad(up)),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import as_expr, total
 from ...types import DType
 from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, ranks, same_dims

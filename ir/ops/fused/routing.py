@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...plan import CAPACITY, IMBALANCE
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from ..traits import Trait
@@ -98,20 +98,20 @@ def _work_bank(call: OpCall) -> Work:
 
 
 def _work_bank_bwd(call: OpCall) -> Work:
-    """Four grouped products: input and weight gradients of both projections."""
+    """Four grouped products: input and weight gradients of both projections; of a frozen bank those of inputs."""
     rows, hidden, width, ffn, groups = _widths(call)
     one = as_expr(1)
     inner = rows * (width + ffn) * call.inputs[0].dtype.num_bytes
+    frozen = len(call.outputs) == 1
+    of_inputs = GemmShape(one, rows, ffn, hidden, groups), GemmShape(one, rows, hidden, width, groups)
+    of_weights = GemmShape(one, hidden, ffn, rows, groups), GemmShape(one, width, hidden, rows, groups)
     return Work(
-        tensor_flops=rows * hidden * 4 * (width + ffn),
+        tensor_flops=rows * hidden * (2 if frozen else 4) * (width + ffn),
         vector_flops=rows * ffn * ACTIVATION_BACKWARD_FLOPS,
         read_bytes=total(t.num_bytes for t in call.inputs) + inner,
         write_bytes=total(t.num_bytes for t in call.outputs) + inner,
-        gemms=(
-            GemmShape(one, rows, ffn, hidden, groups), GemmShape(one, hidden, ffn, rows, groups),
-            GemmShape(one, rows, hidden, width, groups), GemmShape(one, width, hidden, rows, groups),
-        ),
-    )  # fmt: skip
+        gemms=of_inputs if frozen else (of_inputs[0], of_weights[0], of_inputs[1], of_weights[1]),
+    )
 
 
 OPS = (

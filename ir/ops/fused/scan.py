@@ -7,8 +7,8 @@ run in chunks of c tokens, whose products matrix units do; what is left between 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
 from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, free, same_dims

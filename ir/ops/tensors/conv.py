@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, total
 from ...types import TensorType
 from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, same_dims

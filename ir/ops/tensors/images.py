@@ -7,8 +7,8 @@ entry i; one of the operands alone is summed or looked at over its whole length.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import as_expr, total
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from ..traits import Trait

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ...types import TensorType
 from ..base import Attrs, OpCall, OpClass, OpDef, Work

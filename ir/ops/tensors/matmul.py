@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, product
 from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
 from ..traits import Trait

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
 from ..traits import Trait

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import TypeAlias
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from ...errors import PlanError
 from ...graph import Graph
 from ...layers import LayerRow, Unit, layer_row
+from ...records import dataclass
 from ...schedules.registry import USUAL, schedule_kind
 from ...sizes.expr import Num
 from .. import LAYOUTS

@@ -6,11 +6,10 @@ have in common is a column of one plan. No plan's numbers depend on the others o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import dataclass
 from ...sizes.expr import Num
 
 Array = NDArray[np.float64]

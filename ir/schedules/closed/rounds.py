@@ -6,10 +6,9 @@ w_i = 2 (p - 1 - i) + (v - 1) p forward tasks ahead, then forward and backward b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ...records import dataclass
 from ...sizes.expr import Num
 from ..kind import PipelineShape
 from .line import Array, Line, Places, longest, longest_later, one_number, other_way

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 
 from ....ir.errors import PlanError
@@ -19,6 +19,7 @@ from ....ir.ops import OpClass, Trait, call_of, has, work_of
 from ....ir.ops.collectives import CollectiveAttrs, message_bytes
 from ....ir.ops.tensors.layout import SliceAttrs
 from ....ir.placement import Placement
+from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, as_expr
 from .plans import MADE_PLANS, Style, TpPlan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 
 from ....ir.errors import PlanError
@@ -113,5 +112,7 @@ def _checked(plan: TpPlan, graph: Graph) -> TpPlan:
     if not lost:
         return plan
     paths = sorted({path for n in names for path in (n, n.rpartition(".")[0]) if path})
+    from difflib import get_close_matches
+
     near = ", ".join(get_close_matches(lost[0], paths, n=3, cutoff=0.4)) or ", ".join(paths[:3])
     raise PlanError(f"'{plan.name}': pattern '{lost[0]}' matches no parameter of {graph.name}; nearest: {near}")

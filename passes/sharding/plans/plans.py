@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
+from ....ir.plan.training.adapters import DOWN, adapted_layer
+from ....ir.records import dataclass
 from ....ir.text.wildcards import matches
 
 
@@ -24,6 +25,10 @@ class Style(StrEnum):
     EMBEDDING_COLWISE = "embedding_colwise"
     PER_HEAD = "per_head"
     REPLICATE = "replicate"
+
+
+# Styles that split what is summed over.
+ROWS = (Style.ROWWISE, Style.ROWWISE_SPLIT, Style.PACKED_ROWWISE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,19 @@ class TpPlan:
         >>> tp_plan("megatron").style("model.layers.*.mlp.down_proj.weight")
         <Style.ROWWISE: 'rowwise'>
         """
+        layer, part = adapted_layer(parameter)
+        if layer:
+            # The matrix at the side that the layer is split at is split, the other one is whole.
+            style = self.style(layer)
+            splits = (part == DOWN) == (style in ROWS)
+            return style if splits else Style.REPLICATE
         module = parameter.rpartition(".")[0]
         styles = (s for path in (parameter, module) for pattern, s in self.entries if matches(path, pattern))
         return next(styles, Style.REPLICATE)
 
     def names(self, parameter: str) -> bool:
         """Return whether some pattern is meant for a parameter, be it to keep it whole."""
+        parameter = adapted_layer(parameter)[0] or parameter
         module = parameter.rpartition(".")[0]
         return any(matches(path, pattern) for path in (parameter, module) for pattern, _ in self.entries)
 

@@ -60,7 +60,7 @@ def expert_bank_bwd(ask: Ask) -> Answer:
     if inner is not None:
         up, down, bias = inner
         inputs = (REPLICATE, REPLICATE, up, down, bias, Shard(1))
-        return Answer(inputs, (PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
+        return Answer(inputs, (PARTIAL, up, down, bias, REPLICATE)[: ask.num_outputs])
     if _by_expert(ask, 2):
         return Answer((ROUTED, ROUTED, Shard(0), Shard(0), ROUTED, ROUTED), (ROUTED, *(Shard(0),) * (2 + extra)))
     p = _tokens(ask, (1, 0))

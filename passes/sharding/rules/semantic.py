@@ -24,12 +24,12 @@ def experts(ask: Ask) -> Answer:
 def experts_bwd(ask: Ask) -> Answer:
     """Gradients of x and of the routing weights are partial over a sharded inner size, weights' over sharded tokens."""
     inner = split_inside(ask, 4)
-    extra = ask.num_outputs - 4
+    extra = ask.num_outputs - 4  # below none: a frozen bank has no gradients
     if inner is not None:
         up, down, bias = inner
         saved = (REPLICATE, bias, Shard(1), PARTIAL)
         whole = (REPLICATE,) * 4  # gradient, x, expert ids, routing weights
-        return Answer((*whole, up, down, *saved), (PARTIAL, PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
+        return Answer((*whole, up, down, *saved), (PARTIAL, PARTIAL, up, down, bias, REPLICATE)[: ask.num_outputs])
     p = _tokens(ask, (0, 1, 2, 3))
     grad: Placement = PARTIAL if isinstance(p, Shard) else REPLICATE
     inputs = (p, p, p, p, REPLICATE, REPLICATE, p, p, p, p)

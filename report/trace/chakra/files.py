@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from ....backends.pricing.program import group_factors
 from ....driver.estimate import Estimate
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ....ir.text.files import write_atomically
 from ....ir.text.json_text import json_text
 from ..timeline import timeline_of

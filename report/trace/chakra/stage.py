@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from ....driver.estimate import Estimate
 from ....ir.graph import Node, Phase
 from ....ir.ops import Trait, has
 from ....ir.ops.collectives import CollectiveAttrs
+from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
 from ...costed import Row, costed_rows
 from ..chrome.stage_events import Links

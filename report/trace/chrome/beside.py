@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from ....ir.records import dataclass
 from ....ir.text.json_text import json_text
 from ....measured.match.match import How, Matched
 from ....measured.traces.ran import Floats, Ints

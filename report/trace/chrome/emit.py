@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ....driver.estimate import Estimate
+from ....ir.records import dataclass
 from ..levels import Levels, levels_of
 from ..memory import MemoryBook
 from ..nodes import short

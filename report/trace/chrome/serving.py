@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....cost.serving.simulate.book import Step
+from ....ir.records import dataclass
 from ...labels import request_part_label
 from .events import complete, counter, nanoseconds, process, thread
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....cost.schedules.tasks import Index
+from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
 from ..levels import Level, Levels
 from ..memory import CHANGING, CLOSES, Point, StageMemory

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ....ir.records import dataclass
 from ..nodes import COMPUTE, COPY_DOWN, COPY_UP, HOST
 from .events import complete, nanoseconds, thread
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -44,6 +45,32 @@ def test_the_json_has_every_cluster_and_the_best_of_each_system(cli: Cli) -> Non
     assert costs[0] == min(one["metrics"]["usd_run"] for one in clusters)
     price = best[1]["break_even_usd_per_gpu_hour"]
     assert price * best[1]["metrics"]["gpu_hours"] == pytest.approx(costs[0], rel=1e-12)
+
+
+def test_intervals_are_those_of_an_estimate_and_decide_what_is_a_tie(cli: Cli) -> None:
+    found = told(cli, *SYSTEMS)
+    best = found["best"]
+    assert isinstance(best, list)
+    spans = [one["intervals"]["metrics"]["usd_run"] for one in best]
+    for one, span in zip(best, spans, strict=True):
+        assert span["least"] < span["low"] < span["high"] < span["most"]
+        assert one["intervals"]["evidence"]["chip"] == "this chip"
+        # Dollars of a run follow the time of a step.
+        time = one["intervals"]["metrics"]["train_time_s"]
+        assert span["high"] / one["metrics"]["usd_run"] == pytest.approx(time["high"] / one["metrics"]["train_time_s"])
+    halves = [math.log(span["high"] / span["low"]) / 2.0 for span in spans]
+    lead = math.log(best[1]["metrics"]["usd_run"] / best[0]["metrics"]["usd_run"])
+    # Both have the same kind of band, so that moving to its middle changes nothing.
+    assert best[1]["ties_with_first"] == (lead <= math.hypot(*halves))
+    assert best[0]["ties_with_first"] is False
+
+
+def test_a_deadline_within_the_band_is_said_to_be_unsure(cli: Cli) -> None:
+    first = told(cli, "--system", "dgx-h100")["best"]
+    assert isinstance(first, list)
+    days = first[0]["metrics"]["train_time_s"] * 1.01 / 86400.0
+    assert "may miss the deadline" in cli(*ASKED, "--system", "dgx-h100", "--deadline", f"{days}d").stdout
+    assert "may m" not in cli(*ASKED, "--system", "dgx-h100", "--deadline", f"{days * 100}d").stdout
 
 
 def test_the_best_plan_estimates_to_the_same_step(cli: Cli, tmp_path: Path) -> None:

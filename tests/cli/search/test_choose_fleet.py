@@ -39,6 +39,15 @@ def test_the_simulation_keeps_the_percentiles_and_the_break_even_is_where_costs_
     assert costs == pytest.approx(first["metrics"]["usd_per_hour"], rel=1e-12)
 
 
+def test_fleets_too_near_to_tell_apart_are_marked(choose: Cli) -> None:
+    done = choose("--rps", "200", *LIMITS)
+    document = json.loads(choose("--rps", "200", *LIMITS, "--format", "json").stdout)
+    ties = [one["ties_with_first"] for one in document["fleets"]]
+    assert ties[0] is False
+    assert ("2= " in done.stdout) == ties[1]
+    assert ("too near" in done.stdout) == ties[1]
+
+
 def test_spare_replicas_are_bought_beyond_what_the_load_takes(choose: Cli) -> None:
     plain, spare = (
         json.loads(choose("--rps", "200", *LIMITS, "--spare", n, "--format", "json").stdout)["fleets"] for n in "02"

@@ -102,24 +102,44 @@ def spent(settings: tuple[str, ...], doing: Activity | None, time_s: float = 2.0
 def test_energy_of_a_step_by_hand() -> None:
     doing = Activity({"matrix units": np.array([4_000.0]), "network": np.array([100.0])})
     found = spent((), doing)
-    # 16 packages of 700 W, a third less a tenth of it at all times; two servers with 4.6 kW of their own.
-    by_hand = {"idle": 16 * 210 * 2, "matrix units": 4_000, "wires": 100, "hosts": 2 * 4_600 * 2, "network": 0}
+    # 16 packages that rest at 129.5 W of 700 W; two servers with 4.6 kW of their own.
+    by_hand = {"idle": 16 * 129.5 * 2, "matrix units": 4_000, "wires": 100, "hosts": 2 * 4_600 * 2, "network": 0}
     assert {k: float(np.asarray(v).item()) for k, v in found.parts_j.items()} == pytest.approx(by_hand)
     assert found.machines_j == pytest.approx(sum(by_hand.values()))
     assert found.building_j == pytest.approx(0.5 * sum(by_hand.values()))
     assert found.average_w == pytest.approx(sum(by_hand.values()) / 2)
+    # All 16 compute: each has its rest, and a sixteenth of the operations and wires of 2 s.
+    assert float(np.asarray(found.gpu_w).item()) == pytest.approx(129.5 + 4_100 / 16 / 2)
+
+
+def test_the_power_of_a_gpu_is_that_of_one_that_computes() -> None:
+    """12 of 16 accelerators compute: idle ones rest, and are in no mean of the others."""
+    prices, doing = load_prices(), Activity({"matrix units": np.array([2_400.0])})
+    found = step_energy(system_cost(dgx(), 12, prices), dgx(), prices, 2.0, doing)
+    assert (found.num_gpus, found.num_bought) == (12, 16)
+    assert float(np.asarray(found.gpu_w).item()) == pytest.approx(129.5 + 2_400 / 12 / 2)
+
+
+def test_a_byte_of_memory_takes_what_a_copy_took_on_an_h100() -> None:
+    """3,022 GB/s drew 533.6 W of which 129.5 W are rest (tests/data/h100_power.csv): 134 pJ a byte."""
+    energy = load_prices().section.energy
+    assert energy.memory["hbm3"].si + energy.cache.si == pytest.approx((533.6 - 129.5) / 3022e9, rel=5e-3)
+    # 8192^3 products of random bf16 in 1652.286 us at 703 W, 3 operands of 2 bytes once.
+    time_s, moved = 1652.286e-6, 3 * 8192**2 * 2
+    joules = (703.0 - 129.5) * time_s - moved * (energy.memory["hbm3"].si + energy.cache.si)
+    assert energy.compute["bf16"].si == pytest.approx(joules / (2 * 8192**3), rel=0.01)
 
 
 def test_a_limit_below_what_is_drawn_at_rest_is_all_that_is_drawn(trained: Run) -> None:
-    """Nothing does less than nothing: at rest are 210 W of 700 W, where 150 W are allowed."""
-    limited = replace(dgx(), chip=replace(dgx().chip, power_limit_w=150.0))
+    """Nothing does less than nothing: at rest are 129.5 W of 700 W, where 100 W are allowed."""
+    limited = replace(dgx(), chip=replace(dgx().chip, power_limit_w=100.0))
     answer, _ = trained()
     table = answer.table
     doing = activity(table.timing, table.plans, limited, load_prices())
     found = step_energy(system_cost(limited, 16, load_prices()), limited, load_prices(), 2.0, doing)
-    assert idle_w(limited, load_prices()) == 150.0
+    assert idle_w(limited, load_prices()) == 100.0
     assert {float(np.asarray(v).item()) for v in doing.parts_j.values()} == {0.0}
-    assert found.parts_j["idle"] == pytest.approx(16 * 150 * 2)
+    assert found.parts_j["idle"] == pytest.approx(16 * 100 * 2)
 
 
 def test_design_power_times_a_load() -> None:

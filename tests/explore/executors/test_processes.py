@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from slipstick.explore.block import Found
+from slipstick.explore.executors import worker_pool
 from slipstick.explore.executors.processes import Processes
 from slipstick.ir.errors import UsageError
 
@@ -85,6 +86,23 @@ def test_candidates_that_kill_or_fail_are_told_and_all_others_are_found() -> Non
     rows = [n for n in range(0, 40, 2) if n != 30]
     assert np.concatenate([f.columns["number"] for f in found]).tolist() == rows
     assert [f.num_candidates for f in found] == [2] * 20
+
+
+def test_a_candidate_that_never_ends_is_told_and_all_others_are_found() -> None:
+    job = StuckJob(num_candidates=24, at_once=8, stuck=11)
+    found = sorted(Processes(2, limit_s=1.0).run(job, job.blocks()), key=lambda f: f.number)
+    assert [line for f in found for line in f.crashed] == ["candidate 11 of part 0: no answer in 1 s"]
+    assert np.concatenate([f.columns["number"] for f in found]).tolist() == list(range(0, 24, 2))
+    assert [f.num_candidates for f in found] == [8, 8, 8]
+
+
+def test_time_in_which_the_driver_is_held_up_is_not_a_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "_LONGEST_LOOK_S", 0.01)
+    job, found = FakeJob(num_candidates=24, pause_s=0.2), list[Found]()
+    for one in Processes(2, limit_s=0.35).run(job, job.blocks()):
+        found.append(one)
+        time.sleep(0.5)
+    assert same(found, job)
 
 
 def test_an_error_for_people_is_raised_as_it_is() -> None:

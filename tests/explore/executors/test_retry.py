@@ -145,6 +145,9 @@ class FakeWorkerPool:
             del self.queues[number]
         return [(number, fate)]
 
+    def end(self, number: int) -> None:
+        del self.queues[number]
+
     def shutdown(self) -> None:
         self.is_open = False
 

@@ -89,9 +89,41 @@ def test_a_file_of_axolotl_is_a_plan() -> None:
     assert not launch.left_out
 
 
-@pytest.mark.parametrize("line", ["adapter: lora", "finetuning_type: lora", "load_in_4bit: true", "lora_dim: 8"])
-def test_a_launch_that_trains_a_part_of_the_weights_is_refused(line: str) -> None:
-    with pytest.raises(UsageError, match="a launch that trains all is read"):
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("adapter: lora\nlora_r: 32\nlora_target_linear: true", {"lora_rank": 32}),
+        (
+            "adapter: qlora\nlora_r: 16\nload_in_4bit: true\nlora_dropout: 0.05\nlora_alpha: 32\n"
+            "lora_target_modules:\n- q_proj\n- v_proj",
+            {"lora_rank": 16, "lora_base": "nf4", "lora_dropout": 0.05, "lora_modules": "q_proj,v_proj"},
+        ),
+        ("finetuning_type: lora\nlora_target: all", {"lora_rank": 8}),
+        ("finetuning_type: lora\nlora_rank: 64\nlora_target: q_proj,o_proj\nquantization_bit: 8",
+         {"lora_rank": 64, "lora_modules": "q_proj,o_proj", "lora_base": "int8"}),
+        ("use_peft: true\nlora_r: 4", {"lora_rank": 4}),
+        ("finetuning_type: full", {}),
+        ("load_in_4bit: false\nadapter: null", {}),
+    ],
+)  # fmt: skip
+def test_adapters_of_low_rank_are_read(lines: str, said: dict[str, object]) -> None:
+    launch = read_launch(f"{AXOLOTL}{lines}\n", "a.yml", num_gpus=8)
+    assert {name: value for name, value in launch.words.items() if name.startswith("lora")} == said
+    assert not launch.left_out
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("finetuning_type: freeze", "trains a part of the weights"),
+        ("adapter: llama-adapter", "trains a part of the weights"),
+        ("load_in_4bit: true", "quantized weights without adapters"),
+        ("adapter: lora\nquantization_bit: 2", "4 or 8 bits are read"),
+        ("reward_model: org/judge", "trains by reinforcement"),
+    ],
+)
+def test_a_launch_that_trains_another_part_of_the_weights_is_refused(line: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
         read_launch(f"{AXOLOTL}{line}\n", "a.yml")
 
 

@@ -72,7 +72,7 @@ def test_json_has_what_the_screen_has(answer: Estimate) -> None:
     assert 0.0 < matmul["median_ape"] < matmul["p90_ape"]
     assert matmul["judged_share"] == pytest.approx(1.0)
     assert set(report["trust"]["breakdown"]) <= set(report["breakdown"])
-    assert report["trust"]["metrics"]["peak_mem_bytes"]["rows"] > 0
+    assert report["intervals"]["metrics"]["peak_mem_bytes"]["rows"] > 0
 
 
 def test_rows_are_all_priced_nodes_and_add_up(answer: Estimate) -> None:

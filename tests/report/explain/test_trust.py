@@ -12,7 +12,7 @@ from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.accuracy import ANY, Accuracy, keys_of, nearest, packaged, written
 from slipstick.report.bounds import node_seconds, part_of
-from slipstick.report.explain.trust import accuracy_of, trust_of_metric, trust_of_parts
+from slipstick.report.explain.trust import accuracy_of, trust_of_parts
 from slipstick.validation.judge import judge_files
 from slipstick.validation.kinds import Settings
 from slipstick.validation.results.accuracy import accuracy_csv
@@ -131,14 +131,3 @@ def test_decode_rests_on_the_kernel_over_a_cache(traced: Traced) -> None:
     plan = make_plan(num_gpus=1, seq_len=1, kv_len=64, family=Family(workload=Workload.DECODE))
     answer = estimate(traced("tiny-llama.decode"), load_system("dgx-h100"), plan)
     assert [line.kind for line in trust_of_parts(answer)["compute.attention"].lines] == ["grouped"]
-    assert trust_of_metric(answer, "step_time_s") is None
-
-
-def test_whole_runs_judge_the_step_and_its_memory(traced: Traced) -> None:
-    answer = on(traced, load_system("dgx-h100", stack="nanotron"))
-    steps = trust_of_metric(answer, "step_time_s")
-    assert steps == packaged()["training", H100, "nanotron", "step"]
-    found = trust_of_metric(answer, "peak_mem_bytes")
-    assert found is not None
-    assert (found.table, found.chip) == ("memory", H100)
-    assert trust_of_metric(answer, "mfu") is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
 from ....frontend import GraphCache
 from ....ir.errors import UnknownNameError, UsageError
+from ....ir.records import dataclass
 from ...inference.bench import Bench
 from ...inference.cases import ServedCase
 from ...inference.engines import EngineRoom, chip_of

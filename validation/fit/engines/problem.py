@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from ....backends.machine.software.engine_limits import ENGINE_MOVABLE, engine_m
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import Movable, movable
 from ....ir.errors import InternalError, SlipstickError, SystemFileError
+from ....ir.records import dataclass
 from ...inference.bench import Bench
 from ...inference.cases import ServedCase
 from ...inference.forms import Quantity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....backends.machine.files.catalogue import File, names, read_stack
 from ....backends.machine.files.section import section_of
@@ -12,6 +11,7 @@ from ....backends.machine.software.engine import Engine
 from ....backends.machine.software.engine_file import load_engine
 from ....backends.machine.software.engine_schema import EngineFitSection
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ...inference.sources import SOURCES
 
 KIND = "engines"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
 from ....frontend import GraphCache
 from ....ir.errors import UnknownNameError, UsageError
+from ....ir.records import dataclass
 from ...judge import read_tables
 from ...results.statistics import Accuracy
 from ...rows.split import ALL, HALF, in_first_half

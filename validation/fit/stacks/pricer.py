@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ....backends.pricing.timing import Timing, annotate
 from ....cost.step.policy import Policy
 from ....cost.step.rollup import roll_up
 from ....cost.step.stages import Staging
+from ....ir.records import dataclass
 from ....ir.sizes.points import Points
 from ...training.judge import Prepared
 

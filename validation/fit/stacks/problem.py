@@ -7,7 +7,6 @@ What is minimised is that of fits to kernels: the sum over the rows of 2 s^2 (sq
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import movable, moved
+from ....ir.records import dataclass
 from ..fitting import FARTHEST, ROBUST
 from .pricer import StackPricer
 from .profiles import Profiles, Slot, Taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import MOVABLE, keys_of, split_chip
 from ....backends.machine.software.stack_schema import STACK
 from ....ir.errors import UsageError
+from ....ir.records import dataclass
 from ...training.cases import TrainingCase
 from ...training.fitted import JUDGES_ONLY
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from types import MappingProxyType
 
@@ -13,6 +13,7 @@ from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import MOVABLE
 from ....ir.errors import UsageError
 from ....ir.ops import OpClass
+from ....ir.records import dataclass
 from ....measured.match.match import Matched
 from ....measured.match.planned import PlannedNode
 from ....measured.match.tables import MatchedOp, tables_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from ....ir.records import dataclass
 from ....ir.types import DType
 from ..device import Device
 from .probe import Call, Probe

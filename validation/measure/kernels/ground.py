@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from ....ir.records import dataclass
 from ....ir.types import DType, TensorType
 from ..device import Device
 

@@ -7,7 +7,6 @@ rotary embedding as its `apply_rotary_pos_emb`. So one row is one node, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from ....frontend.record.dtypes import torch_dtype
 from ....ir.ops import OpCall, op_def
+from ....ir.records import dataclass
 from ....ir.sizes.expr import as_expr
 from ....ir.types import DType
 from ..device import Device

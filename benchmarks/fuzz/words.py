@@ -1,0 +1,78 @@
+"""Hostile command lines: flags of every verb with values that are none, too large, or of another flag."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+
+import click
+
+from slipstick.cli import VERBS, root
+
+_MODELS = ("", "nope", "/dev/null", ".", "os:getcwd", "x:y", "\x1b[31m", "a" * 300, "../../etc/passwd")
+_SYSTEMS = ("", "../x", "=cmd()", "<script>", "tpu-v5p-pod", "gb200-nvl72", "\x1b[31m")
+_NUMBERS = (
+    "0", "-1", "9" * 20, "9" * 500, "nan", "inf", "", "1e3", "\u0663", "0x10", "1.5", "1_000", "+4", "2147483648",
+    "9223372036854775808", "1e308", "5e-324", "-0.0", "1/3",
+)  # fmt: skip
+_WORDS = (
+    "", "-", "--", "{}", "a=b", "=", "*", "re:(a+)+$", "\n", "%d", "{0.__class__}", "$(id)", "\x1b[31m", "None", ",",
+    "1:2", "-1:-1", "../../etc/passwd", "/dev/null", "poisson:nan", "poisson:5,n=1000000000", "closed:0",
+    "burst:100000", "lognormal:-1,nan", "128..1", "1..1000000000", "tp=1..4", "chip.clock=nan",
+    "chip.memory.hbm.bandwidth=0GB/s",
+    "network.x.bandwidth=1TB/s", "step_time_s<nan", "mfu", "fp8", "none", "all", "1e999TB/s", "-5GB/s", "10 parsecs",
+    "p99:500ms", "1h/x", "N5", "a" * 3000,
+)  # fmt: skip
+_NAMED = ("dgx-h100",) * 4 + ("base.json", "tiny.graph", "systems", "matmul", "mfu", "plan", "8")
+_GOOD = ("1", "2", "4", "8", "16", "128", "512")
+# Verbs that take a model and flags; the rest as often as these together.
+_OFTEN = ("estimate", "estimate", "estimate", "size", "export", "compile", "cost", "posttrain", "choose")
+# What would work for long with any value, listens on a port, or measures this machine.
+_LEFT_OUT = ("ui", "calibrate", "doctor", "sweep", "validate", "search", "recompute")
+_QUIET = ("--trials", "--jobs", "--executor", "--address", "--full", "--help-all", "--watch", "--open")
+
+
+@cache
+def _commands() -> dict[str, click.Command]:
+    context = click.Context(root)
+    found = {verb: root.get_command(context, verb) for verb in VERBS if verb not in _LEFT_OUT}
+    return {verb: command for verb, command in found.items() if command is not None}
+
+
+def command_line(rng: random.Random) -> list[str]:
+    """Return a verb with one to six of its flags; most lines have one or two values that it may not take."""
+    verb = rng.choice(_OFTEN) if rng.random() < 0.7 else rng.choice(list(_commands()))
+    command = _commands()[verb]
+    if verb in _OFTEN and verb != "cost":
+        words = [verb, _or(rng, "tiny.graph", _MODELS), "--system", _or(rng, "dgx-h100", _SYSTEMS)]
+        words += [
+            "--gpus",
+            _or(rng, "8", _NUMBERS),
+            "--seq",
+            _or(rng, "256", _NUMBERS),
+            "--gbs",
+            _or(rng, "16", _NUMBERS),
+        ]
+    else:
+        named = [given for given in command.params if isinstance(given, click.Argument)]
+        words = [verb, *(rng.choice((*_NAMED, *_SYSTEMS)) for _ in named)]
+    flags = [given for given in command.params if isinstance(given, click.Option) and not given.is_eager]
+    flags = [flag for flag in flags if not set(flag.opts) & set(_QUIET)]
+    for flag in rng.sample(flags, min(len(flags), rng.choice([1, 1, 2, 3, 6]))):
+        words += [flag.opts[0]] if flag.is_flag else [flag.opts[0], _value(rng, flag)]
+    return words
+
+
+def _or(rng: random.Random, usual: str, others: Sequence[str]) -> str:
+    return usual if rng.random() < 0.93 else rng.choice(others)
+
+
+def _value(rng: random.Random, flag: click.Option) -> str:
+    choices = getattr(flag.type, "choices", ())
+    if "output" in flag.opts[0] or flag.name in ("output", "rows", "best_plan", "runs", "emit_dir"):
+        return rng.choice(("-", "o.json", "o.csv", "sub/o.txt", "", "x" * 300, ".", "a\nb", "/dev/null"))
+    kind = rng.random()
+    if choices and kind < 0.9:
+        return str(rng.choice(list(choices)))
+    return rng.choice(_GOOD) if kind < 0.6 else rng.choice(_NUMBERS) if kind < 0.8 else rng.choice(_WORDS)

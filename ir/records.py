@@ -1,0 +1,147 @@
+"""Frozen dataclasses that are cheap to define: their methods are written when they are first called.
+
+`dataclasses.dataclass` compiles up to six functions a class, half a millisecond each time a process starts. A command
+loads four hundred such classes, makes objects of a third of them, and hardly ever compares or prints one. Here a class
+gets its fields and slots at once, as the standard library makes them, and stand-ins for `__init__`, `__eq__`,
+`__hash__` and `__repr__`. The first call has the standard library write the method and puts it into the class, so that
+later calls are as fast as they ever were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+
+    from _typeshed import DataclassInstance
+else:
+
+    def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, init=True, repr=True, eq=True):
+        """Make a class a dataclass, with the words of `dataclasses.dataclass`."""
+        wanted = {"__init__": init, "__repr__": repr, "__eq__": eq, "__hash__": eq}
+
+        def wrap(cls):
+            with _thawed(cls.__mro__[1:]):
+                fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            # Who adds fields to it with the standard library's own decorator has to freeze them as well.
+            fielded.__dataclass_params__.frozen = frozen
+            return _completed(fielded, [name for name, yes in wanted.items() if yes], frozen)
+
+        return wrap if cls is None else wrap(cls)
+
+    @contextmanager
+    def _thawed(classes):
+        """Let the standard library add fields to frozen classes without freezing them itself."""
+        known = [vars(one)["__dataclass_params__"] for one in classes if "__dataclass_params__" in vars(one)]
+        known = [params for params in known if params.frozen]
+        for params in known:
+            params.frozen = False
+        try:
+            yield
+        finally:
+            for params in known:
+                params.frozen = True
+
+
+C = TypeVar("C")
+
+
+def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
+    """Put stand-ins of the wanted methods into a class, where it does not write its own."""
+    own = vars(cls)
+    hashes_itself = own.get("__hash__") is not None
+    for name in wanted:
+        if name != "__hash__" and name not in own:
+            setattr(cls, name, _until_called(cls, name, frozen))
+        elif name == "__hash__" and not hashes_itself:
+            setattr(cls, name, _until_called(cls, name, frozen) if frozen else None)
+    if frozen:
+        for name, method in _FROZEN.items():
+            if name not in own:
+                setattr(cls, name, method)
+    return cls
+
+
+def _until_called(cls: type, name: str, frozen: bool) -> Callable[..., object]:
+    """Stand in for a method; the first call puts the written one in this one's place."""
+
+    def method(*args: object, **words: object) -> object:
+        setattr(cls, name, _written(cls, name, frozen))
+        return getattr(cls, name)(*args, **words)
+
+    return method
+
+
+def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
+    """Write one method of a class."""
+    if name == "__init__":
+        return _initializer(cls, frozen)
+    members: dict[str, object] = {field.name: field for field in dataclasses.fields(cls)}
+    members["__annotations__"] = {field.name: field.type for field in dataclasses.fields(cls)}
+    members["__module__"], members["__qualname__"], members["__doc__"] = cls.__module__, cls.__qualname__, ""
+    twin: type = dataclasses.dataclass(
+        type(cls.__name__, (), members),
+        init=False,
+        repr=name == "__repr__",
+        eq=name != "__repr__",
+        unsafe_hash=name == "__hash__",
+        match_args=False,
+    )
+    return cast(FunctionType, vars(twin)[name])
+
+
+def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
+    """Write `__init__` as the standard library does, but without what it compiles beside it for a frozen class."""
+    known: dict[str, object] = {"__name__": cls.__module__, "_set": object.__setattr__, "_absent": dataclasses.MISSING}
+    words, keywords, body = ["self"], list[str](), list[str]()
+    for field in dataclasses.fields(cls):
+        name = value = field.name
+        default = ""
+        if field.default_factory is not dataclasses.MISSING:
+            known[f"_new_{name}"], default = field.default_factory, "=_absent"
+            value = f"_new_{name}() if {name} is _absent else {name}" if field.init else f"_new_{name}()"
+        elif field.default is not dataclasses.MISSING:
+            known[f"_given_{name}"], default = field.default, f"=_given_{name}"
+            value = name if field.init else f"_given_{name}"
+        if field.init:
+            (keywords if field.kw_only else words).append(name + default)
+        if field.init or default:
+            body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    head = ", ".join([*words, "*", *keywords] if keywords else words)
+    # As the standard library does it; all that enters the text are names of fields.
+    exec(f"def __init__({head}):\n " + "\n ".join(body or ["pass"]), known)  # noqa: S102
+    written = cast(FunctionType, known["__init__"])
+    written.__qualname__ = f"{cls.__qualname__}.__init__"
+    return written
+
+
+def _refuse_to_set(self: object, name: str, value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_to_delete(self: object, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _state(self: DataclassInstance) -> list[object]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _restore(self: DataclassInstance, state: list[object]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+_FROZEN = {
+    "__setattr__": _refuse_to_set,
+    "__delattr__": _refuse_to_delete,
+    "__getstate__": _state,
+    "__setstate__": _restore,
+}

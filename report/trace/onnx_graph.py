@@ -1,0 +1,114 @@
+"""A compiled graph as an ONNX file for viewers: a node each, with what it costs as its metadata.
+
+Operators are those of the graph, in the domain `slipstick`, so that no runtime can run the file; Netron and the `onnx`
+package show it. Metadata are `metadata_props` of nodes (ONNX IR 10): module, phase, runs, time, bound, FLOPs, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from ...driver.estimate import Estimate
+from ...ir.graph import Attrs, Node, Region, Value
+from ...ir.sizes.expr import Expr
+from ...ir.text.files import write_atomically
+from ...ir.types import DType
+from ..costed import Row, costed_rows
+from .nodes import shown
+
+DOMAIN = "slipstick"
+# The IR of ONNX that has metadata of nodes, and the opset of its time.
+_IR, _OPSET = 10, 22
+# Element types of ONNX; several of ours that differ in their scales are one there.
+ELEMENTS: Mapping[DType, int] = {
+    DType.FP64: TensorProto.DOUBLE, DType.FP32: TensorProto.FLOAT, DType.TF32: TensorProto.FLOAT,
+    DType.BF16: TensorProto.BFLOAT16, DType.FP16: TensorProto.FLOAT16, DType.FP8: TensorProto.FLOAT8E4M3FN,
+    DType.FP8_ROW: TensorProto.FLOAT8E4M3FN, DType.FP8_BLOCK: TensorProto.FLOAT8E4M3FN,
+    DType.FP8_TILE: TensorProto.FLOAT8E4M3FN, DType.MXFP8: TensorProto.FLOAT8E4M3FN, DType.FP4: TensorProto.FLOAT4E2M1,
+    DType.NVFP4: TensorProto.FLOAT4E2M1, DType.MXFP4: TensorProto.FLOAT4E2M1, DType.INT64: TensorProto.INT64,
+    DType.INT32: TensorProto.INT32, DType.INT16: TensorProto.INT16, DType.INT8: TensorProto.INT8,
+    DType.UINT8: TensorProto.UINT8, DType.INT4: TensorProto.INT4, DType.INT4_GROUP: TensorProto.INT4,
+    DType.BOOL: TensorProto.BOOL, DType.COMPLEX64: TensorProto.COMPLEX64,
+}  # fmt: skip
+
+
+def onnx_graph(answer: Estimate) -> ModelProto:
+    """Return the graph after the passes: regions one after the other, each once, with how often it runs as metadata.
+
+    Sizes are those of the plan where it says them; a size that stays open has its expression as name.
+    """
+    graph = answer.table.lowered.graph
+    rows = {row.node: row for row in costed_rows(answer)}
+    env = {name: column[0].item() for name, column in answer.table.plans.columns.items()}
+    nodes, inputs, outputs, inner = [], [], [], []
+    for region in graph.regions:
+        nodes += [_node(region, node, graph.counts[region.name], rows) for node in region.nodes]
+        kept = {port.value for port in region.outputs} | {value for _, value in region.grads}
+        for value in region.values:
+            info = _info(region, value, env)
+            made = value.id in region.producer
+            (inner if made and value.id not in kept else outputs if made else inputs).append(info)
+    made_graph = helper.make_graph(nodes, graph.name, inputs, outputs, value_info=inner)
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(made_graph, opset_imports=opsets, producer_name=DOMAIN, ir_version=_IR)
+    helper.set_model_props(model, {"step_time_us": repr(float(answer.metrics["step_time_s"]) * 1e6)})
+    return model
+
+
+def _node(region: Region, node: Node, count: int, rows: Mapping[str, Row]) -> NodeProto:
+    name = f"{region.name}/%{node.key}"
+    made = NodeProto(
+        op_type=node.op,
+        domain=DOMAIN,
+        name=name,
+        input=[_name(region, value) for value in node.inputs],
+        output=[_name(region, value) for value in node.outputs],
+        attribute=list(_attributes(node.attrs)),
+    )
+    said = {"namespace": node.scope, "region": region.name, "region_runs": str(count)} | dict(
+        shown(node, rows.get(name))
+    )
+    for key, text in said.items():
+        made.metadata_props.add(key=key, value=text)
+    return made
+
+
+def _name(region: Region, value: int) -> str:
+    return f"{region.name}/{value}"
+
+
+def _attributes(attrs: Attrs) -> Iterator[AttributeProto]:
+    """Yield the options of an op that ONNX can hold; a size that is open as its text."""
+    for field in fields(attrs):
+        value = getattr(attrs, field.name)
+        if isinstance(value, tuple):
+            plain = [str(one) if isinstance(one, Expr) else one for one in value]
+            alike = len({type(one) for one in plain}) == 1
+            if plain:
+                yield helper.make_attribute(field.name, plain if alike else [str(one) for one in plain])
+        elif value is not None:
+            yield helper.make_attribute(field.name, value if isinstance(value, bool | int | float) else str(value))
+
+
+def _info(region: Region, value: Value, env: Mapping[str, float]) -> ValueInfoProto:
+    """Return the type of a value; parameters and inputs have their names as documentation."""
+    sizes = [_size(dim, env) for dim in value.type.dims]
+    return helper.make_tensor_value_info(
+        _name(region, value.id), ELEMENTS[value.type.dtype], sizes, doc_string=value.name
+    )
+
+
+def _size(dim: int | Expr, env: Mapping[str, float]) -> int | str:
+    if not isinstance(dim, Expr):
+        return dim
+    found = dim.evaluate(env) if set(dim.symbols) <= set(env) else None
+    return str(dim) if found is None else int(found)
+
+
+def write_onnx(answer: Estimate, path: Path) -> None:
+    """Write the graph after the passes as an ONNX file."""
+    write_atomically(path, onnx_graph(answer).SerializeToString())
