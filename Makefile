@@ -16,7 +16,7 @@ JOINT := --joint --leave-out mi210-server
 
 # Every table of measurements, and what the package says of how near it comes to them.
 # Whole runs as command lines judge plans and software as well: no kernel is trusted by them.
-MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills power runs),$(wildcard tests/validation/*.csv))
+MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills pipeweave power runs),$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
 # Tables whose predictions over measurements are pictures of the pages.
 PICTURED := attention collectives elementwise gemm inference_latency layer_time memory moe training_step
