@@ -283,9 +283,15 @@ def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
     return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
 
 
+# What is larger is no measurement, and no float holds every whole number.
+_MOST = 1e300
+
+
 def _real(value: object) -> float | None:
-    """Return a positive number; None for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    """Return a positive, finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < _MOST else None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = MappingProxyType(

@@ -30,6 +30,7 @@ CROWD = "twice the clients: no fewer answers a second"
 SERVER = "more speed never slows a server"
 NO_LAWS = {
     f"{SERVER}: {NARROWER}": WAVES,
+    f"{SERVER}: chip.memory.hbm.capacity": "more memory lets more requests run at once; a step of more is longer",
     CROWD: "a larger batch may fall on tiles that fill a chip less well, and lengthen a step by more than it adds",
     FIRST: "clients whose answers end sooner ask again sooner: more prompts wait for one another or beside decodes",
 }

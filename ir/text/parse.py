@@ -31,7 +31,6 @@ from ..types import DType, TensorType
 from .attrs_text import parse_attrs
 from .limits import limits, too_much
 from .printer import HEADER
-from .shown import control_at
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SOURCE = re.compile(rf"%(\d+) = (\w+) ({_STRING}) : (.+)")
@@ -231,6 +230,4 @@ def _string(text: str) -> str:
     value = json.loads(text)
     if not isinstance(value, str):
         raise ParseError(f"{text} is not a string")
-    if control_at(value):
-        raise ParseError(f"a control character in {text}")
     return value

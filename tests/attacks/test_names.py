@@ -19,6 +19,7 @@ GRAPH = (ROOT / "tests" / "golden" / "tiny-llama.train.graph").read_text(encodin
 ON = ("--system", "dgx-h100", "--gpus", "8", "--seq", "256", "--gbs", "16")
 FORMULAS = ("=cmd()|1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0")
 SCRIPTS = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "javascript:alert(1)")
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 STEERING = ("\x1b[31mred", "\x1b]0;title\x07", "\x1b]52;c;ZXZpbA==\x07", "\x9b2J", "a\x08b")
 
 
@@ -66,18 +67,24 @@ def test_no_file_steers_a_terminal(name: str, tmp_path: Path, capsys: pytest.Cap
         ["cost", str(tmp_path / "x.yaml")],
         ["estimate", "--plan", str(tmp_path / "p.json")],
         ["compare", str(tmp_path / "r.json"), str(tmp_path / "r.json")],
-        ["estimate", named(tmp_path, name), *ON],
     ):
         told = printed(words, capsys, code=4)
         assert told.startswith("error: ")
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
+        assert not re.search(CONTROL, told)
+
+
+@pytest.mark.parametrize("name", STEERING)
+@pytest.mark.parametrize("form", ["table", "md", "csv"])
+def test_no_name_of_a_graph_does(name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(["estimate", named(tmp_path, name), *ON, "-q", "--format", form], capsys)
+    assert not re.search(CONTROL, told)
 
 
 @pytest.mark.parametrize("name", STEERING)
 def test_what_is_typed_is_told_without_steering(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = printed(["cost", name], capsys, code=2)
     assert "unknown system" in told
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told)
+    assert not re.search(CONTROL, told)
 
 
 def test_a_name_that_is_a_sentence_for_a_shell_is_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
