@@ -16,8 +16,10 @@ JOINT := --joint --leave-out mi210-server
 
 # Every table of measurements, and what the package says of how near it comes to them.
 # Whole runs as command lines judge plans and software as well: no kernel is trusted by them.
-MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills power runs),$(wildcard tests/validation/*.csv))
+MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills pipeweave power runs),$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
+# Tables whose predictions over measurements are pictures of the pages.
+PICTURED := attention collectives elementwise gemm inference_latency layer_time memory moe training_step
 
 # Writes the list of what is installed.
 CYCLONEDX := 7.5.0
@@ -93,6 +95,7 @@ engines: $(STAMP)  ## fit what engine profiles leave free anew, to served reques
 
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
+	$(foreach table,$(PICTURED),$(BIN)/slipstick validate -q tests/validation/$(table).csv -o docs/validation_$(table).svg &&) true
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
 errors: $(STAMP)  ## judge again what bands around answers rest on: backends/calibration/{errors,evidence}.csv (ten minutes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import click
@@ -97,12 +97,14 @@ def cost_command(
     """  # noqa: D301
     from ..backends.machine.load import load_system
     from ..cost.money import Terms, system_money
+    from ..report.cost.systems import costs_of, costs_result
     from ..report.results.tables import CostResult
 
     names = systems_named(system)
     if loaded is None and len(names) > 1:
         _check_several(basis, rent, view)
-        return _side_by_side([load_system(name, overrides, prices=prices) for name in names], gpus)
+        systems = [load_system(name, overrides, prices=prices) for name in names]
+        return costs_result([costs_of(one, gpus or _smallest(one, "market")) for one in systems])
     loaded = loaded or load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
     money = system_money(loaded, gpus or _smallest(loaded, basis), terms)
@@ -121,12 +123,6 @@ def _check_several(basis: str, rent: bool, view: str) -> None:
         raise UsageError(f"{given[0]}: several systems are shown bought, built and rented side by side: leave it out")
     if view != "summary":
         raise UsageError(f"--breakdown {view} takes one system apart: name one")
-
-
-def _side_by_side(systems: Sequence[System], gpus: int | None) -> Result:
-    from ..report.cost.systems import costs_of, costs_result
-
-    return costs_result([costs_of(system, gpus or _smallest(system, "market")) for system in systems])
 
 
 def _smallest(system: System, basis: str) -> int:

@@ -72,10 +72,14 @@ def products(full: bool) -> Iterator[Product]:
             if num_dies == 1 and d2d:
                 continue
             space = DesignSpace(
-                nodes=NODES, die_mm2=(DIE_MM2,), num_dies=(num_dies,), power_w=(W_PER_DIE * num_dies,),
-                memories=MEMORIES if full else MEMORIES[1::2], num_stacks=(STACKS_PER_DIE * num_dies,),
+                nodes=NODES,
+                die_mm2=(DIE_MM2,),
+                num_dies=(num_dies,),
+                power_w=(W_PER_DIE * num_dies,),
+                memories=MEMORIES if full else MEMORIES[1::2],
+                num_stacks=(STACKS_PER_DIE * num_dies,),
                 joints=(joint,),
-            )  # fmt: skip
+            )
             if d2d:
                 space = replace(space, d2d=(d2d,), d2d_bytes_per_s=(rate,))
             yield from _of_space(space, kind, num_dies if d2d else 1)
@@ -110,16 +114,34 @@ def make(full: bool) -> Table:
     found = list(products(full))
     fronts = {name: pareto([np.array([p.jobs[name][k] for p in found]) for k in (0, 1)]) for name in LOWERED}
     rows = [_row(one, {name: bool(front[k]) for name, front in fronts.items()}) for k, one in enumerate(found)]
-    columns = ["node", "memory", "dies are", "dies", "package ($)", "train tp", "train step (s)", "train $/Mtoken",
-               "train J/token", "serve tp", "TPOT (ms)", "serve $/Mtoken", "serve J/token", "train front",
-               "serve front"]  # fmt: skip
-    return Table(columns, rows, [
-        f"{PACKAGES} packages, 8 a server, a port of NDR InfiniBand each; dies of {DIE_MM2:g} mm2 and {W_PER_DIE:g} W.",
-        f"Training: {SEQUENCES} sequences of {SEQ_LEN} tokens, full recomputation; serving: a decode step of "
-        f"{REQUESTS} requests at {CONTEXT} tokens. Tensor parallel as told, the rest data parallel.",
-        f"Owned at what it is made for; each product bears its design over {VOLUME:,.0f} packages.",
-        *_statements(found),
-    ])  # fmt: skip
+    columns = [
+        "node",
+        "memory",
+        "dies are",
+        "dies",
+        "package ($)",
+        "train tp",
+        "train step (s)",
+        "train $/Mtoken",
+        "train J/token",
+        "serve tp",
+        "TPOT (ms)",
+        "serve $/Mtoken",
+        "serve J/token",
+        "train front",
+        "serve front",
+    ]
+    return Table(
+        columns,
+        rows,
+        [
+            f"{PACKAGES} packages, 8 a server, a port of NDR InfiniBand each; dies {DIE_MM2:g} mm2, {W_PER_DIE:g} W.",
+            f"Training: {SEQUENCES} sequences of {SEQ_LEN} tokens, full recomputation; serving: a decode step of "
+            f"{REQUESTS} requests at {CONTEXT} tokens. Tensor parallel as told, the rest data parallel.",
+            f"Owned at what it is made for; each product bears its design over {VOLUME:,.0f} packages.",
+            *_statements(found),
+        ],
+    )
 
 
 def _row(one: Product, front: Mapping[str, bool]) -> list[Cell]:
@@ -127,8 +149,23 @@ def _row(one: Product, front: Mapping[str, bool]) -> list[Cell]:
         one.jobs[name] for name in ("training", "serving")
     )
     yes = {name: "yes" if is_on else "no" for name, is_on in front.items()}
-    return [one.node, one.memory, one.kind, one.num_dies, one.package_usd, train_tp, step_s, train_usd, train_j,
-            serve_tp, tpot_s * 1e3, serve_usd, serve_j, yes["training"], yes["serving"]]  # fmt: skip
+    return [
+        one.node,
+        one.memory,
+        one.kind,
+        one.num_dies,
+        one.package_usd,
+        train_tp,
+        step_s,
+        train_usd,
+        train_j,
+        serve_tp,
+        tpot_s * 1e3,
+        serve_usd,
+        serve_j,
+        yes["training"],
+        yes["serving"],
+    ]
 
 
 def _statements(found: Sequence[Product]) -> Iterator[str]:

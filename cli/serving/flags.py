@@ -102,7 +102,17 @@ LOADS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class Simulation:
+    """What a user asked of requests one by one, as typed."""
+
+    serve: str | None = None
+    kv_tiers: str | None = None
+    cut: float = 0.0
+    inclusive_tpot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving(Simulation):
     """What a user asked of a server, as typed."""
 
     engine: str | None
@@ -120,10 +130,6 @@ class Serving:
     concurrency: str | None = None
     request_rate: str | None = None
     batch: str | None = None
-    serve: str | None = None
-    kv_tiers: str | None = None
-    cut: float = 0.0
-    inclusive_tpot: bool = False
     drafts: Drafts = field(default_factory=Drafts)
     apart: Apart = field(default_factory=Apart)
 

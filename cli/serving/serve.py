@@ -229,8 +229,7 @@ def serve_result(request: Request, serving: Serving) -> ServeResult:
 
 def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
-    from ...driver.serve.mixed import is_mixed, worth_mixed
-    from ...driver.serve.money import worth_serving
+    from ...driver.serve.money import is_mixed, worth_mixed, worth_serving
 
     try:
         return (worth_mixed if is_mixed(answer) else worth_serving)(answer, terms_of(request))

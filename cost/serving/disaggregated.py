@@ -230,9 +230,7 @@ class Way:
         return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
 
 
-def _metrics(
-    way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, attention: Curve | None
-) -> PoolMetrics:  # fmt: skip
+def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, attention: Curve | None) -> PoolMetrics:
     lengths, decode = way.lengths, way.decode
     rate = decode_rate(decode, lengths, batch, attention)
     tpot = decode_tpot_s(decode, lengths, batch, attention)

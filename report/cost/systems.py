@@ -92,7 +92,9 @@ def costs_result(systems: Sequence[SystemCosts]) -> DocumentResult:
     ordered = sorted(systems, key=lambda one_of: one_of.usd_per_gpu_hour)
     return DocumentResult(
         title="costs of systems",
-        document=lambda: json_text(_document(ordered), indent=1),
+        document=lambda: json_text(
+            {"schema": SCHEMA, "tool_version": __version__, "systems": [_record(found) for found in ordered]}, indent=1
+        ),
         screen=lambda width: costs_text(ordered, width),
     )
 
@@ -143,10 +145,6 @@ def _notes(systems: Sequence[SystemCosts]) -> Iterator[str]:
         yield from (f"{found.system.name}: {line}" for line in told)
         for basis, why in found.missing.items():
             yield f"{found.system.name}, {basis}: {why}"
-
-
-def _document(systems: Sequence[SystemCosts]) -> Mapping[str, object]:
-    return {"schema": SCHEMA, "tool_version": __version__, "systems": [_record(found) for found in systems]}
 
 
 def _record(found: SystemCosts) -> Mapping[str, object]:

@@ -182,17 +182,21 @@ def fleets_text(found: FleetComparison, width: int | None = None) -> str:
 def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
     ties = ties_of(fleets, found.aim)
+    equal = [fleets[place].system for place in sorted(ties)]
     head = f"{found.model}: {found.days[place].name}, {found.asked}"
     ttft, tpot = found.target.labels
     heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
-    table = in_columns([heading, *(_row(_mark(k, ties), one, found.target) for k, one in enumerate(fleets))], width)
+    table = in_columns(
+        [heading, *(_row(f"{k + 1}{'=' if k in ties else ''}", one, found.target) for k, one in enumerate(fleets))],
+        width,
+    )
     simulated = [
         f"{one.system}, {confirmed_text(one.choice.confirmed, found.target)}"
         for one in fleets
         if one.choice.confirmed is not None
     ]
     more = [
-        *([f"= too near {fleets[0].system} to tell which is better: {_names(fleets, ties)}"] if ties else []),
+        *([f"= too near {fleets[0].system} to tell which is better: {', '.join(equal)}"] if ties else []),
         *_over_day(fleets),
         *_break_evens(fleets),
         *simulated,
@@ -212,14 +216,6 @@ def ties_of(fleets: Sequence[Fleet], aim: str) -> set[int]:
         for place, one in enumerate(fleets[1:], 1)
         if aim in one.metrics and is_tie(first, one.metrics[aim], band, band_of_fleet(one.answer))
     }
-
-
-def _mark(place: int, ties: set[int]) -> str:
-    return f"{place + 1}{'=' if place in ties else ''}"
-
-
-def _names(fleets: Sequence[Fleet], places: set[int]) -> str:
-    return ", ".join(fleets[place].system for place in sorted(places))
 
 
 def _row(mark: str, one: Fleet, target: SLO) -> list[str]:

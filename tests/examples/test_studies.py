@@ -223,8 +223,9 @@ def test_a_family_of_chiplets_trains_on_logic_and_serves_on_memory(study: Study)
         assert float(wide["train step (s)"]) < float(narrow["train step (s)"])
         assert float(wide["TPOT (ms)"]) < float(narrow["TPOT (ms)"])
     for front, time, usd in (
-        ("train front", "train step (s)", "train $/Mtoken"), ("serve front", "TPOT (ms)", "serve $/Mtoken"),
-    ):  # fmt: skip
+        ("train front", "train step (s)", "train $/Mtoken"),
+        ("serve front", "TPOT (ms)", "serve $/Mtoken"),
+    ):
         on = [(float(row[time]), float(row[usd])) for row in rows if row[front] == "yes"]
         assert on
         for row in rows:

@@ -103,7 +103,10 @@ def read_trace(path: Path, speed: float = 1.0) -> Traffic:
     table = _read(path)
     arrival_s, requests = _arrivals(table), table.requests()
     check_traffic(arrival_s, requests, table.named)
-    return Traffic(arrival_s / speed, requests, session=_sessions(table), blocks=_blocks(table))
+    blocks, names = None, table.name("blocks")
+    if names:
+        blocks = table.read(names, "whole numbers", lambda text: tuple(map(int, text.split())))
+    return Traffic(arrival_s / speed, requests, session=_sessions(table), blocks=blocks)
 
 
 def read_sizes(path: Path) -> Measured:
@@ -181,12 +184,6 @@ def _sessions(table: _Table) -> Index | None:
         return None
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(r[column], len(numbers)) if r[column] else -1 for r in table.rows])
-
-
-def _blocks(table: _Table) -> list[tuple[int, ...]] | None:
-    """Names of the blocks of each prompt; None where there are none."""
-    column = table.name("blocks")
-    return table.read(column, "whole numbers", lambda text: tuple(map(int, text.split()))) if column else None
 
 
 def _whole(text: str) -> int:

@@ -73,8 +73,14 @@ class Traffic:
         session = None if self.session is None else self.session[:num]
         blocks = None if self.blocks is None else self.blocks[:num]
         fetch_s = None if self.fetch_s is None else self.fetch_s[:num]
-        return replace(self, arrival_s=self.arrival_s[:num], requests=self.requests.first(num), session=session,
-                       blocks=blocks, fetch_s=fetch_s)  # fmt: skip
+        return replace(
+            self,
+            arrival_s=self.arrival_s[:num],
+            requests=self.requests.first(num),
+            session=session,
+            blocks=blocks,
+            fetch_s=fetch_s,
+        )
 
 
 def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], str]) -> None:
@@ -89,13 +95,22 @@ def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], s
     _first(~np.isfinite(arrival_s), named, lambda i: f"is sent at '{arrival_s[i]:g}' s; the time must be a number")
     _first(arrival_s < 0, named, lambda i: f"is sent at {arrival_s[i]:g} s, before time 0")
     early = np.concatenate([[False], np.diff(arrival_s) < 0])
-    _first(early, named, lambda i: f"is sent at {arrival_s[i]:g} s, before the one above it at {arrival_s[i - 1]:g} s; "
-                                   "requests must be in order of time")  # fmt: skip
+    _first(
+        early,
+        named,
+        lambda i: (
+            f"is sent at {arrival_s[i]:g} s, before the one above it at {arrival_s[i - 1]:g} s; "
+            "requests must be in order of time"
+        ),
+    )
     prompt, output, cached = requests.prompt, requests.output, requests.cached
     _first(prompt < 1, named, lambda i: f"has a prompt of {prompt[i]} tokens; the least is 1")
     _first(output < 1, named, lambda i: f"has an answer of {output[i]} tokens; the least is 1")
-    _first((cached < 0) | (cached >= prompt), named, lambda i: f"has {cached[i]} tokens of {prompt[i]} in the cache; "
-                                                               "at least one must be left to compute")  # fmt: skip
+    _first(
+        (cached < 0) | (cached >= prompt),
+        named,
+        lambda i: f"has {cached[i]} tokens of {prompt[i]} in the cache; at least one must be left to compute",
+    )
 
 
 def poisson(rate: float, sizes: Sizes, num: int = 1000, seed: int = 0, burstiness: float = 1.0) -> Traffic:

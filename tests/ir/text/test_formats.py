@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from slipstick.backends.machine.files.yaml_tree import read_tree
+from slipstick.backends.machine.files.system_tree import read_tree
 from slipstick.cli.plans.file import entries
 from slipstick.cli.search.file import space_of
 from slipstick.frontend.launches.reading import read_launch
