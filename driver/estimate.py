@@ -25,7 +25,7 @@ from ..ir.plan.structure import check_axes
 from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_sizes
 from ..ir.sizes.points import Points
-from ..ir.stages import stage
+from ..ir.text.stages import stage
 from ..ir.units import format_bytes
 from .evaluation import Estimates as Estimates
 from .evaluation import evaluate as evaluate

@@ -21,7 +21,7 @@ from ..ir.plan.divisibility import Uneven
 from ..ir.plan.layout.layouts import Layouts
 from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_open
-from ..ir.stages import stage
+from ..ir.text.stages import stage
 from ..passes.adapters.adapt import Adapt
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed

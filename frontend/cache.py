@@ -9,10 +9,10 @@ from pathlib import Path
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
 from ..ir.records import dataclass
-from ..ir.stages import told
 from ..ir.text.files import cache_folder, load_graph, write_atomically
 from ..ir.text.parse import parse_graph
 from ..ir.text.printer import print_graph
+from ..ir.text.stages import told
 from ..ir.text.untrusted import read_text
 
 # Raise when the recorder, the importer or the folding changes what they write.

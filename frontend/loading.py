@@ -11,8 +11,8 @@ from types import MappingProxyType
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.records import dataclass
-from ..ir.stages import stage, told
 from ..ir.text.files import load_graph
+from ..ir.text.stages import stage, told
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key, shipped_graph, shipped_path

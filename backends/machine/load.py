@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...ir.stages import told
+from ...ir.text.stages import told
 from ..network.topology.level import NetworkLevel
 from .chip import Chip
 from .files.catalogue import Assembled, File, assemble, assembled, names, on_chip, read_file, read_stack

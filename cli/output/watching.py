@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
 
-from ...ir.stages import LOGGER
+from ...ir.text.stages import LOGGER
 
 # A verb that is done sooner than this shows no running stage.
 _SOON_S = 0.5

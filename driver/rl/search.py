@@ -10,7 +10,7 @@ from ...ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
 from ...ir.records import dataclass
-from ...ir.stages import stage
+from ...ir.text.stages import stage
 from ..serve.server import Server, replicated
 from .rollout import rollout_time
 from .step import COLOCATED, PostTraining, PostTrainingStep, fastest, post_training_step

@@ -11,7 +11,7 @@ from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
 from ...ir.records import dataclass
-from ...ir.stages import stage
+from ...ir.text.stages import stage
 from ...ir.units import format_bytes
 from ..estimate import Estimate, estimate
 from ..serve.server import Server

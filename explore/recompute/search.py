@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Workload
 from ...ir.plan import Plan
 from ...ir.plan.layout.stages import Layout
 from ...ir.records import dataclass
-from ...ir.stages import stage
+from ...ir.text.stages import stage
 from ...ir.units import format_bytes
 from .choices import KeptChoice, front, need_solver
 from .pricing import PricedPolicy, Pricer, faster, fewest

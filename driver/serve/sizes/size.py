@@ -18,7 +18,7 @@ from ....cost.serving.slo import SLO, num_for, tails_of
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, NotBuiltError, PlanError, UsageError
 from ....ir.records import dataclass
-from ....ir.stages import stage
+from ....ir.text.stages import stage
 from ....ir.units import format_time
 from ..load import Load, latencies_text
 from ..pools import Pools, link_of, most_of

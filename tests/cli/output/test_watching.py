@@ -11,7 +11,7 @@ import pytest
 
 from slipstick.cli.output import watching
 from slipstick.frontend import GraphCache, load
-from slipstick.ir.stages import LOGGER, stage
+from slipstick.ir.text.stages import LOGGER, stage
 
 Cli = Callable[..., "CompletedProcess[str]"]
 
