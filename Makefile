@@ -16,8 +16,10 @@ JOINT := --joint --leave-out mi210-server
 
 # Every table of measurements, and what the package says of how near it comes to them.
 # Whole runs as command lines judge plans and software as well: no kernel is trusted by them.
-MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills power runs),$(wildcard tests/validation/*.csv))
+MEASURED := $(filter-out $(patsubst %,tests/validation/%.csv,bills pipeweave power runs),$(wildcard tests/validation/*.csv))
 ACCURACY := backends/calibration/accuracy.csv
+# Tables whose predictions over measurements are pictures of the pages.
+PICTURED := attention collectives elementwise gemm inference_latency layer_time memory moe training_step
 
 # Writes the list of what is installed.
 CYCLONEDX := 7.5.0
@@ -28,6 +30,9 @@ PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/picture
 # What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
 RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
 
+# Parts of `make laws`, each of 25,000 plans.
+SEEDS := 1 2 3 4 5 6 7 8
+
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
@@ -35,7 +40,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz help laws mutants oracles sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz help laws mutants oracles robustness sbom setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -90,6 +95,7 @@ engines: $(STAMP)  ## fit what engine profiles leave free anew, to served reques
 
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
+	$(foreach table,$(PICTURED),$(BIN)/slipstick validate -q tests/validation/$(table).csv -o docs/validation_$(table).svg &&) true
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
 errors: $(STAMP)  ## judge again what bands around answers rest on: backends/calibration/{errors,evidence}.csv (ten minutes)
@@ -101,11 +107,18 @@ coverage: $(STAMP)  ## trace and count models of transformers, foreign packages 
 mutants: $(STAMP)  ## put 300 small faults into the product and see which no test notices: docs/mutants.md (half an hour)
 	$(BIN)/python -m benchmarks.mutants --page docs/mutants.md
 
-fuzz: $(STAMP)  ## hostile files of every format, 10000 each: what is refused, what gets past the parser, what is a fault (hours)
-	$(BIN)/python -m benchmarks.fuzz --count 10000 --keep results/fuzz
+fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what gets past the parser, what is a fault (an hour)
+	$(BIN)/python -m benchmarks.fuzz --total 100000 --keep results/fuzz
+	$(BIN)/python -m benchmarks.robustness --page docs/robustness.md
+
+robustness: $(STAMP)  ## kill searches, workers and machines, damage ledgers, besiege the slide rule: docs/robustness.md (half an hour)
+	$(BIN)/python -m benchmarks.robustness
+	$(BIN)/python -m benchmarks.robustness --page docs/robustness.md
 
 laws: $(STAMP)  ## try laws of answers on 200,000 random plans: docs/laws.md (half an hour)
-	$(BIN)/python -m benchmarks.laws --page docs/laws.md
+	mkdir -p results
+	$(foreach seed,$(SEEDS),$(BIN)/python -m benchmarks.laws --plans 25000 --seed $(seed) --keep results/laws-$(seed).json > /dev/null &&) true
+	$(BIN)/python -m benchmarks.laws --of $(foreach seed,$(SEEDS),results/laws-$(seed).json) --page docs/laws.md
 
 oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
 	$(BIN)/python -m benchmarks.oracles

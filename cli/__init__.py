@@ -211,6 +211,9 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:
+        from ..ir.text.shown import shown
+
+        error.message = shown(error.message)
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
@@ -245,7 +248,9 @@ def _unusable(error: OSError) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    from ..ir.text.shown import shown
+
+    click.echo(f"error: {shown(message)}", err=True)
     return exit_code
 
 

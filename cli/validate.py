@@ -22,13 +22,13 @@ from .output.files import columns, write_text
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
-FORMS = ("table", "json", "csv")
+FORMS = ("table", "json", "csv", "svg")
 
 
 @click.command(
     "validate",
     cls=Watched,
-    params=[format_flag(*FORMS), output_flag(".json, .csv, or .txt for the table"), *talk_flags()],
+    params=[format_flag(*FORMS), output_flag(".json, .csv, .svg for a picture, or .txt for the table"), *talk_flags()],
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
@@ -115,6 +115,13 @@ def validate_command(
         text = summary_json(outcomes, worst or 0, far)
     elif kind == "csv":
         text = rows_csv(outcomes)
+    elif kind == "svg":
+        from ..validation.results.plot import chart
+
+        picture = chart(outcomes)
+        if picture is None:
+            raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
+        text = picture.svg()
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
     write_text(text, output)

@@ -22,7 +22,7 @@ from ..ir.plan.layout.layouts import Layouts
 from ..ir.records import dataclass
 from ..ir.sizes.fixed_sizes import check_open
 from ..ir.stages import stage
-from ..passes.adapt import Adapt
+from ..passes.adapters.adapt import Adapt
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
 from ..passes.manager import Dump, PassTime, Pipeline

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+
+    from _typeshed import DataclassInstance
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, init=True, repr=True, eq=True):
@@ -22,10 +26,26 @@ else:
         wanted = {"__init__": init, "__repr__": repr, "__eq__": eq, "__hash__": eq}
 
         def wrap(cls):
-            fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            with _thawed(cls.__mro__[1:]):
+                fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
+            # Who adds fields to it with the standard library's own decorator has to freeze them as well.
+            fielded.__dataclass_params__.frozen = frozen
             return _completed(fielded, [name for name, yes in wanted.items() if yes], frozen)
 
         return wrap if cls is None else wrap(cls)
+
+    @contextmanager
+    def _thawed(classes):
+        """Let the standard library add fields to frozen classes without freezing them itself."""
+        known = [vars(one)["__dataclass_params__"] for one in classes if "__dataclass_params__" in vars(one)]
+        known = [params for params in known if params.frozen]
+        for params in known:
+            params.frozen = False
+        try:
+            yield
+        finally:
+            for params in known:
+                params.frozen = True
 
 
 C = TypeVar("C")
@@ -34,12 +54,12 @@ C = TypeVar("C")
 def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
     """Put stand-ins of the wanted methods into a class, where it does not write its own."""
     own = vars(cls)
-    has_own_hash = own.get("__hash__") is not None
+    hashes_itself = own.get("__hash__") is not None
     for name in wanted:
-        if name not in own and name != "__hash__":
+        if name != "__hash__" and name not in own:
             setattr(cls, name, _until_called(cls, name, frozen))
-    if "__hash__" in wanted and not has_own_hash:
-        cls.__hash__ = _until_called(cls, "__hash__", frozen) if frozen else None
+        elif name == "__hash__" and not hashes_itself:
+            setattr(cls, name, _until_called(cls, name, frozen) if frozen else None)
     if frozen:
         for name, method in _FROZEN.items():
             if name not in own:
@@ -64,7 +84,7 @@ def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
     members: dict[str, object] = {field.name: field for field in dataclasses.fields(cls)}
     members["__annotations__"] = {field.name: field.type for field in dataclasses.fields(cls)}
     members["__module__"], members["__qualname__"], members["__doc__"] = cls.__module__, cls.__qualname__, ""
-    twin = dataclasses.dataclass(
+    twin: type = dataclasses.dataclass(
         type(cls.__name__, (), members),
         init=False,
         repr=name == "__repr__",
@@ -72,13 +92,13 @@ def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
         unsafe_hash=name == "__hash__",
         match_args=False,
     )
-    return vars(twin)[name]
+    return cast(FunctionType, vars(twin)[name])
 
 
 def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
     """Write `__init__` as the standard library does, but without what it compiles beside it for a frozen class."""
-    known = {"__name__": cls.__module__, "_set": object.__setattr__, "_absent": dataclasses.MISSING}
-    words, keywords, body = ["self"], [], []
+    known: dict[str, object] = {"__name__": cls.__module__, "_set": object.__setattr__, "_absent": dataclasses.MISSING}
+    words, keywords, body = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(cls):
         name = value = field.name
         default = ""
@@ -97,7 +117,7 @@ def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
     head = ", ".join([*words, "*", *keywords] if keywords else words)
     # As the standard library does it; all that enters the text are names of fields.
     exec(f"def __init__({head}):\n " + "\n ".join(body or ["pass"]), known)  # noqa: S102
-    written = known["__init__"]
+    written = cast(FunctionType, known["__init__"])
     written.__qualname__ = f"{cls.__qualname__}.__init__"
     return written
 
@@ -110,11 +130,11 @@ def _refuse_to_delete(self: object, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state(self: object) -> list[object]:
+def _state(self: DataclassInstance) -> list[object]:
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
-def _restore(self: object, state: list[object]) -> None:
+def _restore(self: DataclassInstance, state: list[object]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)
 

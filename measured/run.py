@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +185,7 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
 def _of_log(path: Path, text: str) -> MeasuredRun:
     """Take the median of each number that a framework prints of its steps, without the first, which warm up."""
     for kind, lines in _LOGS.items():
-        found = {line.metric: [_number(*m) * line.scale for m in line.pattern.findall(text)] for line in lines}
+        found = {line.metric: [_number(path, *m) * line.scale for m in line.pattern.findall(text)] for line in lines}
         found = {metric: values for metric, values in found.items() if values}
         if not found:
             continue
@@ -200,12 +201,18 @@ def _steady(values: Sequence[float]) -> float:
     return median(values[max(len(values) // 10, 1) :] if len(values) > 3 else values)
 
 
-def _number(digits: str, scale: str = "") -> float:
-    return float(digits.replace(",", "").rstrip(".")) * _SCALES[scale]
+def _number(path: Path, digits: str, scale: str = "") -> float:
+    try:
+        number = float(digits.replace(",", "").rstrip("."))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise NotUnderstoodError(f"{path}: '{digits[:40]}' is no number of a step")
+    return number * _SCALES[scale]
 
 
 def _of_json(path: Path, text: str) -> MeasuredRun:
-    tree = read_json(text, str(path))
+    tree = read_json(text, str(path), any_text=True)
     if not isinstance(tree, Mapping):
         raise NotUnderstoodError(f"{path}: a JSON of a {type(tree).__name__}: what is read holds an object")
     for kind, reader in _READERS.items():
@@ -276,9 +283,15 @@ def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
     return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
 
 
+# What is larger is no measurement, and no float holds every whole number.
+_MOST = 1e300
+
+
 def _real(value: object) -> float | None:
-    """Return a positive number; None for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    """Return a positive, finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < _MOST else None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = MappingProxyType(

@@ -23,7 +23,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "absorb": ("fusion.absorb", "Absorb"),
         "accumulate": ("accumulate", "Accumulate"),
-        "adapt": ("adapt", "Adapt"),
+        "adapt": ("adapters.adapt", "Adapt"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fusion.fuse", "Fuse"),
         "inplace": ("fusion.inplace", "InPlace"),

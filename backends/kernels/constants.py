@@ -252,12 +252,6 @@ def _suffix(name: str) -> str:
 
 
 @cache
-def _needed(constants: type) -> frozenset[str]:
-    """Fields that have no value of their own."""
-    return frozenset(f.name for f in fields(constants) if f.default is MISSING)
-
-
-@cache
 def _dimension(name: str) -> str:
     return _SUFFIXES.get(_suffix(name), "1")
 
@@ -277,7 +271,7 @@ def _constants(
 ) -> object | None:
     homes = [cell.home for cell in found.values()]
     values: dict[str, float] = {}
-    needed = _needed(kinds)
+    needed = {f.name for f in fields(kinds) if f.default is MISSING}
     for key, name in _keys(kinds).items():
         if key not in found:
             faults += [home.fault(f"missing {key}") for home in homes[-1:] if name in needed]

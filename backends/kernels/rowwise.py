@@ -70,8 +70,7 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
 
     T = O + max(X / (u BW), X / (c SM f), cols t ceil(rows / (4 SM)) / f, F / (a P_v), S / (a E)), where f is the clock
     times the pace, E the special functions a second: bytes, instructions that move them, the wait of a block for its
-    row, arithmetic. A core with wider vector units than those of GPUs moves as many bytes as several, and passes over
-    a row in as much less time; rows are dealt out to cores that are there, so that no clock gives them fewer.
+    row, arithmetic.
 
     >>> import numpy as np
     >>> from slipstick.backends.machine.load import load_system
@@ -119,8 +118,8 @@ class RowwiseMachine:
         issue, column = (k.issue, k.column) if chip.has_threads else (np.inf, 0.0)
         numbers = (
             k.overhead_s, k.memory * chip.hbm_bytes_per_s, issue * cores * (chip.clock_hz * k.pace),
-            BLOCKS_PER_SM * chip.num_sms, column * chip.num_sms / cores, chip.clock_hz,
-            k.arithmetic * chip.vector_flop_per_s, k.arithmetic * chip.specials_per_s, k.warm * chip.l2_bytes,
+            BLOCKS_PER_SM * cores, column, chip.clock_hz, k.arithmetic * chip.vector_flop_per_s,
+            k.arithmetic * chip.specials_per_s, k.warm * chip.l2_bytes,
         )  # fmt: skip
         return cls(*(np.array(x, dtype=np.float64) for x in numbers))
 

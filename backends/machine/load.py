@@ -65,7 +65,7 @@ def read_system(
     """
     from ..prices.given import with_prices
     from .files.system_build import build_system
-    from .files.yaml_tree import read_tree
+    from .files.system_tree import read_tree
 
     file = File(name, name, Path(name), read_tree(text, name))
     fitted, numbers = _fitted(assembled(file, stack, calibration), overrides, prices)

@@ -56,7 +56,7 @@ STAND_INS = ("megatron-core", "nanotron", "composer-fsdp")
 # Systems whose chips are no relative of those that kernels were measured on.
 OF_OTHERS = ("mi300x-platform", "tpu-v6e-pod", "tpu-v5p-pod", "hls-gaudi-2", "hls-gaudi-3")
 # Tables that are read by themselves, or tell nothing of times.
-_NO_TIMES = frozenset(("runs.csv", "bills.csv", "power.csv", "residuals.csv"))
+_NO_TIMES = frozenset(("pipeweave.csv", "runs.csv", "bills.csv", "power.csv", "residuals.csv"))
 # Metrics of whole runs and the quantities that they are.
 _OF_METRICS = {
     "duration_s": THROUGHPUT, "tokens_per_s": THROUGHPUT, "tpot_s": TPOT, "ttft_s": TTFT, "e2el_s": E2EL,

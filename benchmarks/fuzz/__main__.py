@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .judge import Outcome
@@ -47,6 +47,11 @@ class Count:
             self.faults[outcome.fault] += 1
             self.first.setdefault(outcome.fault, f"seed {seed}\n{outcome.told}")
 
+    def kept(self, name: str) -> dict[str, object]:
+        """Return what was counted of a format, as JSON can say it."""
+        return {"format": name, "tried": self.tried, "refused": self.refused, "deep": self.deep,
+                "faults": dict(self.faults), "first": self.first}  # fmt: skip
+
 
 def main() -> None:
     """Try hostile files of the formats, print the table, and each fault once."""
@@ -75,7 +80,7 @@ def main() -> None:
         if given.keep:
             given.keep.mkdir(parents=True, exist_ok=True)
             file = given.keep / f"{name}-{given.seed}.json"
-            file.write_text(json.dumps({"format": name, **asdict(count)}, indent=1), encoding="utf-8")
+            file.write_text(json.dumps(count.kept(name), indent=1), encoding="utf-8")
     sys.exit(1 if faults else 0)
 
 

@@ -16,7 +16,7 @@ from slipstick.driver.estimate import Screened
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import PlanTable
 
-from .machines import better_machines
+from .machines import NARROWER, better_machines
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -28,8 +28,13 @@ DROPPED = "MFU <= 1 where experts drop tokens"
 MORE_LINKS = "twice the GPUs and the batch: no shorter step, on links between pairs of chips"
 MORE_NODES = "twice the GPUs and the batch: no shorter step, with pipeline stages"
 BALANCED = ", after layers were balanced anew"
+FASTER = "more speed never slows"
+WAVES = "a peak of a higher clock is that of fewer cores; rows that are dealt out to fewer may leave a wave more"
+TWICE = "twice the micro-batches take at most twice as long"
 NO_LAWS = {
     LOW_MFU: "MFU is against the peak of the model's dtype; products of fp8 and fp4 run above that peak",
+    f"{FASTER}: {NARROWER}": WAVES,
+    TWICE: "of a zero-bubble schedule the order of twice as many micro-batches is not that of fewer, twice over",
     DROPPED: "model FLOPs are those of every token that is routed; beyond the capacity of an expert they run nowhere",
     MORE_LINKS: "in a mesh or torus a group of more chips has more links, and its collectives are faster",
     MORE_NODES: "more replicas move stages to other nodes; a message between stages takes the way between them",
@@ -146,7 +151,7 @@ def of_machines(case: Case, draw: random.Random) -> Iterator[Outcome]:
     """A better resource never slows a step, and changes no byte."""
     for better in better_machines(case.system, draw.choice([1.1, 2.0, 2.0, 8.0])):
         found = case.on(better.system)
-        yield case.all(f"more speed never slows: {better.resource}", over(found.metrics["step_time_s"], case.time_s))
+        yield case.all(f"{FASTER}: {better.resource}", over(found.metrics["step_time_s"], case.time_s))
         lost = case.answer.fits & ~found.fits
         yield case.all("more capacity never stops a plan from fitting", np.where(lost, 1.0, 0.0))
 
@@ -174,9 +179,7 @@ def of_more_work(case: Case) -> Iterator[Outcome]:
             rows, found = more
             time_s = found.metrics["step_time_s"]
             yield Outcome("twice the micro-batches take longer", rows, over(case.time_s[rows], time_s))
-            yield Outcome(
-                "twice the micro-batches take at most twice as long", rows, over(time_s, 2 * case.time_s[rows])
-            )
+            yield Outcome(TWICE, rows, over(time_s, 2 * case.time_s[rows]))
     longer = replace(plans, kv_len=2.0 * plans.kv_len) if plans.family.workload is Workload.DECODE else replace(
         plans, seq_len=2.0 * plans.seq_len)  # fmt: skip
     for name, other in (("length", longer), ("micro-batch", replace(plans, micro_batch=2.0 * plans.micro_batch))):

@@ -14,6 +14,8 @@ from slipstick.backends.machine.system_table import machine_at, machine_numbers,
 _MORE = ("bandwidth", "capacity", "clock", "special")
 _LESS = ("latency", "reduction_latency", "hop_latency")
 _TO_ONE = ("efficiency", "oversubscription")
+# A clock makes the peaks of its units; with the same peaks it is that of fewer or narrower ones.
+CLOCK, NARROWER = "chip.clock", "chip.clock, of the same peaks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ def better_machines(system: System, factor: float) -> Iterator[Better]:
     numbers = {path: float(np.ravel(number)[0]) for path, number in machine_numbers(system).items()}
     peaks = {path: n * factor for path, n in numbers.items() if path.startswith(("chip.matmul.", "chip.vector."))}
     yield Better("chip.peaks", _with(system, peaks))
+    if CLOCK in numbers:
+        yield Better(CLOCK, _with(system, {**peaks, CLOCK: numbers[CLOCK] * factor}))
     for path, number in numbers.items():
         word = path.rpartition(".")[2]
         better = number * factor if word in _MORE else number / factor if word in _LESS else 1.0
@@ -37,7 +41,7 @@ def better_machines(system: System, factor: float) -> Iterator[Better]:
 
 
 def _resource(path: str, word: str) -> str:
-    return f"network.{word}" if path.startswith("network.") else path
+    return f"network.{word}" if path.startswith("network.") else NARROWER if path == CLOCK else path
 
 
 def _with(system: System, numbers: dict[str, float]) -> System:

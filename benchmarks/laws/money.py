@@ -19,14 +19,18 @@ from slipstick.driver.serve.server import Server
 from slipstick.driver.serve.tables import Served
 from slipstick.ir.plan import Plan
 
-from .machines import better_machines
+from .laws import WAVES
+from .machines import NARROWER, better_machines
 
 # A law, and by which share it is broken; zero or less where it holds.
 Single = tuple[str, float]
 # What is no law, and why.
 FIRST = "more speed never makes the first token, or those behind it, later"
 CROWD = "twice the clients: no fewer answers a second"
+SERVER = "more speed never slows a server"
 NO_LAWS = {
+    f"{SERVER}: {NARROWER}": WAVES,
+    f"{SERVER}: chip.memory.hbm.capacity": "more memory lets more requests run at once; a step of more is longer",
     CROWD: "a larger batch may fall on tiles that fill a chip less well, and lengthen a step by more than it adds",
     FIRST: "clients whose answers end sooner ask again sooner: more prompts wait for one another or beside decodes",
 }
@@ -78,7 +82,7 @@ def of_serving(case: Serving, draw: random.Random) -> Iterator[Single]:
         yield "every metric of a server is finite and not negative", 0.0 if 0.0 <= value < float("inf") else 1.0
     for better in better_machines(case.system, draw.choice([1.1, 2.0, 8.0])):
         two = serve(case.on(better.system), lengths, Load(concurrency=clients)).metrics
-        law = f"more speed never slows a server: {better.resource}"
+        law = f"{SERVER}: {better.resource}"
         yield law, two["e2el_s"] / one["e2el_s"] - 1.0
         yield law, one["requests_per_s"] / two["requests_per_s"] - 1.0
         yield FIRST, max(two[name] / one[name] - 1.0 for name in ("tpot_s", "ttft_s"))

@@ -207,7 +207,7 @@ def _refuse_unreadable(output: Path) -> None:
 
 def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
     """Return the text and the tree of a calibration; both are empty where there is no file."""
-    from ...backends.machine.files.yaml_tree import read_tree
+    from ...backends.machine.files.system_tree import read_tree
 
     if path.is_dir():
         raise UsageError(f"cannot write '{path}': Is a directory")

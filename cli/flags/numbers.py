@@ -36,6 +36,18 @@ class Whole(click.IntRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
+class One(click.types.IntParamType):
+    """A whole number of one plan; several are told where they may be varied."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or fail with what is allowed."""
+        if "," in str(value) and param is not None and ctx is not None:
+            varies = any(one.name == "vary" for one in ctx.command.get_params(ctx))
+            cure = f"--vary {param.name}={value} tries several" if varies else "give one"
+            self.fail(f"'{value}' is no single number: {cure}.", param, ctx)
+        return int(super().convert(value, param, ctx))
+
+
 class Real(click.FloatRange):
     """A finite number of a range: no comparison refuses one that is none."""
 

@@ -11,7 +11,7 @@ from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
 from .names import of_catalogue
-from .numbers import Tokens, Whole
+from .numbers import One, Tokens, Whole
 from .run import RUN_FLAGS
 from .talk import talk_flags
 
@@ -120,7 +120,7 @@ def option_of(row: Row) -> click.Option:
     )
 
 
-_KINDS: Mapping[object, tuple[type, str]] = MappingProxyType({int: (int, "N"), float: (float, "X")})
+_KINDS: Mapping[object, tuple[type | click.ParamType, str]] = MappingProxyType({int: (One(), "N"), float: (float, "X")})
 _BETWEEN: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"seq": (_IMAGES, _DIMS, *DESCRIBING), "gbs": (_DTYPE,)}
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ...ir.errors import UsageError
+from ...ir.text.shown import shown
 from ..flags.settings import used
 from ..flags.shared import Named
 from ..flags.talk import watched
@@ -166,7 +167,7 @@ def write_answer(result: Result, form: str, output: str) -> None:
     if output == "-":
         colored = wants_color(click.get_current_context(silent=True), sys.stdout.isatty(), os.environ)
         # click takes escapes out of what is no terminal, unless it is told.
-        click.echo(result.form(form, columns(), colored), nl=False, color=colored)
+        click.echo(shown(result.form(form, columns(), colored), colored), nl=False, color=colored)
         return
     with writing(output):
         result.save(output, form)

@@ -153,6 +153,7 @@ class ServeWords(PlanWords, total=False):
     request_rate: str | float
     batch: str | float
     serve: str
+    kv_tiers: str | Sequence[str]
     cut: float
     inclusive_tpot: bool
     chunked_prefill: int
@@ -162,6 +163,7 @@ class ServeWords(PlanWords, total=False):
     ttft: str
     tpot: str
     disagg: str
+    prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
     prefill_batch: int
@@ -346,6 +348,7 @@ class SearchWords(PlanWords, total=False):
     block_size: int
     memory_utilization: float
     pools: Literal["auto", "on", "off"]
+    prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
     prefill_batch: int
@@ -442,6 +445,8 @@ class TraceWords(TypedDict, total=False):
     fixed: str | Sequence[str] | Mapping[str, object]
     leaf: str | Sequence[str] | Mapping[str, object]
     kv_cache: str | Sequence[str]
+    quiet: bool
+    verbose: bool
     phase: Literal["train", "prefill", "decode"]
     dtype: str
     batch: int
@@ -452,4 +457,3 @@ class TraceWords(TypedDict, total=False):
     dim: str | Sequence[str] | Mapping[str, object]
     allow_unpriced: bool
     cache: bool
-    quiet: bool

@@ -40,7 +40,7 @@ ENGINE = _text(
     kind="engines",
     metavar="NAME|FILE",
     help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
-    "[default: {USUAL_ENGINE} to serve; else that of the system]",
+    f"[default: {USUAL_ENGINE} to serve; else that of the system]",
 )
 REQUESTS = (
     click.Option(
@@ -85,6 +85,11 @@ LOADS = (
         help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
         "(.csv, .jsonl); adds p50, p90 and p99.",
     ),
+    _text(
+        "--kv-tiers", metavar="LIST",
+        help="With --serve of a trace with hash_ids: where keys and values of earlier prompts are kept, fastest first: "
+        "hbm=SIZE, host=SIZE[@RATE], NAME=SIZE@RATE; sizes over all replicas, rates per GPU.",
+    ),
     click.Option(
         ["--cut"], type=Real(0.0, 0.49), default=0.0, show_default=True, metavar="X",
         help="Share of the answers left out at each end of a simulated run (warm-up and drain).",
@@ -97,7 +102,17 @@ LOADS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class Simulation:
+    """What a user asked of requests one by one, as typed."""
+
+    serve: str | None = None
+    kv_tiers: str | None = None
+    cut: float = 0.0
+    inclusive_tpot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving(Simulation):
     """What a user asked of a server, as typed."""
 
     engine: str | None
@@ -115,9 +130,6 @@ class Serving:
     concurrency: str | None = None
     request_rate: str | None = None
     batch: str | None = None
-    serve: str | None = None
-    cut: float = 0.0
-    inclusive_tpot: bool = False
     drafts: Drafts = field(default_factory=Drafts)
     apart: Apart = field(default_factory=Apart)
 

@@ -8,6 +8,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
+from ..flags.names import of_catalogue
 from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
 
@@ -19,6 +20,11 @@ POOLS = (
         ["--disagg"], metavar="P:D",
         help="P prefill and D decode workers, each a replica of --tp and --pp; with --ep each is a data-parallel "
         "attention rank, and the ranks of a pool share the experts.",
+    ),
+    click.Option(
+        ["--prefill-system"], metavar="NAME|FILE", shell_complete=of_catalogue("systems"),
+        help="System of prefill workers, where it is another one; caches then cross the outermost network of both. "
+        " [default: --system]",
     ),
     click.Option(["--prefill-tp"], type=Whole(min=1), metavar="N", help="Tensor-parallel degree of prefill "
     "workers.  [--tp]"),
@@ -41,6 +47,7 @@ class Apart:
     """What a user asked of pools, as typed."""
 
     disagg: str | None = None
+    prefill_system: str | None = None
     prefill_tp: int | None = None
     prefill_pp: int | None = None
     prefill_batch: int | None = None
@@ -67,7 +74,7 @@ class Apart:
 
     def of_prompts(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of prompts."""
-        own = {"tp": self.prefill_tp, "pp": self.prefill_pp}
+        own = {"tp": self.prefill_tp, "pp": self.prefill_pp, "system": self.prefill_system}
         return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
 
     def of_answers(self, request: Request, workers: int) -> Request:
@@ -78,6 +85,7 @@ class Apart:
 
     def _check_idle(self) -> None:
         given = {
+            "--prefill-system": self.prefill_system,
             "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-batch": self.prefill_batch,
             "--kv-bandwidth": self.kv_bandwidth, "--stream-kv": self.stream_kv or None,
         }  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...backends.machine.software.engine import Engine
     from ...backends.machine.system import System
     from ...cost.serving.batching.speculative import Drafter
+    from ...cost.serving.traffic.traffic import Traffic
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
@@ -143,7 +144,7 @@ def server_of(request: Request, serving: Serving, longest: int) -> Server:
 def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[int, int]) -> Pools:
     """Return a server of prompts and one of answers, and what joins them."""
     from ...driver.serve.drafts import num_layers
-    from ...driver.serve.pools import Pools, link_of
+    from ...driver.serve.pools import Pools, link_between, link_of
 
     apart = serving.apart
     plain = replace(serving, drafts=type(serving.drafts)())
@@ -151,7 +152,11 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
     decode = server_of(apart.of_answers(request, workers[1]), serving, longest)
     layers = num_layers(decode.served) if apart.stream_kv else 1
     gpus = prefill.plan.num_gpus + decode.plan.num_gpus
-    link = link_of(decode.system, gpus, layers, apart.bytes_per_s)
+    link = (
+        link_of(decode.system, gpus, layers, apart.bytes_per_s)
+        if apart.prefill_system is None
+        else link_between(prefill.system, decode.system, layers, apart.bytes_per_s)
+    )
     return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
@@ -163,6 +168,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
     traffic, load, target = serving.traffic, serving.load, serving.target
     workers = serving.apart.workers
+    if serving.kv_tiers is not None and traffic is None:
+        raise UsageError("--kv-tiers: what requests find depends on those before them: say which, with --serve FILE")
     if traffic is None:
         longest = serving.prompt + serving.output
     else:
@@ -171,15 +178,34 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
         pools = pools_of(request, serving, longest, workers)
         if traffic is None:
             return serve_pools(pools, serving.lengths, load, target)
+        if serving.kv_tiers is not None:
+            traffic, first, notes = _reusing(traffic, pools.prefill, serving.kv_tiers)
+            pools = replace(pools, prefill=first)
+            return _noted(serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
     server = server_of(request, serving, longest)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)
+        if serving.kv_tiers is not None:
+            traffic, lent, notes = _reusing(traffic, server, serving.kv_tiers)
+            return _noted(serve_traffic(lent, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
         one = request.said({"gpus": None, "dp": None})
         raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
+
+
+def _reusing(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, tuple[str, ...]]:
+    """Return traffic that finds prefixes in tiers, the server that lends them memory, and what was found."""
+    from ...driver.serve.tiers import reuse_notes, with_tiers
+
+    given, lent, found, tiers = with_tiers(traffic, server, text)
+    return given, lent, tuple(reuse_notes(found, tiers, traffic))
+
+
+def _noted(answer: ServeEstimate, notes: tuple[str, ...]) -> ServeEstimate:
+    return replace(answer, warnings=(*answer.warnings, *notes))
 
 
 def serve_result(request: Request, serving: Serving) -> ServeResult:
@@ -203,10 +229,10 @@ def serve_result(request: Request, serving: Serving) -> ServeResult:
 
 def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
-    from ...driver.serve.money import worth_serving
+    from ...driver.serve.money import is_mixed, worth_mixed, worth_serving
 
     try:
-        return worth_serving(answer, terms_of(request))
+        return (worth_mixed if is_mixed(answer) else worth_serving)(answer, terms_of(request))
     except UsageError as error:
         if request.rent or request.basis == "build":
             raise

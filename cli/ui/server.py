@@ -11,6 +11,8 @@ import hashlib
 import hmac
 import json
 import secrets
+import socket
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +28,9 @@ HOST = "127.0.0.1"
 # A point of the slide rule is a few hundred bytes.
 MOST_BYTES = 8192
 _IDLE_S = 30
+# Requests that are worked on or waited for at a time; more are hung up on.
+_MOST_AT_ONCE = 256
+Request = socket.socket | tuple[bytes, socket.socket]
 _TOKEN = "X-Slipstick-Token"
 _LOCKED = {
     "Referrer-Policy": "no-referrer",
@@ -53,15 +58,37 @@ class RuleServer(ThreadingHTTPServer):
     """Serves one page, and answers what it asks, one request at a time."""
 
     daemon_threads = True
+    request_queue_size = _MOST_AT_ONCE
 
     def __init__(self, rule: Answers, page: str, policy: str, port: int = 0) -> None:
         """Take a port, any free one with 0; UsageError where it is taken."""
         self.rule, self.page, self.policy = rule, page.encode(), policy
         self.token, self.lock = secrets.token_urlsafe(24), threading.Lock()
+        self._seats = threading.BoundedSemaphore(_MOST_AT_ONCE)
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
             raise UsageError(f"port {port} of {HOST}: {error.strerror or error}; --port 0 takes a free one") from error
+
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Give a request a thread of its own while there are seats."""
+        if self._seats.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Request, client_address: object) -> None:
+        """Answer a request, and free its seat."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._seats.release()
+
+    def handle_error(self, request: Request, client_address: object) -> None:
+        """Say in one line what went wrong; nothing of clients that hung up or sent nothing."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"internal: {type(error).__name__}: {error} (please report it)", file=sys.stderr)
 
     @property
     def address(self) -> str:
@@ -82,7 +109,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve the page."""
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:  # such as `http://[`
+            self._refuse(HTTPStatus.BAD_REQUEST, "this is no address")
+            return
         given = parse_qs(parts.query).get("token", [""])[0]
         if parts.path != "/":
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
@@ -124,7 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isascii() or not length.isdigit() or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a length is needed")
             return None
-        if int(length) > MOST_BYTES:
+        # Of thousands of digits Python makes no number.
+        if len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES} bytes")
             return None
         return self.rfile.read(int(length))

@@ -90,8 +90,11 @@ class Rates:
     batch: Array
 
 
-def rates(prefill: Workers, decode: Workers, lengths: Lengths) -> Rates:
-    """Return the most requests a second of either pool. InfeasibleError where a cache cannot hold one request."""
+def rates(prefill: Workers, decode: Workers, lengths: Lengths, attention: Curve | None = None) -> Rates:
+    """Return the most requests a second of either pool. InfeasibleError where a cache cannot hold one request.
+
+    `attention` is that of `attention_over` the decode workers' times, where it is known.
+    """
     if (lengths.gaps < 1).any():
         raise UsageError(
             "output=1: the prefill makes the only token, and a decode pool has nothing to do; allowed: 2 or more"
@@ -105,7 +108,7 @@ def rates(prefill: Workers, decode: Workers, lengths: Lengths) -> Rates:
     one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
     return Rates(
         np.asarray(prefill.workers * num / (one * groups * prefill.times.pace)),
-        decode_rate(decode, lengths, room),
+        decode_rate(decode, lengths, room, attention),
         room,
     )
 
@@ -136,11 +139,11 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     clients = np.asarray(concurrency, dtype=np.float64)
     if (clients < 1).any():
         raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests in flight")
-    able = rates(prefill, decode, lengths)
+    attention = attention_over(decode.times, lengths)
+    able = rates(prefill, decode, lengths, attention)
     both = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
     shape = np.broadcast_shapes(clients.shape, both)
     clients = np.broadcast_to(clients, shape)
-    attention = attention_over(decode.times, lengths)
     # What the pools can do is the same for all numbers of clients.
     most = first_reaching(
         lambda b: decode_rate(decode, lengths, b, attention),
@@ -156,11 +159,11 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
         return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
     batch = first_reaching(in_flight, clients, np.zeros(shape), np.broadcast_to(most, shape))
-    rate = decode_rate(decode, lengths, batch)
+    rate = decode_rate(decode, lengths, batch, attention)
     first = ttft_s(rate / able.prefill_per_s)
     # Beyond what both pools hold, Little's law leaves a wait.
-    waits = clients / rate - lengths.gaps * decode_tpot_s(decode, lengths, batch)
-    return _metrics(way, able, clients, batch, np.maximum(waits, first))
+    waits = clients / rate - lengths.gaps * decode_tpot_s(decode, lengths, batch, attention)
+    return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
 
 
 def most_disaggregated(prefill: Workers, decode: Workers, link: Wire, lengths: Lengths) -> PoolMetrics:
@@ -168,16 +171,17 @@ def most_disaggregated(prefill: Workers, decode: Workers, link: Wire, lengths: L
 
     TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
     """
-    able = rates(prefill, decode, lengths)
+    attention = attention_over(decode.times, lengths)
+    able = rates(prefill, decode, lengths, attention)
     rate = np.minimum(able.prefill_per_s, able.decode_per_s)
     batch = first_reaching(
-        lambda b: decode_rate(decode, lengths, b), rate, np.zeros_like(rate), able.batch + 0.0 * rate
+        lambda b: decode_rate(decode, lengths, b, attention), rate, np.zeros_like(rate), able.batch + 0.0 * rate
     )
-    way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch)
+    way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch, attention)
     least, fullest = way.least_s(), way.least_s(at_once(prefill))
     first = least + rate / able.prefill_per_s * (fullest - least)
     in_flight = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
-    return _metrics(way, able, in_flight, batch, first)
+    return _metrics(way, able, in_flight, batch, first, attention)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,10 +230,10 @@ class Way:
         return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
 
 
-def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array) -> PoolMetrics:
+def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, attention: Curve | None) -> PoolMetrics:
     lengths, decode = way.lengths, way.decode
-    rate = decode_rate(decode, lengths, batch)
-    tpot = decode_tpot_s(decode, lengths, batch)
+    rate = decode_rate(decode, lengths, batch, attention)
+    tpot = decode_tpot_s(decode, lengths, batch, attention)
     shape = ttft.shape
     served = ServingMetrics(
         concurrency=clients,

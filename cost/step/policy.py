@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ...backends.machine.software.stack import HostFloor, Overlap
 from ...backends.machine.system import System
-from ...backends.network.sms import lent_share
+from ...backends.network.sms import lent_share, memory_share
+from ...backends.network.topology.level import NetworkLevel
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
@@ -28,17 +29,40 @@ class Policy:
         overlap: which messages hide.
         sm_share: part of the SMs that communication takes while it hides behind computation.
         node_size: devices of a node.
+        levels: of the network, from the inside out.
+        hbm_bytes_per_s: bandwidth of the memory that messages and computation share.
     """
 
     host: HostFloor = field(default_factory=HostFloor)
     overlap: Overlap = field(default_factory=Overlap)
     sm_share: Num = 0.0
     node_size: int = 8
+    levels: tuple[NetworkLevel, ...] = ()
+    hbm_bytes_per_s: Num = np.inf
 
     @classmethod
     def of(cls, system: System) -> Policy:
         """Read it off a system: its software, and what its collectives take from the chip."""
-        return cls(system.stack.host, system.stack.overlap, lent_share(system), system.node_size)
+        hbm_bytes_per_s = system.chip.hbm_bytes_per_s
+        stack = system.stack
+        return cls(stack.host, stack.overlap, lent_share(system), system.node_size, system.levels, hbm_bytes_per_s)
+
+    def lost_share(self, part: str, plans: PlanTable) -> Num:
+        """Return the seconds of computation that a second of hidden messages of a part costs, at most 1.
+
+        The SMs that move them, and the traffic in HBM that both share: sm_share + contention x memory_share.
+        """
+        degrees = plans.columns
+        every = plans.num_gpus / (plans.tp * degrees["pp"])
+        groups = {
+            "comm.cp": (degrees["cp"], plans.tp * degrees["up"]),
+            "comm.fsdp": (degrees["fsdp"], plans.tp),
+            "comm.dp": (every / degrees["fsdp"], plans.tp * degrees["fsdp"]),
+        }
+        if part not in groups or self.overlap.contention <= 0.0:
+            return self.sm_share
+        share = memory_share(self.levels, self.hbm_bytes_per_s, *groups[part])
+        return np.minimum(self.sm_share + self.overlap.contention * share, 1.0)
 
     def layer_s(self, plans: PlanTable) -> Array:
         """Return the host's time for one layer of one micro-batch, forward and backward without recomputation.

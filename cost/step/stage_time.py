@@ -12,7 +12,6 @@ from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
-from ...ir.sizes.expr import Num
 from .account import Account, total_of
 from .policy import FORWARD_SHARE, Policy, floored
 from .stages import Staging
@@ -166,7 +165,7 @@ class StageTimer:
         once = _once_a_step(found.sums, found.edges, found.passes, idle, self.policy.overlap.dp)
         if self.policy.host.step_s > 0.0 and self.plans.family.workload is Workload.TRAIN:
             once.add("host", zero + self.policy.host.step_s)
-        lend(once, self.policy.sm_share, self.plans.family.async_tp)
+        lend(once, self.policy, self.plans, in_pass=False)
         return StageTime(found.passes["forward"], found.backward, once, found.wgrad_s)
 
     def _sums(self, runs: Mapping[str, Array]) -> dict[tuple[str, str], Array]:
@@ -190,7 +189,7 @@ class StageTimer:
             account.add("host", floored(device, host, self.policy.host.sharpness) - device)
         if phase == "forward" and self.policy.host.micro_batch_s > 0.0:
             account.add("host", np.full(len(self.plans), self.policy.host.micro_batch_s))
-        lend(account, self.policy.sm_share, self.plans.family.async_tp)
+        lend(account, self.policy, self.plans)
         return account
 
     def _host(self, phase: str, runs: Mapping[str, Array]) -> Array:
@@ -206,12 +205,16 @@ class StageTimer:
         return total
 
 
-def lend(account: Account, sm_share: Num, by_engines: bool) -> None:
-    """Book the computation that waits for the SMs that hidden communication holds."""
-    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
-    parts = [seconds for part, seconds in account.hidden.items() if part.startswith("comm.") and part not in none]
-    if parts and np.any(sm_share > 0.0):
-        account.add(LENT, sum(parts[1:], parts[0]) * sm_share)
+def lend(account: Account, policy: Policy, plans: PlanTable, *, in_pass: bool = True) -> None:
+    """Book the computation that waits for the SMs and the memory bandwidth that hidden communication takes.
+
+    The latter of what is sent in every micro-batch: of what is sent once a step no fitted row tells.
+    """
+    none = ("comm.pp", *(("comm.tp",) if plans.family.async_tp else ()))  # a send takes a channel or two
+    parts = {part: seconds for part, seconds in account.hidden.items() if part.startswith("comm.") and part not in none}
+    lost = [s * (policy.lost_share(part, plans) if in_pass else policy.sm_share) for part, s in parts.items()]
+    if lost and np.any(policy.sm_share + policy.overlap.contention * in_pass > 0.0):
+        account.add(LENT, sum(lost[1:], lost[0]))
 
 
 def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:

@@ -15,13 +15,17 @@ from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
+from ...ir.units import format_usd
 from ..estimate import Estimate
 from .answer import ServeEstimate, ServeMoney
+from .server import Server
 
 # A request takes the place of a step.
 _RENAMED = MappingProxyType({"usd_per_step": "usd_per_request"})
 # What machines draw whatever they do.
 _AT_REST = frozenset(("idle", "hosts", "network", "packages"))
+# A share of one chip's peak means nothing over chips of two kinds.
+_OF_ONE_CHIP = frozenset(("mfu", "mfu_bf16", "hfu"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +65,16 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     first, step = (_one(_step_money(one, money).energy) for one in (answer.prefill, answer.decode))
     known = answer.metrics
     doing = Doing(
-        prefill=first, decode=step, prefill_s=answer.prefill.metrics["step_time_s"],
+        prefill=first,
+        decode=step,
+        prefill_s=answer.prefill.metrics["step_time_s"],
         prompts=answer.prefill.plan.micro_batch * answer.server.num_replicas,
         prefill_busy=None if answer.pools is None else known["prefill_busy"],
-        requests_per_s=known["requests_per_s"], output=float(np.asarray(answer.lengths.output)),
-        tokens=known["total_tokens_per_s"] / known["tokens_per_s"], flops=known["flops_per_request"],
-    )  # fmt: skip
+        requests_per_s=known["requests_per_s"],
+        output=float(np.asarray(answer.lengths.output)),
+        tokens=known["total_tokens_per_s"] / known["tokens_per_s"],
+        flops=known["flops_per_request"],
+    )
     energy = requests_energy(doing)
     owned = owned_at(money, energy)
     metrics = {name: _number(value) for name, value in requests_money(money, doing, owned, energy).items()}
@@ -125,3 +133,55 @@ def _step_money(phase: Estimate, money: Money) -> StepMoney:
     tokens = m["tokens_per_s"] * m["step_time_s"]
     work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
     return step_money(money, work, table.timing, table.plans)
+
+
+def is_mixed(answer: ServeEstimate) -> bool:
+    """Whether prompts and answers run on machines of two kinds."""
+    pools = answer.pools
+    return pools is not None and pools.prefill.system.name != pools.decode.system.name
+
+
+def worth_mixed(answer: ServeEstimate, terms: Terms | None = None) -> ServeEstimate:
+    """Price the requests of pools on two kinds of machines: dollars and joules of both add up.
+
+    A pool draws what its steps draw for the share of the time for which it runs them, and else what rests draw.
+    UsageError where either system cannot be priced at all.
+    """
+    pools, known = answer.pools, answer.metrics
+    assert pools is not None
+    first = _PoolCost.of(pools.prefill, answer.prefill, known["prefill_busy"], terms)
+    then = _PoolCost.of(pools.decode, answer.decode, 1.0, terms)
+    usd_per_s, watts = first.usd_per_s + then.usd_per_s, first.watts + then.watts
+    rate, output = known["requests_per_s"], float(np.asarray(answer.lengths.output))
+    total = known["total_tokens_per_s"] / known["tokens_per_s"] * output
+    costs = {
+        "usd_per_request": usd_per_s / rate,
+        "usd_per_mtok_output": 1e6 * usd_per_s / rate / output,
+        "usd_per_mtok": 1e6 * usd_per_s / rate / total,
+        "average_power_w": watts,
+        "j_per_token": watts / rate / output,
+    }
+    lines = " + ".join(f"{part.named} {format_usd(part.usd_per_s * 3600.0)}/h" for part in (first, then))
+    note = f"two kinds of machines: {lines}; {format_usd(costs['usd_per_mtok_output'])} for 1M tokens of answers"
+    missing = tuple(f"not in the cost: {line}" for part in (first, then) for line in part.money.unpriced)
+    kept = {name: value for name, value in known.items() if name not in _OF_ONE_CHIP}
+    return replace(answer, metrics={**kept, **costs}, warnings=(*answer.warnings, note, *dict.fromkeys(missing)))
+
+
+class _PoolCost:
+    """What one pool costs and draws."""
+
+    def __init__(self, server: Server, money: Money, watts: float) -> None:
+        self.named = f"{server.plan.num_gpus} x {server.system.chip.name}"
+        self.money, self.watts = money, watts
+        owned = money.owned if money.terms.rented else ownership(money.cost, money.prices, watts)
+        self.usd_per_s = float(owned.usd_per_gpu_hour) * server.plan.num_gpus / 3600.0
+
+    @classmethod
+    def of(cls, server: Server, phase: Estimate, busy: float, terms: Terms | None) -> _PoolCost:
+        """Price the machines of a pool that runs a phase for a share of the time."""
+        money = system_money(server.system, server.plan.num_gpus, terms)
+        energy = _one(_step_money(phase, money).energy)
+        rest = sum(float(j) for name, j in energy.parts_j.items() if name in _AT_REST)
+        watts = (rest + min(busy, 1.0) * (float(energy.machines_j) - rest)) / float(energy.time_s)
+        return cls(server, money, watts)

@@ -55,6 +55,17 @@ def link_of(system: System, num_gpus: int, layers: int = 1, bytes_per_s: float |
     return Link(bytes_per_s=rate, latency_s=float(level.latency_s), layers=layers)
 
 
+def link_between(one: System, other: System, layers: int = 1, bytes_per_s: float | None = None) -> Link:
+    """Return what joins pools on machines of two kinds: the slower of their outermost networks, the longer of the ways.
+
+    Machines of two kinds share no board and no scale-up domain.
+    """
+    levels = [system.levels[-1] for system in (one, other)]
+    slowest = min(float(level.bytes_per_s) * float(level.efficiency) for level in levels)
+    latency_s = max(float(level.latency_s) for level in levels)
+    return Link(bytes_per_s=slowest if bytes_per_s is None else bytes_per_s, latency_s=latency_s, layers=layers)
+
+
 def level_of(system: System, num_gpus: int) -> NetworkLevel:
     """Return the innermost level of a network that holds so many devices."""
     found = (level for level in system.levels if level.size is None or level.size >= num_gpus)

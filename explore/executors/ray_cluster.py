@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from ...ir.errors import UsageError
+from ...ir.errors import ClusterLostError, UsageError
 from .messages import ONE_THREAD
 
 # Nothing is told to Ray's makers, and nothing is told here: a worker that dies is our affair, and what Ray says of it
@@ -61,6 +61,7 @@ def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[No
 
     Raises:
         UsageError: Ray is not installed, the address is none, no cluster answers there or it cannot be used.
+        ClusterLostError: a cluster of this machine does not start.
     """
     need_ray()
     with _environment(_quiet()):
@@ -84,9 +85,15 @@ def _connect(address: str | None, num_cpus: int, timeout_s: float) -> None:
     if address is None:
         # Its workers inherit this; on other machines Ray itself sets one thread for an actor on one core.
         with _environment({**_quiet(), **dict.fromkeys(ONE_THREAD, "1")}):
-            ray.init(
-                "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-            )
+            try:
+                ray.init(
+                    "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )  # fmt: skip
+            except Exception as error:
+                # Ray raises what it likes where one of its processes dies meanwhile.
+                why = " ".join(str(error).split())[:_LONGEST_REASON]
+                raise ClusterLostError(f"the Ray cluster of this machine did not start: {why}") from error
         return
     address = answering(address, timeout_s)
     try:

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, Protocol
 
 from ...ir.errors import ClusterLostError, UsageError
 from ...ir.records import dataclass
@@ -24,9 +24,6 @@ from ..block import Block, Found
 from ..job import Job
 from .messages import Done, Refused, Report, packed
 from .ray_cluster import answering, seclude
-
-if TYPE_CHECKING:
-    from .on_ray import OnRay
 
 # How often to begin again when nothing was found since the last time.
 _BEGINNINGS = 3
@@ -38,6 +35,24 @@ _ENDINGS: Mapping[str, str] = {
 }
 
 
+class Driven(Protocol):
+    """What works on blocks in the process where it is: `OnRay`."""
+
+    @property
+    def address(self) -> str | None:
+        """Of the head node; None for a cluster of this machine alone."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the head node may take to answer."""
+        ...
+
+    def drive(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
+        """Yield what is found in each block."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What a driver is to do; `paths` are where modules are found."""
@@ -46,7 +61,7 @@ class _Asked:
     work: bytes
 
 
-def relayed(wanted: OnRay, job: Job, blocks: Sequence[Block]) -> Generator[Found]:
+def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Found]:
     """Yield what a driver finds in each block; begin again, with the blocks that are left, where one is lost.
 
     Raises:
@@ -63,16 +78,19 @@ def relayed(wanted: OnRay, job: Job, blocks: Sequence[Block]) -> Generator[Found
                 answering(wanted.address, wanted.timeout_s)
             work = pickle.dumps((wanted, job, list(left.values())))
             with _driver() as (process, told):
+                why = ""
                 for report in _reports(process, work):
-                    if isinstance(report, Refused):
+                    if isinstance(report, Refused) and isinstance(report.error, ClusterLostError):
+                        why = str(report.error)
+                    elif isinstance(report, Refused):
                         raise report.error
-                    if isinstance(report, Done):
+                    elif isinstance(report, Done):
                         beginnings = 0
                         del left[report.found.number]
                         yield report.found
-                why = _why(process, told) if left else ""
+                why = why or _why(process, told) if left else ""
         except UsageError as error:
-            if why:
+            if why and not isinstance(error, ClusterLostError):
                 raise _lost(wanted.address, f"{why}, and then: {error}") from error
             raise
 

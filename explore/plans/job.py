@@ -225,10 +225,6 @@ class PlanJob:
         place = side_by_side([part.family for part in self.parts])
         return tuple(sorted(found, key=lambda block: (place[block.part], block.number)))
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out what follows from the rest, and would be much to send."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
     def blocks(self) -> Sequence[Block]:
         """Return the blocks of all parts, those side by side that a worker lowers alike: numbers say their order."""
         return self._blocks

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
+from ...ir.text.shown import csv_cell
 from ...ir.units import parse_typed
 from ..block import Array
 from ..goals import ALIASES
@@ -258,7 +259,8 @@ def _literal(text: str) -> str:
 def cells(column: Array, words: Sequence[str] | None) -> Sequence[Cell]:
     """Return a column as cells of CSV: words, integers, floats, or nothing for nan."""
     if words is not None:
-        return [words[int(place)] for place in column]
+        safe = [csv_cell(word) for word in words]
+        return [safe[int(place)] for place in column]
     is_whole = (np.abs(column) < _WHOLE) & (np.trunc(column) == column)
     values: Sequence[float] = column.tolist()
     if not is_whole.any() and not np.isnan(column).any():

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from ..errors import NotBuiltError, PlanError, UnknownNameError
 from ..graph import Workload
 from ..schedules.registry import schedule_kind
-from .adapters import check_adapters
 from .optimizer_states import check_states
 from .precision import check_precision
+from .training.adapters import check_adapters
 from .words import AXES, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
 # What is said of rows that travel to their experts.

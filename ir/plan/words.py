@@ -16,10 +16,10 @@ from ..records import dataclass
 from ..schedules import registry
 from ..schedules.kind import ScheduleKind
 from ..types import DType
-from .adapters import AdapterWords
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
+from .training.adapters import AdapterWords
 from .word import Axis, Row, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 
 from ..errors import ParseError
 from .limits import limits, too_much
+from .shown import control_at, shown
 
 if TYPE_CHECKING:
     import yaml
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[\[\]{}]', re.DOTALL)
+
+
+# As an escape; raw ones are no JSON. Behind an even number of backslashes it begins one.
+_JSON_CONTROL = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|b|f)")
 
 
 def line_at(text: str, at: int) -> int:
@@ -56,13 +61,16 @@ def check_digits(text: str, where: str) -> None:
         raise too_much(f"{where}:{line_at(text, found.start())}", f"a number of more than {digits} digits")
 
 
-def read_json(text: str, where: str) -> object:
-    """Return the value of a JSON text.
+def read_json(text: str, where: str, any_text: bool = False) -> object:
+    """Return the value of a JSON text; with `any_text` its texts may be of any kind, such as answers of a model.
 
     Raises:
-        ParseError: no JSON, nested too deep, too many values, a number of too many digits, a key given twice.
+        ParseError: no JSON, nested too deep, too many values, a number of too many digits, a key given twice, a control
+            character.
     """
     most = limits()
+    if not any_text and (found := _JSON_CONTROL.search(text)):
+        raise ParseError(f"{where}:{line_at(text, found.start())}: a control character in a text: {found[0]}")
     # Counted before they take memory, some of them in strings.
     if text.count(",") + text.count("[") + text.count("{") > most.document_values:
         raise too_much(where, f"more than {most.document_values:,} values")
@@ -195,6 +203,9 @@ def _check_node(root: yaml.Node, where: str) -> None:
     def count(node: yaml.Node, depth: int) -> int:
         """Values that a node stands for, with each use of a part that is named counted."""
         if isinstance(node, yaml.ScalarNode):
+            if found := control_at(node.value):
+                line = node.start_mark.line + 1
+                raise ParseError(f"{where}:{line}: a control character in a text: {shown(found[0])}")
             return 1
         here = f"{where}:{node.start_mark.line + 1}"
         if id(node) in above:

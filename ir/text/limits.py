@@ -28,7 +28,7 @@ class Limits:
         trace_bytes: of a trace of a profiler, which is read in a stream; of a packed one, of what is in it.
         archive_members: files in an archive.
         depth: of brackets within brackets, or of lists and mappings in one another.
-        digits: of one whole number.
+        digits: of one whole number: a float holds each of so many.
         runs: times that a region of a graph may run.
     """
 
@@ -40,7 +40,7 @@ class Limits:
     trace_bytes: int = 4_000_000_000
     archive_members: int = 1_000_000
     depth: int = 100
-    digits: int = 400
+    digits: int = 300
     runs: int = 1_000_000
 
 

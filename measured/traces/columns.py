@@ -128,7 +128,7 @@ def number_of(value: object) -> float:
         return 0.0
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return number if math.isfinite(number) else 0.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -62,16 +62,33 @@ class _Report:
         rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
         self._tables = {str(name) for (name,) in rows}
         if _KERNELS not in self._tables:
+            raise self._no_kernels()
+
+    def _no_kernels(self) -> NotUnderstoodError:
+        return NotUnderstoodError(
+            f"{self._path}: the report holds no kernels: profile with --trace=cuda,nvtx, and export with "
+            "`nsys export --type sqlite`"
+        )
+
+    def _check_whole(self, table: str, names: Sequence[str], where: str = "TRUE") -> None:
+        """Refuse a table with anything but whole numbers in a column: SQLite lets a cell be what its column is not."""
+        odd = " OR ".join(f"typeof({name}) != 'integer'" for name in names)
+        found = self._db.execute(
+            f"SELECT {', '.join(names)} FROM {table} WHERE ({where}) AND ({odd}) LIMIT 1"
+        ).fetchone()
+        if found is not None:
             raise NotUnderstoodError(
-                f"{path}: the report holds no kernels: profile with --trace=cuda,nvtx, and export with "
-                "`nsys export --type sqlite`"
+                f"{self._path}: {table} has {str(found)[:80]} for {', '.join(names)}: whole numbers are needed"
             )
 
     def events(self) -> Iterator[Mapping[str, object]]:
         """Yield events in the form of torch.profiler's, kernels first."""
         texts = dict(self._db.execute("SELECT id, value FROM StringIds")) if "StringIds" in self._tables else {}
         device = self._db.execute(f"SELECT MIN(deviceId) FROM {_KERNELS}").fetchone()[0]
+        if device is None:
+            raise self._no_kernels()
         owned = "globalPid" in self._columns(_KERNELS)
+        self._check_whole(_KERNELS, ("start", "end", "deviceId", *(("globalPid",) if owned else ())))
         process = None
         if owned:
             # The process of the device that ran most; numbers of launches are a process's own.
@@ -85,6 +102,7 @@ class _Report:
             if pid == process:
                 yield _event("kernel", str(texts.get(text, text)), start, end, {"correlation": link, "stream": stream})
         for table in _COPIES.keys() & self._tables:
+            self._check_whole(table, ("start", "end"))
             kind = "copyKind" if "copyKind" in self._columns(table) else "NULL"
             rows = self._db.execute(
                 f"SELECT start, end, streamId, correlationId, {kind} FROM {table} WHERE deviceId = ?", (device,)
@@ -93,6 +111,7 @@ class _Report:
                 label = f"{'Memset' if way is None else 'Memcpy'} {'' if way is None else way}".strip()
                 yield _event(_COPIES[table], label, start, end, {"correlation": link, "stream": stream})
         if _LAUNCHES in self._tables:
+            self._check_whole(_LAUNCHES, ("start", "end", "globalTid"))
             rows = self._db.execute(f"SELECT start, end, correlationId, globalTid FROM {_LAUNCHES}")
             for start, end, link, thread in rows:
                 if process is None or thread >> _THREAD_BITS == process >> _THREAD_BITS:
@@ -102,9 +121,9 @@ class _Report:
 
     def _ranges(self, texts: Mapping[object, object], process: int | None) -> Iterator[Mapping[str, object]]:
         text = "COALESCE(text, textId)" if "textId" in self._columns(_RANGES) else "text"
-        rows = self._db.execute(
-            f"SELECT start, end, {text}, globalTid FROM {_RANGES} WHERE eventType = ? AND end IS NOT NULL", (_PUSHED,)
-        )
+        pushed = f"eventType = {_PUSHED} AND end IS NOT NULL"
+        self._check_whole(_RANGES, ("start", "end", "globalTid"), pushed)
+        rows = self._db.execute(f"SELECT start, end, {text}, globalTid FROM {_RANGES} WHERE {pushed}")
         for start, end, said, thread in rows:
             if process is None or thread >> _THREAD_BITS == process >> _THREAD_BITS:
                 yield _range(str(texts.get(said, said)), start, end, thread)

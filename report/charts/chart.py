@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING
 
+from ...driver.metrics import METRICS
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..results.table import Panel
@@ -77,6 +78,28 @@ CONFIG: Mapping[str, object] = MappingProxyType(
         "range": {"category": [BLUE, ORANGE, GREEN, PURPLE, TEAL, RED, YELLOW, GREY]},
     }
 )
+
+
+def metric_title(name: str) -> str:
+    """Return what an axis says of a number: its label and unit, or its name in words.
+
+    >>> metric_title("step_time_s"), metric_title("fp16_flop_per_s")
+    ('step time, s', 'fp16 flop per s')
+    """
+    if name not in METRICS:
+        return name.replace("_per_", " per ").replace("_", " ")
+    metric = METRICS[name]
+    return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
+
+
+def metric_axis(field: str, name: str) -> Spec:
+    """Return an axis of a chart that compares: a number of the data, not from zero, with three digits."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"title": metric_title(name), "format": ".3~g"},
+    }
 
 
 @dataclass(frozen=True, slots=True)

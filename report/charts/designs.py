@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_si
-from .chart import RULE, Chart, Datum, Spec
+from .chart import RULE, Chart, Datum, Spec, metric_axis, metric_title
 from .read import Document, number, records
 
 # Designs that a chart has room for, the best first.
@@ -49,18 +49,7 @@ def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
         }
         for row in rows
     ]
-    x: Spec = {
-        "field": "x",
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": _axis(first), "format": ".3~g"},
-    }
-    y: Spec = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": _axis(second), "format": ".3~g"},
-    }
+    x, y = metric_axis("x", first), metric_axis("y", second)
     spec: Spec = {
         "params": [{"name": "zoom", "select": "interval", "bind": "scales"}],
         "mark": {"type": "circle", "size": 90},
@@ -77,7 +66,8 @@ def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
         },
     }
     num = sum(bool(row["best"]) for row in data)
-    alt = f"{len(data)} designs by {_axis(first)} and {_axis(second)}; the {num} in full colour no other beats."
+    axes = f"{metric_title(first)} and {metric_title(second)}"
+    alt = f"{len(data)} designs by {axes}; the {num} in full colour no other beats."
     return Chart("The front", alt, spec, data, 320)
 
 
@@ -120,7 +110,7 @@ def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
         "field": "value",
         "type": "quantitative",
         "scale": {"type": "quantize", "scheme": "tealblues", "nice": True},
-        "legend": None if len(best) <= 60 else {"title": _axis(goal), "orient": "top", "format": ".3~g"},
+        "legend": None if len(best) <= 60 else {"title": metric_title(goal), "orient": "top", "format": ".3~g"},
     }
     layers: list[Spec] = [
         {
@@ -139,9 +129,8 @@ def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
                 "encoding": {**place, "text": {"field": "label"}, "color": dark},
             }
         )
-    alt = (
-        f"{_axis(goal)} of the best design at each {_AXES[first][0]} and {_AXES[second][0]}: one colour is equal worth."
-    )
+    at = f"{_AXES[first][0]} and {_AXES[second][0]}"
+    alt = f"{metric_title(goal)} of the best design at each {at}: one colour is equal worth."
     yield Chart("Lines of equal worth", alt, {"layer": layers}, data, 34 * len(ys))
 
 
@@ -191,12 +180,6 @@ def _differs(rows: Sequence[Document], usual: str = "") -> str:
     """Return the word in which designs differ."""
     found = [name for name in _WORDS if len({str(row.get(name)) for row in rows}) > 1]
     return found[0] if found else usual or "node"
-
-
-def _axis(name: str) -> str:
-    if name in METRICS:
-        return f"{METRICS[name].label}, {METRICS[name].unit}" if METRICS[name].unit else METRICS[name].label
-    return name.replace("_per_", " per ").replace("_", " ")
 
 
 def _told(name: str, value: float) -> str:

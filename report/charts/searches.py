@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...driver.metrics import METRICS, format_metric
-from .chart import BLUE, GREY, ORANGE, RULE, SOFT, Chart, Datum, Spec
+from .chart import BLUE, GREY, ORANGE, RULE, SOFT, Chart, Datum, Spec, metric_axis, metric_title
 from .read import Document, number, records
 
 # Words of a plan that are lines of parallel coordinates where rows differ in them.
@@ -60,18 +60,7 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
         if number(row.get(first)) > 0 and number(row.get(second)) == number(row.get(second))
     ]
     told = [{"field": "plan"}, {"field": "tx", "title": first}, {"field": "ty", "title": second}]
-    x: Spec = {
-        "field": "x",
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": _axis(first), "format": ".3~g"},
-    }
-    y: Spec = {
-        "field": "y",
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": _axis(second), "format": ".3~g"},
-    }
+    x, y = metric_axis("x", first), metric_axis("y", second)
     names = ["no other beats it", "best rows behind it"]
     on: Spec = {"filter": {"field": "class", "equal": names[0]}}
     spec: Spec = {
@@ -97,13 +86,9 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
             },
         ]
     }
-    alt = f"Plans by {_axis(first)} and {_axis(second)}: {best} that no other beats, and the best rows behind them."
+    axes = f"{metric_title(first)} and {metric_title(second)}"
+    alt = f"Plans by {axes}: {best} that no other beats, and the best rows behind them."
     return Chart("The front", alt, spec, data, 320)
-
-
-def _axis(name: str) -> str:
-    metric = METRICS[name]
-    return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
 
 
 def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iterator[Chart]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ...ir.errors import UsageError
 from ...ir.text.files import write_atomically
+from ...ir.text.shown import csv_cell
 from .table import Cell, Columns
 
 # The first suffix of a form is the one that errors name.
@@ -55,11 +56,15 @@ def write_text(text: str, path: Path) -> None:
 
 
 def csv_text(columns: Columns) -> str:
-    """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None."""
+    """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None.
+
+    What a spreadsheet would take for a formula is text in it: see `csv_cell`.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    rows = zip(*columns.values(), strict=True)
+    writer.writerows([csv_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return out.getvalue()
 
 

@@ -82,7 +82,7 @@ class SearchResult(Result):
     def panels(self) -> Sequence[Panel]:
         """Return the best rows, and the front."""
         front = shown_rows([dict(flat(one)) for one in _records(self, "front")])
-        return [shown_rows(self.rows()), Panel("The front", front.head, front.rows)]
+        return [shown_rows(self.rows()), Panel("Rows of the front", front.head, front.rows)]
 
     def summary(self) -> Sequence[Line]:
         """Return what was searched, and the best row."""

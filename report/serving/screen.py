@@ -66,6 +66,9 @@ def serving_headline(answer: ServeEstimate) -> str:
     graph = server.served.decode.source
     low = low_types(plan.family)
     device = f"{answer.num_gpus} x {server.system.chip.name}"
+    if answer.pools is not None and answer.pools.prefill.system.name != server.system.name:
+        parts = (answer.pools.prefill, answer.pools.decode)
+        device = " + ".join(f"{one.plan.num_gpus} x {one.system.chip.name}" for one in parts)
     return (
         f"{graph.name}  serve  {device}  {plan_text(answer)}  {server.engine.name}  {requests_text(answer)}  "
         f"{graph.dtype}{low}"
@@ -218,4 +221,5 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
     dtype = counted_dtype(server.plan.family, str(served.source.dtype))
     peak = format_flop_per_s(float(chip.matmul_flop_per_s(dtype)))
     of = f"{server.convention} attention FLOPs, of {peak} dense {dtype}"
-    yield f"MFU: {of}; MBU: weights and cache of a decode step"
+    if "mfu" in answer.metrics:
+        yield f"MFU: {of}; MBU: weights and cache of a decode step"

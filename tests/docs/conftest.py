@@ -5,10 +5,12 @@
 - `console` blocks: lines that begin with `$ ` run in a shell; what they print follows them.
 - `python` blocks run as scripts; a `text printed` block behind one holds what it printed.
 - `LANGUAGE file=NAME` blocks become files; a page's blocks run in order in one folder.
+- A page that begins as a notebook of jupytext is one: its `python` blocks are cells, which share what they define.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -20,6 +22,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+_NOTEBOOK = "---\njupytext:\n"
+_CELLS = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+# Runs cells one after another, and prints what each printed.
+_KERNEL = """
+import io, json, sys
+from contextlib import redirect_stdout
+names, printed = {"__name__": "__main__"}, []
+for cell in json.load(sys.stdin):
+    with redirect_stdout(io.StringIO()) as out:
+        exec(compile(cell, "cell", "exec"), names)
+    printed.append(out.getvalue().splitlines())
+print(json.dumps(printed))
+"""
 _FENCE = re.compile(r"```(\w+)(?: (.+))?")
 
 
@@ -34,10 +49,21 @@ class Shell:
     folder: Path
     environment: dict[str, str]
     printed: list[str] = field(default_factory=list)
+    cells: Iterator[list[str]] | None = None
 
     def refreshed(self, text: str) -> str:
         """Return a page as it is with everything in it run again."""
+        self.cells = self._executed(_CELLS.findall(text)) if text.startswith(_NOTEBOOK) else None
         return "\n".join(self._lines(iter(text.split("\n"))))
+
+    def _executed(self, cells: list[str]) -> Iterator[list[str]]:
+        """Run the cells of a notebook in one process."""
+        done = subprocess.run(
+            [sys.executable, "-c", _KERNEL], input=json.dumps(cells), cwd=self.folder, env=self.environment,
+            capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return iter(json.loads(done.stdout))
 
     def _lines(self, lines: Iterator[str]) -> Iterator[str]:
         for line in lines:
@@ -55,7 +81,9 @@ class Shell:
         elif (language, option) == ("text", "printed"):
             return self.printed
         elif (language, option) == ("python", ""):
-            self.printed = self._run([sys.executable, "-c", "\n".join(body)])
+            self.printed = (
+                self._run([sys.executable, "-c", "\n".join(body)]) if self.cells is None else next(self.cells)
+            )
         return body
 
     def _console(self, command: str) -> list[str]:

@@ -42,6 +42,14 @@ def test_the_runner_runs_python_and_keeps_what_it_printed(shell: Shell) -> None:
     assert shell.refreshed(page).endswith("```text printed\nHELLO\n\n```")
 
 
+def test_the_cells_of_a_notebook_share_what_they_define(shell: Shell) -> None:
+    cells = (
+        "```python\na = 1\nprint('one')\n```\n```text printed\n```\n```python\nprint(a + 1)\n```\n```text printed\n```"
+    )
+    lines = shell.refreshed(f"---\njupytext:\n---\n{cells}").splitlines()
+    assert (lines[8], lines[-2]) == ("one", "2")
+
+
 def test_the_readme_opens_with_the_two_commands() -> None:
     commands = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line[:7] == "$ make "]
     assert commands == ["$ make demo", "$ make test"]

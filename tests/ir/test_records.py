@@ -75,7 +75,7 @@ class Single:
     name: str = ""
 
 
-def test_fields_and_methods_are_those_of_the_standard_library():
+def test_fields_and_methods_are_those_of_the_standard_library() -> None:
     ours, theirs = Ours("a", {"x": 1}, 3.0, unit="ms"), Theirs("a", {"x": 1}, 3.0, unit="ms")
     assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
     assert ours.area == 9.0
@@ -84,22 +84,23 @@ def test_fields_and_methods_are_those_of_the_standard_library():
     assert Ours.__slots__ == Theirs.__slots__
     assert ours == Ours("a", {"x": 1}, 3.0, hidden=5, unit="ms")
     assert ours != Ours("a", {"x": 1}, 3.0)
-    assert ours != theirs
+    other: object = theirs
+    assert ours != other
     assert Ours("a").sizes is not Ours("a").sizes
     assert dataclasses.replace(ours, scale=2.0).area == 4.0
 
 
-def test_wrong_arguments_are_refused_in_the_same_words():
+def test_wrong_arguments_are_refused_in_the_same_words() -> None:
     with pytest.raises(TypeError) as ours:
         Ours()  # type: ignore[call-arg]
     with pytest.raises(TypeError) as theirs:
         Theirs()  # type: ignore[call-arg]
     assert str(ours.value) == str(theirs.value).replace("Theirs", "Ours")
     with pytest.raises(TypeError, match="positional"):
-        Sized("a", 3)  # type: ignore[misc]
+        Sized("a", 3)  # type: ignore[call-arg]
 
 
-def test_a_frozen_record_does_not_change():
+def test_a_frozen_record_does_not_change() -> None:
     record = Ours("a")
     with pytest.raises(dataclasses.FrozenInstanceError, match="name"):
         record.name = "b"  # type: ignore[misc]
@@ -108,13 +109,13 @@ def test_a_frozen_record_does_not_change():
     assert record.name == "a"
 
 
-def test_copies_are_equal():
+def test_copies_are_equal() -> None:
     record = Sized(name="a", size=2)
     assert copy.deepcopy(record) == copy.copy(record) == record
     assert pickle.loads(pickle.dumps(record)) == record
 
 
-def test_hashes_follow_equality():
+def test_hashes_follow_equality() -> None:
     assert len({Single(), Single()}) == 2
     assert hash(Named("a")) == hash("a")
     assert hash(Sized(name="a", size=1)) == hash(("a", 1))
@@ -122,15 +123,27 @@ def test_hashes_follow_equality():
         hash(Open())
 
 
-def test_an_open_record_changes():
+def test_an_open_record_changes() -> None:
     record = Open()
     record.count += 1
     assert record == Open(1)
 
 
-def test_a_class_that_adds_to_one_is_not_equal_to_it():
+def test_a_class_that_adds_to_one_is_not_equal_to_it() -> None:
     class Below(Sized):
         """No record of its own: the methods of the one above."""
 
     assert Below(name="a", size=1) == Below(name="a", size=1)
     assert Below(name="a", size=1) != Sized(name="a", size=1)
+
+
+def test_the_standard_library_adds_fields_to_one() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Wider(Named):
+        width: int = 1
+
+    assert Wider("a") == Wider("a", 1) != Wider("a", 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Wider("a").width = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="frozen"):
+        dataclasses.dataclass(type("Thawed", (Named,), {}))

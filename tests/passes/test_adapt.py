@@ -18,7 +18,7 @@ from slipstick.ir.ops import OpClass, has, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.plan import Family, check_family, make_plan
 from slipstick.ir.plan.structure import Defaults
-from slipstick.passes.adapt import Adapt
+from slipstick.passes.adapters.adapt import Adapt
 
 RANK, TOKENS = 8, 2 * 64
 # The tiny Llama: inputs and outputs of the linear layers of a layer, and of the head.

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from ...backends.machine.files.yaml_tree import read_tree
+from ...backends.machine.files.system_tree import read_tree
 from ...backends.machine.software.stack_limits import Movable
 from ...ir.errors import ParseError, SystemFileError, UsageError
 from ...ir.text.untrusted import read_settings

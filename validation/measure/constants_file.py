@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backends.kernels.limits import Limit, limits_of
 from ...backends.machine.files.catalogue import read_file
-from ...backends.machine.files.yaml_tree import read_tree
+from ...backends.machine.files.system_tree import read_tree
 from ...backends.machine.load import load_system
 from ...backends.machine.system import System
 from ...ir import __version__

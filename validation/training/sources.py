@@ -227,7 +227,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
-        "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
+        # `llama3_70b_lora_config`: peft.target_modules = ["linear_qkv"], dim 16 as in recipes of 70B.
+        "megatron_bridge_lora": Source(
+            {"lora_rank": "16", "lora_modules": "q_proj k_proj v_proj"}, assumed=(_RECIPE_SP, _NONE_AGAIN),
+            derived=bridge_cells,
+        ),
         "torchtitan": Source({"stack": "torchtitan"}),
         "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
         "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),

@@ -78,7 +78,7 @@ def in_files(origins: Sequence[Origin]) -> Locate:
 
 
 def _line(origin: Origin, fault: Fault) -> int:
-    from .yaml_tree import line_of
+    from .system_tree import line_of
 
     return line_of(read_settings(origin.file), (*origin.inner, *fault.keys[len(origin.keys) :]))
 

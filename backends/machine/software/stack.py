@@ -15,6 +15,7 @@ from ..files.kinds import (
     RATIO,
     RESERVE,
     SHARE,
+    SOME,
     Key,
     OneWord,
 )
@@ -92,6 +93,8 @@ class Overlap:
         dp: gradients of a step, and parameters gathered once: beside one backward, or forward, phase.
         pp: between interleaved stages: beside their other chunks.
         batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
+        contention: seconds of computation that a second of hidden messages of data and context parallelism costs, where
+            these take all of the bandwidth of HBM.
     """
 
     tp: Annotated[float, SHARE] = fitted(0.0, _SHARE)
@@ -100,6 +103,7 @@ class Overlap:
     dp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     pp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     batches: Annotated[float, SHARE] = fitted(0.0, _SHARE)
+    contention: Annotated[float, SOME] = fitted(0.0, Ends(0.0, 4.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,10 +15,18 @@ Nums = Array | float
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A quantity over one size, by straight lines between points; beyond the last point the last line runs on."""
+    """A quantity over one size, by straight lines between points; beyond the last point the last line runs on.
+
+    Its slopes are worked out once: curves are asked for millions of times in a search.
+    """
 
     at: Array
     value: Array
+    _slope: Array = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Work out the slopes."""
+        object.__setattr__(self, "_slope", np.diff(self.value) / np.diff(self.at))
 
     def __call__(self, size: Nums) -> Array:
         """Return the value at sizes of any shape.
@@ -25,8 +35,7 @@ class Curve:
         array([2., 5.])
         """
         place = _place(self.at, size)
-        slope = (self.value[place + 1] - self.value[place]) / (self.at[place + 1] - self.at[place])
-        return np.asarray(self.value[place] + slope * (np.asarray(size) - self.at[place]))
+        return np.asarray(self.value[place] + self._slope[place] * (np.asarray(size) - self.at[place]))
 
     def mean(self, start: Nums, stop: Nums) -> Array:
         """Return the mean between two sizes, exactly: the area under the lines over its width.
@@ -89,8 +98,8 @@ def _areas(at: Array, value: Array) -> Array:
 
 
 def _place(at: Array, size: Nums) -> NDArray[np.intp]:
-    """The piece that each size lies on, the first or the last for those beyond; np.clip takes several times as long."""
-    return np.minimum(np.maximum(at.searchsorted(size, side="right") - 1, 0), len(at) - 2)
+    """The piece that each size lies on: the number of inner points up to it, so that the ends need no clipping."""
+    return np.asarray(at[1:-1].searchsorted(size, side="right"))
 
 
 def _between(at: Array, size: Array) -> tuple[NDArray[np.intp], Array]:

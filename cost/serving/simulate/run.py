@@ -127,8 +127,8 @@ def _work(traffic: Traffic, output: Index, rounds: Rounds | None) -> Work:
 
 
 def _way_in_s(pool: Pool, traffic: Traffic) -> Array:
-    over = pool.engine.overheads
-    return over.prompt_s + over.prompt_token_s * traffic.requests.prompt.astype(np.float64)
+    over, fetch_s = pool.engine.overheads, 0.0 if traffic.fetch_s is None else traffic.fetch_s
+    return np.asarray(over.prompt_s + over.prompt_token_s * traffic.requests.prompt.astype(np.float64) + fetch_s)
 
 
 def _lanes(

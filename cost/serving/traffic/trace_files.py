@@ -2,7 +2,8 @@
 
 Known: our own (`arrival_s,prompt,output,cached,session`), Vidur's (`arrived_at,num_prefill_tokens,num_decode_tokens`),
 Azure's LLM inference traces (`TIMESTAMP,ContextTokens,GeneratedTokens`, dates), BurstGPT's (`Timestamp,Request
-tokens,Response tokens`, seconds), and Mooncake's JSON lines (`timestamp` in ms, `input_length`, `output_length`).
+tokens,Response tokens`, seconds), and Mooncake's JSON lines (`timestamp` in ms, `input_length`, `output_length`, and
+`hash_ids`, names of blocks of 512 tokens).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
                    "response tokens"),
         "cached": ("cached", "cached_tokens", "num_cached_tokens"),
         "session": ("session", "session_id"),
+        "blocks": ("hash_ids",),
     }
 )  # fmt: skip
 _LINES = {".jsonl", ".ndjson"}
@@ -101,7 +103,10 @@ def read_trace(path: Path, speed: float = 1.0) -> Traffic:
     table = _read(path)
     arrival_s, requests = _arrivals(table), table.requests()
     check_traffic(arrival_s, requests, table.named)
-    return Traffic(arrival_s / speed, requests, session=_sessions(table))
+    blocks, names = None, table.name("blocks")
+    if names:
+        blocks = table.read(names, "whole numbers", lambda text: tuple(map(int, text.split())))
+    return Traffic(arrival_s / speed, requests, session=_sessions(table), blocks=blocks)
 
 
 def read_sizes(path: Path) -> Measured:
@@ -158,6 +163,8 @@ def _record(path: Path, number: int, line: str) -> Mapping[str, str]:
     if not isinstance(found, dict):
         raise UsageError(f"{path}, line {number}: not an object: {line.strip()[:40]}")
     plain = {str(key): str(value) for key, value in found.items() if isinstance(value, int | float | str)}
+    if isinstance(names := found.get("hash_ids"), list):
+        plain["hash_ids"] = " ".join(map(str, names))
     # Mooncake's timestamps are milliseconds; everything else says its unit or is in seconds.
     return {"timestamp_ms" if key == "timestamp" else key: value for key, value in plain.items()}
 

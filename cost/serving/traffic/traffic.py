@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +27,9 @@ class Traffic:
         clients: of a closed loop, each of whom sends a request when the one before is done; 0 where none waits.
         think_s: from an answer to the next request of the same client or session.
         session: number of the conversation of each request, -1 for none: a turn waits for the one before it.
+        blocks: names of the blocks of each prompt, each with all before it; None where prompts have none.
+        block_tokens: tokens of a block.
+        fetch_s: what loading cached tokens takes, by request; None where they are there.
 
     UsageError where a request cannot be: see `check_traffic`.
     """
@@ -36,6 +39,9 @@ class Traffic:
     clients: int = 0
     think_s: float = 0.0
     session: Index | None = None
+    blocks: Sequence[tuple[int, ...]] | None = None
+    block_tokens: int = 512
+    fetch_s: Array | None = None
 
     def __post_init__(self) -> None:
         check_traffic(self.arrival_s, self.requests, lambda i: f"request {i + 1}")
@@ -65,7 +71,16 @@ class Traffic:
     def first(self, num: int) -> Traffic:
         """Return the first requests alone."""
         session = None if self.session is None else self.session[:num]
-        return replace(self, arrival_s=self.arrival_s[:num], requests=self.requests.first(num), session=session)
+        blocks = None if self.blocks is None else self.blocks[:num]
+        fetch_s = None if self.fetch_s is None else self.fetch_s[:num]
+        return replace(
+            self,
+            arrival_s=self.arrival_s[:num],
+            requests=self.requests.first(num),
+            session=session,
+            blocks=blocks,
+            fetch_s=fetch_s,
+        )
 
 
 def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], str]) -> None:
@@ -80,13 +95,22 @@ def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], s
     _first(~np.isfinite(arrival_s), named, lambda i: f"is sent at '{arrival_s[i]:g}' s; the time must be a number")
     _first(arrival_s < 0, named, lambda i: f"is sent at {arrival_s[i]:g} s, before time 0")
     early = np.concatenate([[False], np.diff(arrival_s) < 0])
-    _first(early, named, lambda i: f"is sent at {arrival_s[i]:g} s, before the one above it at {arrival_s[i - 1]:g} s; "
-                                   "requests must be in order of time")  # fmt: skip
+    _first(
+        early,
+        named,
+        lambda i: (
+            f"is sent at {arrival_s[i]:g} s, before the one above it at {arrival_s[i - 1]:g} s; "
+            "requests must be in order of time"
+        ),
+    )
     prompt, output, cached = requests.prompt, requests.output, requests.cached
     _first(prompt < 1, named, lambda i: f"has a prompt of {prompt[i]} tokens; the least is 1")
     _first(output < 1, named, lambda i: f"has an answer of {output[i]} tokens; the least is 1")
-    _first((cached < 0) | (cached >= prompt), named, lambda i: f"has {cached[i]} tokens of {prompt[i]} in the cache; "
-                                                               "at least one must be left to compute")  # fmt: skip
+    _first(
+        (cached < 0) | (cached >= prompt),
+        named,
+        lambda i: f"has {cached[i]} tokens of {prompt[i]} in the cache; at least one must be left to compute",
+    )
 
 
 def poisson(rate: float, sizes: Sizes, num: int = 1000, seed: int = 0, burstiness: float = 1.0) -> Traffic:

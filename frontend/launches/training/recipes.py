@@ -64,6 +64,13 @@ _ELSEWHERE = ("env_vars", "tokenizer", "logger", "checkpoint", "rng", "dist", "p
               "tp_comm_overlap_cfg")  # fmt: skip
 _PRECISION_KEYS = frozenset(key for settings in _PRECISIONS.values() for key in settings)
 _DEGREES = ("tensor_model", "pipeline_model", "context")
+# Linear layers of Megatron by the names that they have apart.
+_ADAPTED: Mapping[str, tuple[str, ...]] = {
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
+    "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"),
+    "linear_fc2": ("down_proj",),
+}
 # Fields that hold a precision by its name.
 _OF_PRECISION = ("mixed_precision", "plugins")
 _NAMES: Mapping[str, str] = {
@@ -153,10 +160,11 @@ def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None
     read = _Recipe(beside)
     known = parameters(module.functions[function], call, module.constants)
     _run(read, module, module.functions[function], known, 0)
-    given, stack, devices = _of_framework(read, module, function, known)
+    adapters = _adapters(read, str(known.get("peft_scheme") or "none"))
+    given, stack, devices = _of_framework(read, module, function)
     launch = megatron(given, {key: key for key in given}, num_gpus or devices)
     unread = tuple(f"not read, and taken to change nothing: {one}" for one in dict.fromkeys(read.unread))
-    return replace(launch, words=launch.words | stack, assumed=(*launch.assumed, *unread))
+    return replace(launch, words=launch.words | stack | adapters, assumed=(*launch.assumed, *unread))
 
 
 def _call_of(recipe: str, name: str) -> ast.Call:
@@ -174,7 +182,7 @@ def _call_of(recipe: str, name: str) -> ast.Call:
 
 
 def _of_framework(
-    read: _Recipe, module: _Module, function: str, known: Known
+    read: _Recipe, module: _Module, function: str
 ) -> tuple[Mapping[str, Value], Mapping[str, Value], int | None]:
     """Return the settings with what is usual in the framework, the word of its stack, and the devices it says."""
     nodes, each = read.values.pop("num_nodes", None), read.values.pop("devices", None)
@@ -190,11 +198,31 @@ def _of_framework(
         if devices is not None and devices % needed:
             read.unread.append(f"{devices} GPUs, which are no multiple of the {needed} that its degrees need")
             devices = None
-        if str(known.get("peft_scheme") or "none").lower() != "none":
-            read.values.setdefault("peft", str(known["peft_scheme"]))
     given = {**usual, **read.values}
     given["model"] = catalogue_name(spelled) or given.get("model", spelled)
     return given, stack, devices
+
+
+def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Value]:
+    """Return the words of the adapters that a recipe trains, none for none; UsageError for those that are not LoRA.
+
+    As in nemo/collections/llm/peft/lora.py: rank 32 beside all linear layers.
+    """
+    named = str(read.values.pop("peft", scheme)).lower()
+    kind = scheme.lower() if "peft_scheme" in named else named.rpartition(".")[2]
+    parts = read.values.pop("peft_target_modules", None)
+    rank, dropout = read.values.pop("peft_dim", 32), read.values.pop("peft_dropout", None)
+    if kind == "none":
+        return {}
+    if kind != "lora":
+        raise UsageError(f"peft {kind}: adapters of low rank (LoRA) are read, and no others")
+    modules = [name for part in parts for name in _ADAPTED.get(str(part), (str(part),))] if parts else []
+    words: dict[str, Value] = {"lora_rank": rank}
+    return (
+        words
+        | ({"lora_modules": ",".join(modules)} if modules else {})
+        | ({"lora_dropout": dropout} if dropout else {})
+    )
 
 
 def _run(read: _Recipe, module: _Module, function: ast.FunctionDef, known: Known, depth: int) -> None:
@@ -231,11 +259,12 @@ def _assign(
     if isinstance(value, ast.Call) and len(path) == 1:
         read.parts.add(path[0])
     if path[-1] == "peft" and isinstance(value, ast.Call):
-        read.values["peft"] = ast.unparse(value)
+        read.values["peft"] = ast.unparse(value.args[0] if value.args else value.func)
+        _parts(read, module, [(f"peft_{one.arg}", one.value) for one in value.keywords], known, depth)
     elif isinstance(value, ast.Call) and path[-1] not in _OF_PRECISION:
         _called(read, module, value, known, depth)
     elif len(path) > 1 and path[1] not in _ELSEWHERE:
-        _set(read, path[-1], value, known)
+        _set(read, f"peft_{path[-1]}" if path[-2] == "peft" else path[-1], value, known)
 
 
 def _set(read: _Recipe, name: str, value: ast.expr, known: Known) -> None:

@@ -151,8 +151,14 @@ def _adapters(r: Reading) -> None:
         4 if (r.text("adapter") or "") == "qlora" or _is_set(r, "load_in_4bit") else r.number("quantization_bit") or 0
     )
     bits = 8 if _is_set(r, "load_in_8bit") and not bits else bits
-    quantised = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quantization_type", "double_quantization",
-                 "quantization_method")  # fmt: skip
+    quantised = (
+        "load_in_4bit",
+        "load_in_8bit",
+        "quantization_bit",
+        "quantization_type",
+        "double_quantization",
+        "quantization_method",
+    )
     if not trains and bits:
         name = next(name for name in quantised if r.has(name))
         raise UsageError(f"{r.shown(name)}: this launch trains on quantized weights without adapters of low rank")
@@ -173,8 +179,17 @@ def _adapters(r: Reading) -> None:
         raise UsageError(f"quantization_bit: {bits}: frozen weights of 4 or 8 bits are read")
     r.say("lora_base", {4: "nf4", 8: "int8"}.get(bits), *quantised)
     r.say("lora_dropout", r.real("lora_dropout") or None, "lora_dropout")
-    r.understand("no part of a step", "lora_alpha", "lora_bias", "peft_use_rslora", "use_rslora", "lora_module_name",
-                 "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant")  # fmt: skip
+    r.understand(
+        "no part of a step",
+        "lora_alpha",
+        "lora_bias",
+        "peft_use_rslora",
+        "use_rslora",
+        "lora_module_name",
+        "bnb_4bit_quant_type",
+        "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant",
+    )
 
 
 # Settings of actors, critics and the models that judge them.

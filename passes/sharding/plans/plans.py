@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
-from ....ir.plan.adapters import DOWN, adapted_layer
+from ....ir.plan.training.adapters import DOWN, adapted_layer
 from ....ir.records import dataclass
 from ....ir.text.wildcards import matches
 

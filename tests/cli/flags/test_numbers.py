@@ -78,3 +78,11 @@ def test_a_prompt_in_thousands_of_tokens_is_as_long_as_a_sequence(capsys: pytest
         assert run([*SERVE, "--gpus", "1", "--isl", length, "--osl", "64", "-q", "--format", "json"]) == 0
         answers.append(capsys.readouterr().out)
     assert answers[0].split('"metrics"')[1] == answers[1].split('"metrics"')[1]
+
+
+@pytest.mark.parametrize(("verb", "cure"), [("search", "--vary tp=1,2 tries several"), ("choose", "give one")])
+def test_several_numbers_of_a_plan_are_told_where_they_go(
+    verb: str, cure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([verb, "gpt2", "--system", "dgx-h100", "--gpus", "8", "--tp", "1,2"]) == 2
+    assert f"'1,2' is no single number: {cure}." in capsys.readouterr().err

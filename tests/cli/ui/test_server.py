@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
+from slipstick.cli.ui import server as ui_server
 from slipstick.cli.ui.dragged import Dragged
 from slipstick.cli.ui.server import MOST_BYTES, RuleServer, page_of
 from slipstick.ir.errors import UsageError
@@ -103,8 +106,9 @@ def test_a_point_is_answered(server: RuleServer) -> None:
         ({"Content-Length": "-1"}, 411),
         ({"Transfer-Encoding": "chunked"}, 411),
         ({"Content-Length": str(MOST_BYTES + 1)}, 413),
+        ({"Content-Length": "9" * 5000}, 413),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_whoever_else_asks_is_refused(server: RuleServer, headers: Mapping[str, str | None], status: int) -> None:
     found, body = asked(server, "POST", "/answer", json.dumps(START).encode(), headers)
@@ -132,6 +136,41 @@ def test_its_own_origin_is_let_in(server: RuleServer) -> None:
 )
 def test_nothing_of_the_disk_is_served(server: RuleServer, path: str) -> None:
     assert asked(server, "GET", path)[0].status == 404
+
+
+def test_what_is_no_address_is_refused(server: RuleServer) -> None:
+    assert asked(server, "GET", "http://[")[0].status == 400
+
+
+def test_a_client_that_hangs_up_is_no_failure(server: RuleServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for text in (b"", b"\xff" * 100, b"POST /answer HTTP/1.1\r\nContent-Length: 50\r\n\r\n{", b"GET /" + b"a" * 70000):
+        with socket.create_connection(("127.0.0.1", server.server_port), 10) as line:
+            line.sendall(text)
+            # A reset, where it answers.
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert asked(server, "POST", "/answer", json.dumps(START).encode())[0].status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_many_clients_at_once_are_all_answered(server: RuleServer) -> None:
+    def ask(number: int) -> int:
+        return sum(asked(server, "POST", "/answer", json.dumps(START).encode())[0].status for _ in range(3))
+
+    with ThreadPoolExecutor(40) as pool:
+        assert list(pool.map(ask, range(40))) == [600] * 40
+
+
+def test_more_than_there_are_seats_for_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_server, "_MOST_AT_ONCE", 3)
+    with RuleServer(Echo(), *page_of(START, {})) as found:
+        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        silent = [socket.create_connection(("127.0.0.1", found.server_port), 10) for _ in range(4)]
+        assert silent[3].recv(1) == b""
+        for line in silent:
+            line.close()
+        found.shutdown()
+        thread.join()
 
 
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?Token=", "?token=%00"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import Overlap
 from slipstick.backends.machine.system import System
+from slipstick.backends.network.sms import memory_share
 from slipstick.cost.step.overlap import pairs_of
 from slipstick.cost.step.policy import Policy
 from slipstick.cost.step.stage_time import pass_account
@@ -135,3 +137,27 @@ def test_exchanges_hide_behind_another_micro_batch(compute: float, sent: float, 
     assert float(exposed.exposed["comm.ep"][0]) == sent
     assert float(behind.hidden["comm.ep"][0]) == min(sent * share, compute)
     assert float(behind.exposed["comm.ep"][0] + behind.hidden["comm.ep"][0]) == pytest.approx(sent)
+
+
+def test_hidden_messages_of_fsdp_cost_computation_by_their_traffic(llama: Graph, system: System) -> None:
+    """Eight ranks on NVLink receive 450 GB/s, written and read once: 0.27 of 3.35 TB/s, and 16 of 132 SMs."""
+    plan = make_plan(num_gpus=8, seq_len=8192, family=Family(zero=3))
+    policy = replace(Policy.of(system), overlap=Overlap(contention=1.5))
+    table = PlanTable.of([plan])
+    share = float(np.asarray(policy.lost_share("comm.dp", table))[0])
+    assert share == pytest.approx(16 / 132 + 1.5 * 2 * 450e9 / 3.35e12, rel=1e-6)
+    assert policy.lost_share("comm.ep", table) == policy.sm_share
+    steps = [
+        estimate(llama, load_system("dgx-h100", [f"stack.overlap.contention={value}"]), plan) for value in (0.0, 1.5)
+    ]
+    hidden = float(steps[0].hidden_comm_s["comm.dp"])
+    waiting = [dict(found.breakdown_s)["compute.lent_sms"] for found in steps]
+    assert waiting[0] == pytest.approx(hidden * 16 / 132, rel=0.02)
+    assert waiting[1] == pytest.approx(hidden * share, rel=0.02)
+
+
+def test_a_slow_fabric_takes_little_memory_bandwidth(system: System) -> None:
+    slow = load_system("dgx-h100", ["network.infiniband.bandwidth=12.5GB/s"])
+    share = [float(memory_share(s.levels, 3.35e12, 64.0, 1.0)) for s in (system, slow)]
+    # Eight adapters of 50, or 12.5, GB/s bring what each rank passes on to its node: below the 450 GB/s of NVLink.
+    assert share == pytest.approx([2 * 8 * 50e9 / 3.35e12, 2 * 8 * 12.5e9 / 3.35e12])

@@ -179,10 +179,25 @@ def test_nodes_that_hold_no_copy_of_the_model_are_not_taken() -> None:
     assert any("8 GPUs, which are no multiple of the 32" in line for line in launch.assumed)
 
 
-def test_adapters_are_refused_and_full_finetuning_is_read() -> None:
-    with pytest.raises(UsageError, match="trains adapters"):
-        nemo("finetune_recipe")
-    assert nemo("finetune_recipe(peft_scheme=None)").words["gpus"] == 64
+def test_adapters_and_full_finetuning_are_read() -> None:
+    assert nemo("finetune_recipe").words["lora_rank"] == 32
+    whole = nemo("finetune_recipe(peft_scheme=None)").words
+    assert (whole["gpus"], whole.get("lora_rank")) == (64, None)
+    with pytest.raises(UsageError, match="peft dora"):
+        nemo("finetune_recipe(peft_scheme='dora')")
+
+
+def test_an_adapter_that_is_spelled_out_is_read() -> None:
+    text = NEMO.replace("PEFT_STR2CLS[peft_scheme.lower()]", "LoRA, dim=8, target_modules=['linear_qkv', 'linear_fc2']")
+    launch = read_launch(text, "llama3_70b.py::finetune_recipe", beside={"lib/trainers.py": TRAINERS}.get)
+    assert (launch.words["lora_rank"], launch.words["lora_modules"]) == (8, "q_proj,k_proj,v_proj,down_proj")
+    later = NEMO.replace("    return recipe\n", "    recipe.peft.dim = 16\n    return recipe\n")
+    assert (
+        read_launch(later, "llama3_70b.py::finetune_recipe", beside={"lib/trainers.py": TRAINERS}.get).words[
+            "lora_rank"
+        ]
+        == 16
+    )
 
 
 @pytest.mark.parametrize("recipe", ["pretrain_recipe(8)", "os.system('x')", "pretrain_recipe(", "a.b"])

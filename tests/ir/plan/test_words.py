@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,6 @@ from slipstick.ir.plan.files import plan_words
 from slipstick.ir.plan.plan import plan_of
 from slipstick.ir.plan.word import Axis, Word, changed, rows_of
 from slipstick.ir.plan.words import words_said
-from slipstick.ir.records import dataclass
 from slipstick.ir.types import DType
 
 ROOT = Path(__file__).resolve().parents[3]

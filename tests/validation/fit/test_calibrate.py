@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.files.system_tree import Tree
-from slipstick.backends.machine.files.yaml_tree import read_tree
+from slipstick.backends.machine.files.system_tree import Tree, read_tree
 from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.validation.fit.calibrate import Calibrated, Choice, KindFit, calibrate

@@ -146,7 +146,8 @@ def test_measured_machines_are_there(name: str) -> None:
 @pytest.mark.parametrize(("older", "newer"), [
     ("v100-sxm2-32gb", "a100-sxm-80gb"), ("a100-sxm-80gb", "h100-sxm-80gb"), ("h100-sxm-80gb", "h200-sxm-141gb"),
     ("h200-sxm-141gb", "b200-sxm-180gb"), ("b200-sxm-180gb", "b300-sxm-270gb"), ("mi210", "mi300x"),
-    ("mi300x", "mi325x"), ("mi325x", "mi350x"), ("mi350x", "mi355x"), ("tpu-v4", "tpu-v5p"), ("tpu-v5e", "tpu-v6e"), ("gaudi-2", "gaudi-3"),
+    ("mi300x", "mi325x"), ("mi325x", "mi350x"), ("mi350x", "mi355x"), ("tpu-v4", "tpu-v5p"),
+    ("tpu-v5e", "tpu-v6e"), ("gaudi-2", "gaudi-3"),
     ("tpu-v5p", "tpu-v7x"), ("trainium-1", "trainium-2"), ("h100-nvl", "h200-nvl"), ("l20-48gb", "l40-48gb"),
     ("a40-48gb", "rtx-a6000"), ("rtx-6000-ada", "rtx-pro-6000"),
 ])  # fmt: skip

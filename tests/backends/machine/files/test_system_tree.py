@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.files.system_tree import Tree, kept_tree
-from slipstick.backends.machine.files.yaml_tree import read_tree
+from slipstick.backends.machine.files.system_tree import Tree, kept_tree, read_tree
 
 TEXT = "name: demo\nchip: {power: 3 W, peak: 989e12, on: true, parts: [1, a, null]}\n"
 

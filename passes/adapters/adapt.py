@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import ClassVar
 
-from ..ir.errors import PlanError
-from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
-from ..ir.ops import Trait, has
-from ..ir.ops.tensors.matmul import MatmulAttrs
-from ..ir.ops.tensors.pointwise import ElementwiseAttrs
-from ..ir.plan.adapters import ALL_LINEAR, BASES, DOWN, UP, is_target
-from ..ir.records import dataclass
-from ..ir.saved import mark_saved
-from ..ir.sizes.expr import Dim
-from ..ir.types import DType, TensorType
-from .base import Pass, PassResult, require_sharded
+from ...ir.errors import PlanError
+from ...ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
+from ...ir.ops import Trait, has
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.plan.training.adapters import ALL_LINEAR, BASES, DOWN, UP, is_target
+from ...ir.records import dataclass
+from ...ir.saved import mark_saved
+from ...ir.sizes.expr import Dim
+from ...ir.types import DType, TensorType
+from ..base import Pass, PassResult, require_sharded
+from .frozen import at_rest, without_idle
 
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 
@@ -54,9 +55,10 @@ class Adapt(Pass):
         linear = {r.name: _linear_layers(r) for r in graph.regions}
         chosen = _chosen(graph, [layer for layers in linear.values() for layer in layers.values()], self.modules)
         adapted = [_Adapted(r, self.rank, self.dropout, chosen).rewritten(linear[r.name]) for r in graph.regions]
-        live = _without_idle(graph.with_regions(tuple(adapted)))
+        live = without_idle(graph.with_regions(tuple(adapted)))
         if (kind := BASES[self.base]) is not None:
-            live = live.with_regions(tuple(_at_rest(r, linear[r.name], kind) for r in live.regions))
+            rest = {r.name: {name for name, x in linear[r.name].items() if not x.is_head} for r in live.regions}
+            live = live.with_regions(tuple(at_rest(r, rest[r.name], kind) for r in live.regions))
         return PassResult(mark_saved(live), changed=True)
 
 
@@ -198,16 +200,21 @@ class _Adapted:
             drop = [replace(_pointwise(of_down, "dropout", product.inputs[:1], given), outputs=(given, mask))]
         self.keys[product.key] = base
         self.instead[product.key] = [
-            replace(product, outputs=(base,)), *drop,
+            replace(product, outputs=(base,)),
+            *drop,
             _product(of_down, letters.given, letters.down, letters.narrow, (given, down), hidden),
             _product(of_up, letters.narrow, letters.up, letters.result, (hidden, up), wide),
             _pointwise(of_up, "mul", (wide,), scaled),
             _pointwise(replace(product, meaning=None), "add", (base, scaled), product.key),
-        ]  # fmt: skip
+        ]
         if layer.grad is not None:
             parts = _Forward(given, down, up, hidden, wide, scaled, mask)
-            self._backward(layer, letters, parts, (made(out), made(letters.narrow), made(letters.up),
-                                                   made(letters.down), made(left)))  # fmt: skip
+            self._backward(
+                layer,
+                letters,
+                parts,
+                (made(out), made(letters.narrow), made(letters.up), made(letters.down), made(left)),
+            )
 
     def _backward(self, layer: _Layer, s: _Letters, f: _Forward, made: tuple[int, int, int, int, int]) -> None:
         """Gradients of both matrices, and that of the input added to what comes through the frozen one."""
@@ -264,57 +271,3 @@ def _product(like: Node, left: str, right: str, out: str, inputs: tuple[int, int
 
 def _pointwise(like: Node, fn: str, inputs: tuple[int, ...], made: int) -> Node:
     return replace(like, op="elementwise", attrs=ElementwiseAttrs((fn,)), inputs=inputs, outputs=(made,))
-
-
-def _without_idle(graph: Graph) -> Graph:
-    """Drop nodes of the backward phase whose results no gradient and no other region needs, until none is left."""
-    while True:
-        read = {v.name for r in graph.regions for v in r.of_role(Role.PORT)}
-        made = graph.with_regions(tuple(_live(r, read) for r in graph.regions))
-        if made == graph:
-            return graph
-        graph = made
-
-
-def _live(region: Region, read: set[str]) -> Region:
-    """Drop idle nodes of a region, and ports that no region reads. Gradients of banks of frozen experts go alone."""
-    needed = {p.value for p in region.outputs if _leaves(region, p, read)} | {g for _, g in region.grads}
-    nodes: list[Node] = []
-    for node in reversed(region.nodes):
-        if node.phase is Phase.BACKWARD and needed.isdisjoint(node.outputs):
-            continue
-        if has(node, Trait.ROUTES) and node.phase is Phase.BACKWARD:
-            # The first two are gradients of tokens and of routing weights, the others of the bank.
-            node = replace(node, outputs=(*node.outputs[:2], *(o for o in node.outputs[2:] if o in needed)))
-        nodes.append(node)
-        needed |= set(node.inputs)
-    outputs = tuple(p for p in region.outputs if _leaves(region, p, read))
-    made = {o for n in nodes for o in n.outputs}
-    kept = {*made, *needed, *(v.id for v in region.values if v.role in (Role.PARAM, Role.INPUT, Role.BUFFER))}
-    values = tuple(v for v in region.values if v.id in kept)
-    return replace(region, values=values, nodes=tuple(reversed(nodes)), outputs=outputs)
-
-
-def _leaves(region: Region, port: Port, read: set[str]) -> bool:
-    """Whether something outside wants an output: another region, or, of the forward phase, whoever runs the model."""
-    return region.phase_of(port.value) is Phase.FORWARD or port.name in read
-
-
-def _at_rest(region: Region, linear: Mapping[str, _Layer], kind: DType) -> Region:
-    """Let frozen matrices of layers rest in few bits: each product reads a copy that is widened right before it."""
-    rest = {v.id for v in region.of_role(Role.PARAM) if v.name in linear and not linear[v.name].is_head}
-    values = [replace(v, type=TensorType(v.type.dims, kind)) if v.id in rest else v for v in region.values]
-    nodes: list[Node] = []
-    fresh = max(region.by_id, default=0) + 1
-    for node in region.nodes:
-        inputs = list(node.inputs)
-        for place, weight in _frozen_inputs(node, rest):
-            values.append(Value(fresh, region.by_id[weight].type, fresh))
-            nodes.append(Node("cast", (weight,), (fresh,), scope=node.scope, phase=node.phase))
-            inputs[place], fresh = fresh, fresh + 1
-        nodes.append(replace(node, inputs=tuple(inputs)))
-    return replace(region, values=tuple(values), nodes=tuple(nodes))
-
-
-def _frozen_inputs(node: Node, rest: set[int]) -> Iterator[tuple[int, int]]:
-    return ((place, i) for place, i in enumerate(node.inputs) if i in rest)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated
 
-from ..errors import PlanError
-from ..records import dataclass
-from ..text.wildcards import matches
-from ..types import DType
-from .low_inference import SAME
-from .word import Word
+from ...errors import PlanError
+from ...records import dataclass
+from ...text.wildcards import matches
+from ...types import DType
+from ..low_inference import SAME
+from ..word import Word
 
 ALL_LINEAR = "all-linear"
 # Names of the two matrices of an adapter, behind the path of its layer, as PEFT has them.
@@ -72,7 +72,10 @@ def check_adapters(family: AdapterWords) -> None:
         raise PlanError(f"lora-dropout={family.lora_dropout:g}: a share from 0 to below 1")
     if family.lora_rank:
         return
-    given = [("lora-modules", bool(family.lora_modules)), ("lora-base", family.lora_base != SAME),
-             ("lora-dropout", family.lora_dropout > 0)]  # fmt: skip
+    given = [
+        ("lora-modules", bool(family.lora_modules)),
+        ("lora-base", family.lora_base != SAME),
+        ("lora-dropout", family.lora_dropout > 0),
+    ]
     if asked := ", ".join(name for name, there in given if there):
         raise PlanError(f"{asked}: of adapters, and lora-rank=0 trains all weights: use --lora-rank, or leave it out")

@@ -1,0 +1,1 @@
+"""Words of plans that train a part of the weights."""
