@@ -13,12 +13,10 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
-
-    from _typeshed import DataclassInstance
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, init=True, repr=True, eq=True):
@@ -61,9 +59,9 @@ def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
         elif name == "__hash__" and not hashes_itself:
             setattr(cls, name, _until_called(cls, name, frozen) if frozen else None)
     if frozen:
-        for name, method in _FROZEN.items():
+        for name in ("__setattr__", "__delattr__", "__getstate__", "__setstate__"):
             if name not in own:
-                setattr(cls, name, method)
+                setattr(cls, name, vars(_Frozen)[name])
     return cls
 
 
@@ -122,26 +120,20 @@ def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
     return written
 
 
-def _refuse_to_set(self: object, name: str, value: object) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+class _Frozen:
+    """What a frozen record does besides: it refuses to change, and is copied and pickled all the same."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
-def _refuse_to_delete(self: object, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    def __setattr__(self, name: str, value: object) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
-def _state(self: DataclassInstance) -> list[object]:
-    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+    def __getstate__(self) -> list[object]:
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
-
-def _restore(self: DataclassInstance, state: list[object]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
-
-
-_FROZEN = {
-    "__setattr__": _refuse_to_set,
-    "__delattr__": _refuse_to_delete,
-    "__getstate__": _state,
-    "__setstate__": _restore,
-}
+    def __setstate__(self, state: list[object]) -> None:
+        for field, value in zip(dataclasses.fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)

@@ -29,7 +29,7 @@ MORE_LINKS = "twice the GPUs and the batch: no shorter step, on links between pa
 MORE_NODES = "twice the GPUs and the batch: no shorter step, with pipeline stages"
 BALANCED = ", after layers were balanced anew"
 FASTER = "more speed never slows"
-WAVES = "a peak of a higher clock is that of fewer cores; rows that are dealt out to fewer may leave a wave more"
+WAVES = "a peak of a higher clock is that of fewer cores; rows distributed over fewer may take a wave more"
 TWICE = "twice the micro-batches take at most twice as long"
 NO_LAWS = {
     LOW_MFU: "MFU is against the peak of the model's dtype; products of fp8 and fp4 run above that peak",
