@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import SupportsIndex, SupportsInt
 
 import click
 
@@ -39,7 +40,9 @@ class Whole(click.IntRange):
 class One(click.types.IntParamType):
     """A whole number of one plan; several are told where they may be varied."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         """Return the number, or fail with what is allowed."""
         if "," in str(value) and param is not None and ctx is not None:
             varies = any(one.name == "vary" for one in ctx.command.get_params(ctx))
