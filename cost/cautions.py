@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..backends.machine.system import System
-from ..ir.graph import Graph, Workload
+from ..ir.graph import ONCE_A_STEP, Graph, Workload
 from ..ir.layers import num_layers
+from ..ir.ops import work_of
+from ..ir.ops.unpriced import UnpricedAttrs, unpriced_calls
 from ..ir.plan import Plan, PlanTable
+from ..ir.sizes.expr import Num
 from ..ir.units import format_bytes
-from ..ir.unpriced import unpriced_byte_share, unpriced_calls
 from ..passes.fusion.absorb import expands
 from .replicated import LARGE, Replicated
 
@@ -89,3 +91,14 @@ def _of_the_host(system: System, metrics: Mapping[str, float], breakdown_s: Mapp
             f"the devices wait {waiting:.0%} of the step for the host: a micro-batch is below what it takes "
             f"'{system.stack.name}' to issue a layer; larger micro-batches or CUDA graphs are nearly free"
         )
+
+
+def unpriced_byte_share(graph: Graph, env: Mapping[str, Num]) -> float:
+    """Return the part of the bytes of one pass over the model that operators without a rule read and write."""
+    moved = {True: 0.0, False: 0.0}
+    for region in graph.regions:
+        for node in region.nodes:
+            if node.phase not in ONCE_A_STEP:
+                num_bytes = float(work_of(region, node).num_bytes.evaluate(env))
+                moved[isinstance(node.attrs, UnpricedAttrs)] += graph.counts[region.name] * num_bytes
+    return moved[True] / (moved[True] + moved[False]) if moved[True] else 0.0

@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
+from ..ir.ops.unpriced import unpriced_calls
 from ..ir.records import dataclass
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
 from ..ir.types import DType
-from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config

@@ -9,9 +9,8 @@ from torch import Tensor, fx
 
 from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Graph
-from ...ir.ops.unpriced import NAME, UnpricedAttrs
+from ...ir.ops.unpriced import NAME, UnpricedAttrs, unpriced_calls, unpriced_note
 from ...ir.records import dataclass
-from ...ir.unpriced import unpriced_calls, unpriced_note
 from ..semantic.costs import Priced
 from . import data, images, lookup, math, semantic, views
 from .fx_import import Handler, Importer, is_inplace, op_name, write_back

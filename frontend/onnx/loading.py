@@ -10,9 +10,9 @@ import onnx
 
 from ...ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
 from ...ir.graph import Graph, Role, Workload
+from ...ir.ops.unpriced import unpriced_calls, unpriced_note
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
-from ...ir.unpriced import unpriced_calls, unpriced_note
 from ...ir.verify import verify
 from ..aten.flat import Flat, Origin
 from ..derive import training

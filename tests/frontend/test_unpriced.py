@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.load import load_system
+from slipstick.cost.cautions import unpriced_byte_share
 from slipstick.driver import estimate
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of, op_def, work_of
-from slipstick.ir.ops.unpriced import UnpricedAttrs
+from slipstick.ir.ops.unpriced import UnpricedAttrs, unpriced_calls
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.text.printer import print_graph
-from slipstick.ir.unpriced import unpriced_byte_share, unpriced_calls
 
 BATCH, SEQ = symbol("batch"), symbol("seq")
 H, V = 64, 160
