@@ -353,7 +353,8 @@ def test_larger_stores_find_more_and_tiers_shorten_the_wait(study: Study) -> Non
     found, waits = ([float(row[name]) for row in servers] for name in ("found (%)", "TTFT (s)"))
     assert found[0] == 0
     assert found == sorted(found)
-    assert waits == sorted(waits, reverse=True)
+    # The last two find as much, and loads of either take little: queues decide between them.
+    assert waits[0] > waits[1] > max(waits[2:])
 
 
 def test_a_newer_chip_for_prompts_answers_more_than_the_old_one_alone(study: Study) -> None:

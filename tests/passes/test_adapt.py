@@ -129,10 +129,13 @@ def test_a_frozen_bank_of_experts_has_half_the_products(tiny_mixtral: Graph) -> 
         assert not any("experts" in region.by_id[p].name for p, _ in region.grads)
 
 
-@pytest.mark.parametrize("name", ["tiny_gpt2", "tiny_mixtral", "tiny_deepseek", "tiny_gemma3n", "tiny_llama"])
-@pytest.mark.parametrize("degrees", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"dp": 2}])
-def test_every_model_and_axis_has_an_answer(name: str, degrees: dict[str, int], request: pytest.FixtureRequest) -> None:
-    """An adapter makes a step cheaper than training all weights in states, and never in the forward phase."""
+@pytest.mark.parametrize(
+    ("name", "degrees"),
+    [("tiny_gpt2", {"tp": 2}), ("tiny_mixtral", {"dp": 2}), ("tiny_llama", {"pp": 2}), ("tiny_llama", {"cp": 2})],
+)
+def test_states_are_those_of_adapters_on_every_axis(
+    name: str, degrees: dict[str, int], request: pytest.FixtureRequest
+) -> None:
     graph, system = request.getfixturevalue(name), load_system("dgx-h100")
     answers = []
     for rank in (0, RANK):
