@@ -342,7 +342,7 @@ def test_post_training_steps_are_faster_than_the_published_by_no_more_than_half(
 
 def test_larger_stores_find_more_and_tiers_shorten_the_wait(study: Study) -> None:
     """A store of 3M tokens finds 41 % of what an endless one does, one of 50M nearly all (Mooncake, figure 9)."""
-    rows = study("ex21_kv_tiers")
+    rows = study("ex23_kv_tiers")
     stores = [float(row["found (%)"]) for row in rows if row["of"] == "store"]
     assert stores == sorted(stores)
     assert stores[-1] <= 100
