@@ -213,7 +213,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         from ..ir.text.shown import shown
 
-        error.message = shown(error.message)
+        # The message is final to type checkers alone; what shows it looks nowhere else.
+        object.__setattr__(error, "message", shown(error.message))
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:

@@ -66,7 +66,7 @@ def words_of_config(trainer: TitanTrainer) -> PlanWords:
     """
     config = getattr(trainer, "job_config", None) or getattr(trainer, "config", None)
     world = getattr(getattr(trainer, "parallel_dims", None), "world_size", 1)
-    given = {} if config is None else dict(_settings(config.to_dict())) | _policy_of(config)
+    given = {} if config is None else {**dict(_settings(config.to_dict())), **_policy_of(config)}
     said = torchtitan(given, {}, int(world)).words
     words = {row.field: row.read(said[name]) for name, row in WORDS.items() if name in said}
     if words.get("pp", 1) != 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args, get_type_hints
 
 from ...ir.records import dataclass
 
@@ -34,7 +34,6 @@ Overhead: TypeAlias = Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-4)]
 ChipShare: TypeAlias = Annotated[float, Limit(Scope.CHIP, 0.01, 1.5)]
 
 
-@cache
 def limits_of(constants: type) -> Mapping[str, Limit]:
     """Return the limits of a class of constants, by field; every field has one.
 
@@ -48,3 +47,8 @@ def limits_of(constants: type) -> Mapping[str, Limit]:
         if limits:
             found[name] = limits[0]
     return MappingProxyType(found)
+
+
+if not TYPE_CHECKING:
+    # Hints take longer to read than a plan to price, and mypy takes no class for Hashable.
+    limits_of = cache(limits_of)

@@ -52,7 +52,8 @@ def memory_share(levels: Sequence[NetworkLevel], hbm_bytes_per_s: Num, ranks: Nu
     >>> [round(float(memory_share(system.levels, 3.35e12, n, 1)), 3) for n in (1, 8, 64)]  # 450, then 8 x 50 GB/s
     [0.0, 0.269, 0.239]
     """
-    rate, inside = np.inf, np.ones_like(np.asarray(ranks, dtype=float))
+    inside = np.ones_like(np.asarray(ranks, dtype=float))
+    rate = np.full_like(inside, np.inf)
     for level in levels:
         size = np.inf if level.size is None else level.size
         here = np.minimum(ranks, np.maximum(size / stride, 1.0))

@@ -31,7 +31,7 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, cor
 CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT);
 """
 _PROCESS = 7 << 24
-_ROWS: dict[str, list[list[object]]] = {
+_ROWS: dict[str, Sequence[Sequence[object]]] = {
     "StringIds": [[0, "sm90_gemm"], [1, "ncclDevKernel_AllReduce"]],
     "CUPTI_ACTIVITY_KIND_KERNEL": [
         [1000 * step + at, 1000 * step + at + 200, 0, 7, 10 * step + link, _PROCESS, link % 2, 0]
@@ -44,7 +44,10 @@ _ROWS: dict[str, list[list[object]]] = {
         for link, at in ((1, 100), (2, 400), (3, 700))
     ],
     "NVTX_EVENTS": [
-        *([1000 * step, 1000 * step + 1000, 59, f"iteration {step}", None, _PROCESS + 1] for step in range(3)),
+        *(
+            list[object]((1000 * step, 1000 * step + 1000, 59, f"iteration {step}", None, _PROCESS + 1))
+            for step in range(3)
+        ),
         [90, 98, 59, "aten::mm, op_id = 3, sizes = [[2, 3], [3, 4]]", None, _PROCESS + 1],
     ],
 }

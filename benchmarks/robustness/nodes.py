@@ -28,7 +28,7 @@ def of_nodes(folder: Path, losses: int, draw: random.Random) -> Row:
     os.environ["PYTHONPATH"] = str(ROOT)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    lost = wrong = searches = 0
+    lost = wrong = searches = done = 0
     try:
         while lost < losses:
             searches += 1
@@ -49,7 +49,7 @@ def of_nodes(folder: Path, losses: int, draw: random.Random) -> Row:
             lost += found.times
             wrong += found.code != 0 or bool(_raw(found)) or exported(folder, runs) != whole
     finally:
-        cluster.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call]
     told = f"{searches} searches on clusters of three machines; each went on by itself to the same rows"
     return Row("loss of a machine of a Ray cluster", lost, wrong, told)
 

@@ -120,7 +120,7 @@ def option_of(row: Row) -> click.Option:
     )
 
 
-_KINDS: Mapping[object, tuple[type | click.ParamType, str]] = MappingProxyType({int: (One(), "N"), float: (float, "X")})
+_KINDS: Mapping[object, tuple[type | One, str]] = MappingProxyType({int: (One(), "N"), float: (float, "X")})
 _BETWEEN: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"seq": (_IMAGES, _DIMS, *DESCRIBING), "gbs": (_DTYPE,)}
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ...driver.estimate import Estimate
-from ...ir.graph import Attrs, Node, Region, Value
+from ...ir.graph import Attrs, Node, Region
 from ...ir.sizes.expr import Expr
 from ...ir.text.files import write_atomically
 from ...ir.types import DType
@@ -44,12 +44,14 @@ def onnx_graph(answer: Estimate) -> ModelProto:
     graph = answer.table.lowered.graph
     rows = {row.node: row for row in costed_rows(answer)}
     env = {name: column[0].item() for name, column in answer.table.plans.columns.items()}
-    nodes, inputs, outputs, inner = [], [], [], []
+    nodes: list[NodeProto] = []
+    inputs, outputs, inner = list[ValueInfoProto](), list[ValueInfoProto](), list[ValueInfoProto]()
     for region in graph.regions:
         nodes += [_node(region, node, graph.counts[region.name], rows) for node in region.nodes]
         kept = {port.value for port in region.outputs} | {value for _, value in region.grads}
         for value in region.values:
-            info = _info(region, value, env)
+            sizes, kind = [_size(dim, env) for dim in value.type.dims], ELEMENTS[value.type.dtype]
+            info = helper.make_tensor_value_info(_name(region, value.id), kind, sizes, doc_string=value.name)
             made = value.id in region.producer
             (inner if made and value.id not in kept else outputs if made else inputs).append(info)
     made_graph = helper.make_graph(nodes, graph.name, inputs, outputs, value_info=inner)
@@ -92,14 +94,6 @@ def _attributes(attrs: Attrs) -> Iterator[AttributeProto]:
                 yield helper.make_attribute(field.name, plain if alike else [str(one) for one in plain])
         elif value is not None:
             yield helper.make_attribute(field.name, value if isinstance(value, bool | int | float) else str(value))
-
-
-def _info(region: Region, value: Value, env: Mapping[str, float]) -> ValueInfoProto:
-    """Return the type of a value; parameters and inputs have their names as documentation."""
-    sizes = [_size(dim, env) for dim in value.type.dims]
-    return helper.make_tensor_value_info(
-        _name(region, value.id), ELEMENTS[value.type.dtype], sizes, doc_string=value.name
-    )
 
 
 def _size(dim: int | Expr, env: Mapping[str, float]) -> int | str:

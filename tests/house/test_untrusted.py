@@ -26,6 +26,11 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "explore/executors/on_ray.py": {"pickle.loads": "of our own workers"},
     "explore/executors/process_worker.py": {"pickle.loads": "of the process that started it"},
     "explore/executors/processes.py": {"pickle.loads": "of our own workers"},
+    "explore/executors/ray_driver.py": {
+        "os.fdopen": "the output of the process that it started",
+        "pickle.load": "of the process that it started, over its own pipe",
+        "pickle.loads": "of our own workers",
+    },
     "explore/executors/ray_worker.py": {"pickle.loads": "of the process that started it"},
     "explore/runs/lock.py": {"os.open": "a lock, which is not read"},
     "explore/runs/tool.py": {"open": "code of the package"},

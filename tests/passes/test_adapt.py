@@ -140,7 +140,7 @@ def test_states_are_those_of_adapters_on_every_axis(
     answers = []
     for rank in (0, RANK):
         defaults = Defaults(system.stack, Family(zero=1 if "dp" in degrees else 0, lora_rank=rank))
-        plan = make_plan(num_gpus=2, seq_len=64, global_batch=4, family=defaults, **degrees)  # type: ignore[arg-type]
+        plan = make_plan(num_gpus=2, seq_len=64, global_batch=4, family=defaults, **degrees)
         answers.append(estimate(graph, system, plan))
     full, lora = answers
     assert lora.memory_bytes["optimizer"] < 0.5 * full.memory_bytes["optimizer"]

@@ -52,12 +52,12 @@ def _loader() -> type[yaml.SafeLoader]:
     # libyaml is optional in PyYAML; without it the same grammar is read more slowly.
     base = yaml.SafeLoader if TYPE_CHECKING else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):
-        yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
+    # PyYAML reads the resolvers of a class from the class.
+    made: type[yaml.SafeLoader] = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
 
     for tag, pattern, first in _RESOLVED:
-        Loader.add_implicit_resolver(f"{_TAG}{tag}", re.compile(rf"(?:{pattern})\Z"), list(first))
-    return Loader
+        made.add_implicit_resolver(f"{_TAG}{tag}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    return made
 
 
 def _tree_of(loader: yaml.SafeLoader, node: yaml.Node) -> object:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from ....ir.errors import ParseError, UsageError, did_you_mean
 from ....ir.records import dataclass
-from ..launch import Launch, Value
+from ..launch import Launch, Value, Word
 from ..shapes import catalogue_name
 from .expressions import Known, is_met, is_told, literal, parameters, told
 from .megatron import megatron
@@ -164,7 +164,7 @@ def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None
     given, stack, devices = _of_framework(read, module, function)
     launch = megatron(given, {key: key for key in given}, num_gpus or devices)
     unread = tuple(f"not read, and taken to change nothing: {one}" for one in dict.fromkeys(read.unread))
-    return replace(launch, words=launch.words | stack | adapters, assumed=(*launch.assumed, *unread))
+    return replace(launch, words={**launch.words, **stack, **adapters}, assumed=(*launch.assumed, *unread))
 
 
 def _call_of(recipe: str, name: str) -> ast.Call:
@@ -183,15 +183,16 @@ def _call_of(recipe: str, name: str) -> ast.Call:
 
 def _of_framework(
     read: _Recipe, module: _Module, function: str
-) -> tuple[Mapping[str, Value], Mapping[str, Value], int | None]:
+) -> tuple[Mapping[str, Value], Mapping[str, Word], int | None]:
     """Return the settings with what is usual in the framework, the word of its stack, and the devices it says."""
     nodes, each = read.values.pop("num_nodes", None), read.values.pop("devices", None)
     if _OF_NEMO.fullmatch(function) is None:
         said = _RECIPE.fullmatch(function)
         spelled, gpus = ("", None) if said is None else (said["model"], said["gpus"])
-        usual, stack, devices = _USUAL, {"stack": "megatron-bridge"}, int(gpus) if gpus else None
+        usual, stack = _USUAL, dict[str, Word](stack="megatron-bridge")
+        devices = int(gpus) if gpus else None
     else:
-        spelled, usual, stack = str(module.constants.get("NAME", "")), _SHARDED, dict[str, Value]()
+        spelled, usual, stack = str(module.constants.get("NAME", "")), _SHARDED, {}
         devices = nodes * each if isinstance(nodes, int) and isinstance(each, int) else None
         degrees = [read.values.get(f"{axis}_parallel_size") for axis in _DEGREES]
         needed = prod(degree for degree in degrees if isinstance(degree, int))
@@ -203,7 +204,7 @@ def _of_framework(
     return given, stack, devices
 
 
-def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Value]:
+def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Word]:
     """Return the words of the adapters that a recipe trains, none for none; UsageError for those that are not LoRA.
 
     As in nemo/collections/llm/peft/lora.py: rank 32 beside all linear layers.
@@ -216,12 +217,13 @@ def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Value]:
         return {}
     if kind != "lora":
         raise UsageError(f"peft {kind}: adapters of low rank (LoRA) are read, and no others")
-    modules = [name for part in parts for name in _ADAPTED.get(str(part), (str(part),))] if parts else []
-    words: dict[str, Value] = {"lora_rank": rank}
+    named_parts = parts if isinstance(parts, list | tuple) else ()
+    modules = [name for part in named_parts for name in _ADAPTED.get(str(part), (str(part),))]
+    words: dict[str, Word] = {"lora_rank": rank if isinstance(rank, int) else 32}
     return (
         words
         | ({"lora_modules": ",".join(modules)} if modules else {})
-        | ({"lora_dropout": dropout} if dropout else {})
+        | ({"lora_dropout": dropout} if isinstance(dropout, float) and dropout else {})
     )
 
 

@@ -45,7 +45,9 @@ def conversations(num: int, gap_s: float) -> Traffic:
     prompts = (*first, *then)
     sizes = np.array([512 * len(p) for p in prompts])
     answers = np.full(len(prompts), 16)
-    return Traffic(gap_s * np.arange(len(prompts)), Requests(sizes, answers, 0 * sizes), blocks=prompts)
+    return Traffic(
+        gap_s * np.arange(len(prompts), dtype=np.float64), Requests(sizes, answers, 0 * sizes), blocks=prompts
+    )
 
 
 def ttft_s(traffic: Traffic, text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
