@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from inspect import Signature
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, init=True, repr=True, eq=True):
@@ -52,6 +53,7 @@ C = TypeVar("C")
 def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
     """Put stand-ins of the wanted methods into a class, where it does not write its own."""
     own = vars(cls)
+    setattr(cls, "__signature__", _Signature())  # noqa: B010 - no class is declared to have one
     hashes_itself = own.get("__hash__") is not None
     for name in wanted:
         if name != "__hash__" and name not in own:
@@ -93,6 +95,21 @@ def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
     return cast(FunctionType, vars(twin)[name])
 
 
+class _Signature:
+    """What `inspect.signature` finds of a record: a stand-in of `__init__` has no signature of its own."""
+
+    def __get__(self, instance: object, owner: type) -> Signature | None:
+        """Return the signature of the class; None for an object, which is no function."""
+        if instance is not None:
+            return None
+        from inspect import signature
+
+        maker = next(one for one in owner.__mro__ if "__init__" in vars(one))
+        init = vars(maker)["__init__"]
+        found = signature(_initializer(maker, True) if init.__qualname__.startswith(_until_called.__name__) else init)
+        return found.replace(parameters=list(found.parameters.values())[1:])
+
+
 def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
     """Write `__init__` as the standard library does, but without what it compiles beside it for a frozen class."""
     known: dict[str, object] = {"__name__": cls.__module__, "_set": object.__setattr__, "_absent": dataclasses.MISSING}
@@ -117,6 +134,7 @@ def _initializer(cls: type, frozen: bool) -> Callable[..., object]:
     exec(f"def __init__({head}):\n " + "\n ".join(body or ["pass"]), known)  # noqa: S102
     written = cast(FunctionType, known["__init__"])
     written.__qualname__ = f"{cls.__qualname__}.__init__"
+    written.__annotations__ = {field.name: field.type for field in dataclasses.fields(cls) if field.init}
     return written
 
 

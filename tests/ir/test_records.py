@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from typing import ClassVar
 
@@ -147,3 +148,21 @@ def test_the_standard_library_adds_fields_to_one() -> None:
         Wider("a").width = 2  # type: ignore[misc]
     with pytest.raises(TypeError, match="frozen"):
         dataclasses.dataclass(type("Thawed", (Named,), {}))
+
+
+def test_a_signature_is_there_before_the_first_object() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        """No object of it was made."""
+
+        width: int
+        depth: int = 2
+
+        def __call__(self, times: int) -> int:
+            return times
+
+    assert str(inspect.signature(Fresh)) == "(width: 'int', depth: 'int' = 2)"
+    assert list(inspect.signature(Ours).parameters) == list(inspect.signature(Theirs).parameters)
+    made = Fresh(1)
+    assert str(inspect.signature(Fresh)) == "(width: 'int', depth: 'int' = 2)"
+    assert list(inspect.signature(made).parameters) == ["times"]
