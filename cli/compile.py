@@ -100,7 +100,7 @@ def compile_command(request: Request) -> CompiledResult:
     plan     the style of each parameter, as a file that --tp-plan reads back
     chakra   a folder: the trace of each rank, in the format of MLCommons' Chakra
     model-explorer   a folder: the graph after the passes, for Model Explorer
-    onnx     the graph after the passes as an ONNX file for viewers, the costs of each node as its metadata
+    onnx     the graph after the passes as ONNX, costs of nodes as metadata
     """  # noqa: D301
     from ..report.results.compiled import CompiledResult
 

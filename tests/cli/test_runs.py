@@ -145,7 +145,7 @@ def test_remove_asks_first(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch
             "unknown column 'pp'; allowed: schedule, step_time_s, tp",
         ),
         (["export", "toy-1", "-o", "-", "--where", "tp"], "'tp' is no condition: a condition is a column, one of"),
-        (["export", "toy-1", "-o", "none/\0/out.csv"], "cannot write 'none/\0/out.csv'"),
+        (["export", "toy-1", "-o", "none/\0/out.csv"], "cannot write 'none/\\x00/out.csv'"),
         (["lst"], "unknown verb 'runs lst'; did you mean 'list'? allowed: export, list, remove, show"),
     ],
 )

@@ -173,12 +173,14 @@ def test_every_part_of_a_family_is_written() -> None:
         "bf16_first": 1, "bf16_last": 1, "kv_dtype": "fp8", "main_params_dtype": "none", "exp_avg_dtype": "bf16",
         "exp_avg_sq_dtype": "bf16", "published_of": (("a", "fp8"),), "precision_of": (("a", "fp8"),),
         "etp": False, "recompute_save": ("mlp",), "recompute_save_rest": ("mlp",), "recompute_by_chunk": "4,3,1,0",
-        "offload_modules": ("mlp",),
+        "offload_modules": ("mlp",), "lora_rank": 8, "lora_modules": ("q_proj",), "lora_dropout": 0.1,
+        "lora_base": "nf4",
     }  # fmt: skip
     beside: dict[str, dict[str, object]] = {
         "recompute_save": {"recompute": "save"}, "recompute_by_chunk": {"recompute": "full"},
         "recompute_save_rest": {"recompute": "save", "recompute_layers": 1},
         "offload_modules": {"offload": ("activations",)},
+        **{key: {"lora_rank": 8} for key in ("lora_modules", "lora_dropout", "lora_base")},
     }  # fmt: skip
     # These follow from degrees; a family without them is refused: see tests of `plan_words`.
     derived = {"workload", "cp", "ep", "pp", "etp_dp", "capacity", "imbalance", "usp", "hsdp"}

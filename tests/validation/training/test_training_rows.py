@@ -199,7 +199,6 @@ def test_the_plan_of_one_row_of_each_other_set(case: Case, name: str, stack: str
         ("megatron_core_h100_strong_177B_96", "neither pp nor dp"),
         ("llama1_65B", "not disclosed"),
         ("maxtext_32B_v5p-128", "in no table"),
-        ("mbridge_26.06_LoRA_LLAMA3_70B_DGX-GB300_MXFP8_8_32", "frozen"),
         ("mbridge_26.06_SFT_LLAMA3_70B_DGX-GB300_MXFP8_32_32", "packed"),
         ("mbridge_26.08_Pre-Training_Nemotron_3_Super_DGX-GB300_NVFP4_64_512", "the catalogue has no such model"),
     ],
