@@ -8,6 +8,7 @@ training and one of serving cost and how long they take, and which products are 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ MODEL, PACKAGES, VOLUME = "qwen3-32b", 64, 1e6
 DIE_MM2, W_PER_DIE, STACKS_PER_DIE = 400.0, 500.0, 2
 NODES, MEMORIES = ("N7", "N5", "N3"), ("hbm2e", "hbm3", "hbm3e", "hbm4")
 # How dies are joined: a device together, or devices over an interface in a package of a joint.
-KINDS: Mapping[str, tuple[str, str, float]] = {
+KINDS: Mapping[str, tuple[str, Literal["fan_out_bridge", "interposer"], float]] = {
     "one device": ("", "fan_out_bridge", 0.0),
     "UCIe advanced": ("ucie-advanced", "fan_out_bridge", 1e12),
     "UCIe standard": ("ucie-standard", "interposer", 0.25e12),

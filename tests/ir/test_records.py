@@ -106,7 +106,7 @@ def test_a_frozen_record_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError, match="name"):
         record.name = "b"  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError, match="name"):
-        del record.name
+        del record.name  # pyright: ignore[reportAttributeAccessIssue]
     assert record.name == "a"
 
 

@@ -111,9 +111,9 @@ def reused(traffic: Traffic, tiers: Sequence[Tier]) -> Reused:
             tokens[request, at] += min(size, left)
             left -= min(size, left)
         store.use(blocks)
-    rates = np.array([tier.token_s for tier in tiers])
-    latency = (tokens > 0) @ np.array([tier.latency_s for tier in tiers])
-    return Reused(tokens, np.asarray(tokens @ rates + latency))
+    rates = np.array([tier.token_s for tier in tiers], dtype=np.float64)
+    latency = (tokens > 0) @ np.array([tier.latency_s for tier in tiers], dtype=np.float64)
+    return Reused(tokens, np.asarray(tokens @ rates + latency, dtype=np.float64))
 
 
 def with_reuse(traffic: Traffic, found: Reused) -> Traffic:
