@@ -114,4 +114,6 @@ def shell(tmp_path: Path, graph_folder: Path) -> Shell:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIPSTICK", "COLUMNS", "PYTEST"))}
     # Pages name files of the checkout as they are seen from its root.
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    return Shell(tmp_path, {**kept, "PATH": path, "SLIPSTICK_CACHE": str(graph_folder)})
+    # Searches of a page are its own, else the numbers of runs would hang on which pages ran before.
+    folders = {"SLIPSTICK_CACHE": str(graph_folder), "SLIPSTICK_RUNS": str(tmp_path / ".runs")}
+    return Shell(tmp_path, {**kept, "PATH": path, **folders})
