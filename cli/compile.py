@@ -30,6 +30,7 @@ FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.
 MOST_RANKS = 2**22
 _PRICED = {"costed", "report", "chakra", "model-explorer", "onnx"}
 _FOLDERS = {"chakra", "model-explorer"}
+_NO_TEXT = {*_FOLDERS, "onnx"}
 
 
 class CompileCommand(Answering, PlanCommand):
@@ -70,7 +71,7 @@ class CompileCommand(Answering, PlanCommand):
             _warn(result.answer)
         for kind in kinds:
             path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
-            if kind in _FOLDERS or kind == "onnx":
+            if kind in _NO_TEXT:
                 _write_other(result.answer, kind, Path(path), said["ranks"])
             else:
                 write_text(_text_of(result, kind, path), path)
@@ -143,19 +144,22 @@ def _text_of(result: CompiledResult, kind: str, path: str) -> str:
 
 def _write_other(answer: Estimate, kind: str, path: Path, said: object) -> None:
     """Write a kind that is no text, or several files; `said` are the ranks of traces, None for all."""
-    from ..report.trace.chakra.files import RankFiles
-    from ..report.trace.model_explorer import write_explorer
-    from ..report.trace.onnx_graph import write_onnx
     from .output.files import writing
 
     ranks = None if said is None else _ranks(str(said))
     with writing(path):
         match kind:
             case "chakra":
+                from ..report.trace.chakra.files import RankFiles
+
                 RankFiles(answer).write(path, ranks)
             case "onnx":
+                from ..report.trace.onnx_graph import write_onnx
+
                 write_onnx(answer, path)
             case _:
+                from ..report.trace.model_explorer import write_explorer
+
                 write_explorer(answer, path)
 
 

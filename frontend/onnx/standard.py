@@ -17,7 +17,7 @@ from onnx import TensorProto, TypeProto, defs, shape_inference, version_converte
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.types import DType
 from .call import Call
-from .shapes.items import DTYPES, Item, constant
+from .shapes.items import ELEMENTS, Item, constant
 
 # The version that rules are written for, and older ones that are lifted to it.
 LIFTED_TO = 13
@@ -120,12 +120,6 @@ class _Schema(Protocol):
         ...
 
 
-# An element type of ONNX for each of ours; of several that we do not tell apart the first.
-_ELEMENTS: dict[DType, int] = {}
-for _element, _dtype in DTYPES.items():
-    _ELEMENTS.setdefault(_dtype, _element)
-
-
 def has_body(node: onnx.NodeProto, opset: int) -> bool:
     """Whether the standard says what simpler operators a node stands for."""
     schema = _schema(node, opset)
@@ -178,7 +172,7 @@ def _type(item: Item | None) -> TypeProto:
     made = TypeProto()
     if item is None:
         return made
-    made.tensor_type.elem_type = _ELEMENTS.get(item.type.dtype, TensorProto.FLOAT)
+    made.tensor_type.elem_type = ELEMENTS.get(item.type.dtype, TensorProto.FLOAT)
     made.tensor_type.shape.SetInParent()
     for d in item.dims:
         dim = made.tensor_type.shape.dim.add()

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from ...driver.estimate import Estimate
+from ...frontend.onnx.shapes.items import ELEMENTS as ONNX_ELEMENTS
 from ...ir.graph import Attrs, Node, Region
 from ...ir.sizes.expr import Expr
 from ...ir.text.files import write_atomically
@@ -23,17 +24,12 @@ from .nodes import shown
 DOMAIN = "slipstick"
 # The IR of ONNX that has metadata of nodes, and the opset of its time.
 _IR, _OPSET = 10, 22
-# Element types of ONNX; several of ours that differ in their scales are one there.
-ELEMENTS: Mapping[DType, int] = {
-    DType.FP64: TensorProto.DOUBLE, DType.FP32: TensorProto.FLOAT, DType.TF32: TensorProto.FLOAT,
-    DType.BF16: TensorProto.BFLOAT16, DType.FP16: TensorProto.FLOAT16, DType.FP8: TensorProto.FLOAT8E4M3FN,
-    DType.FP8_ROW: TensorProto.FLOAT8E4M3FN, DType.FP8_BLOCK: TensorProto.FLOAT8E4M3FN,
-    DType.FP8_TILE: TensorProto.FLOAT8E4M3FN, DType.MXFP8: TensorProto.FLOAT8E4M3FN, DType.FP4: TensorProto.FLOAT4E2M1,
-    DType.NVFP4: TensorProto.FLOAT4E2M1, DType.MXFP4: TensorProto.FLOAT4E2M1, DType.INT64: TensorProto.INT64,
-    DType.INT32: TensorProto.INT32, DType.INT16: TensorProto.INT16, DType.INT8: TensorProto.INT8,
-    DType.UINT8: TensorProto.UINT8, DType.INT4: TensorProto.INT4, DType.INT4_GROUP: TensorProto.INT4,
-    DType.BOOL: TensorProto.BOOL, DType.COMPLEX64: TensorProto.COMPLEX64,
+# Element types with scales, and TF32, are there what they rest as.
+_AT_REST = {
+    DType.TF32: DType.FP32, DType.FP8_ROW: DType.FP8, DType.FP8_BLOCK: DType.FP8, DType.FP8_TILE: DType.FP8,
+    DType.MXFP8: DType.FP8, DType.NVFP4: DType.FP4, DType.MXFP4: DType.FP4, DType.INT4_GROUP: DType.INT4,
 }  # fmt: skip
+ELEMENTS: Mapping[DType, int] = ONNX_ELEMENTS | {dtype: ONNX_ELEMENTS[rest] for dtype, rest in _AT_REST.items()}
 
 
 def onnx_graph(answer: Estimate) -> ModelProto:

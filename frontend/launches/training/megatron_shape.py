@@ -42,7 +42,7 @@ def read_shape(r: Reading) -> dict[str, object] | None:
     hidden, heads = r.number("hidden_size"), r.number("num_attention_heads")
     r.understand("shape of the model", *_SHAPE)
     if not layers or not hidden or not heads:
-        if r.text("model") is None or catalogue_name(r.text("model") or "") is None:
+        if catalogue_name(r.text("model") or "") is None:
             r.assume("no shape of a model: name the model with --model")
         return None
     gated, rms = r.flag("swiglu"), r.text("normalization") == "RMSNorm"

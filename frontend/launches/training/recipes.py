@@ -98,6 +98,12 @@ class _Module:
     imports: Mapping[str, tuple[str, str]]
     constants: Mapping[str, Value]
 
+    @property
+    def recipes(self) -> Sequence[str]:
+        """The names of its recipes."""
+        named = (one for one in self.functions if not one.startswith("_"))
+        return [one for one in named if _RECIPE.fullmatch(one) or _OF_NEMO.fullmatch(one)]
+
 
 @dataclass(slots=True)
 class _Recipe:
@@ -130,8 +136,7 @@ def module_of(text: str, name: str) -> _Module:
 
 def recipes_in(text: str, name: str) -> Sequence[str]:
     """Return the names of the recipes of a file."""
-    functions = module_of(text, name).functions
-    return [one for one in functions if (_RECIPE.fullmatch(one) or _OF_NEMO.fullmatch(one)) and one[0] != "_"]
+    return module_of(text, name).recipes
 
 
 def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None, beside: Beside) -> Launch:
@@ -147,7 +152,8 @@ def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None
     Raises:
         UsageError: no such recipe, or several and none is named.
     """
-    module, public = module_of(text, name), recipes_in(text, name)
+    module = module_of(text, name)
+    public = module.recipes
     if recipe is None and len(public) == 1:
         recipe = public[0]
     if recipe is None:
@@ -195,7 +201,7 @@ def _of_framework(
         spelled, usual, stack = str(module.constants.get("NAME", "")), _SHARDED, {}
         devices = nodes * each if isinstance(nodes, int) and isinstance(each, int) else None
         degrees = [read.values.get(f"{axis}_parallel_size") for axis in _DEGREES]
-        needed = prod(degree for degree in degrees if isinstance(degree, int))
+        needed = prod(degree for degree in degrees if isinstance(degree, int) and degree)
         if devices is not None and devices % needed:
             read.unread.append(f"{devices} GPUs, which are no multiple of the {needed} that its degrees need")
             devices = None

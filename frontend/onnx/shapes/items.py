@@ -104,6 +104,8 @@ DTYPES = {
     TensorProto.UINT4: DType.INT4, TensorProto.FLOAT4E2M1: DType.FP4, TensorProto.COMPLEX64: DType.COMPLEX64,
     TensorProto.FLOAT8E8M0: DType.UINT8,
 }  # fmt: skip
+# An element type of ONNX for each of ours; of several that we do not tell apart the first.
+ELEMENTS = {dtype: element for element, dtype in reversed(DTYPES.items())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,12 @@ def test_an_adapter_that_is_spelled_out_is_read() -> None:
     )
 
 
+def test_a_degree_of_zero_is_none() -> None:
+    text = NEMO.replace("tensor_parallelism=4", "tensor_parallelism=0")
+    launch = read_launch(text, "llama3_70b.py::pretrain_recipe", beside={"lib/trainers.py": TRAINERS}.get)
+    assert (launch.words["tp"], launch.words["gpus"]) == (1, 32)
+
+
 @pytest.mark.parametrize("recipe", ["pretrain_recipe(8)", "os.system('x')", "pretrain_recipe(", "a.b"])
 def test_only_names_and_calls_by_name_are_recipes(recipe: str) -> None:
     with pytest.raises(UsageError, match="no recipe"):
