@@ -172,19 +172,20 @@ def post_training_step(
             "--tp or --pp, --zero 1, --recompute full, or a shorter --max-tokens"
         )
     learning = _learning(asked, samples, trainer, own)
+    alone = PostTrainingStep(
+        asked=asked,
+        trainer=trainer,
+        server=None,
+        rollout=None,
+        samples=samples,
+        change=None,
+        parts_s=learning,
+        step_time_s=sum(learning.values()),
+        idle={},
+        peak_mem_bytes=peak,
+    )
     if not asked.algorithm.rolls_out or server is None:
-        return PostTrainingStep(
-            asked=asked,
-            trainer=trainer,
-            server=None,
-            rollout=None,
-            samples=samples,
-            change=None,
-            parts_s=learning,
-            step_time_s=sum(learning.values()),
-            idle={},
-            peak_mem_bytes=peak,
-        )
+        return alone
     colocated = asked.placement == COLOCATED
     change = refit(trainer, server, colocated, asked.moves_states)
     if colocated and not asked.moves_states:
@@ -197,18 +198,8 @@ def post_training_step(
     if asked.environment_s:
         parts["environment"] = asked.environment_s
     time_s, idle = _together(asked, rollout, sum(learning.values()) + asked.environment_s, change)
-    return PostTrainingStep(
-        asked=asked,
-        trainer=trainer,
-        server=server,
-        rollout=rollout,
-        samples=samples,
-        change=change,
-        parts_s={name: s for name, s in parts.items() if s},
-        step_time_s=time_s,
-        idle=idle,
-        peak_mem_bytes=peak,
-    )
+    told = {name: s for name, s in parts.items() if s}
+    return replace(alone, server=server, rollout=rollout, change=change, parts_s=told, step_time_s=time_s, idle=idle)
 
 
 def _together(

@@ -38,7 +38,7 @@ def _tier(part: str, server: Server) -> Tier:
     if not equals or not name.isidentifier() or (name == HBM and at):
         raise UsageError(f"--kv-tiers {part}: NAME=SIZE[@RATE], as hbm=20GB, host=1TB or ssd=8TB@6GB/s")
     # A token's bytes on each device of a replica; a store holds those of all of them.
-    per_gpu = float(server.times.kv_bytes(np.asarray(1024.0))) / 1024.0
+    per_gpu = _token_bytes(server)
     gpus = server.plan.num_gpus // server.plan.dp
     tokens = parse_quantity(size, "B").value_si / (per_gpu * gpus)
     if name == HBM:
@@ -53,6 +53,11 @@ def _tier(part: str, server: Server) -> Tier:
     return Tier(name, tokens, per_gpu / bytes_per_s, latency_s)
 
 
+def _token_bytes(server: Server) -> float:
+    """Return the bytes that a GPU keeps of a token, in a sequence of 1,024."""
+    return float(server.times.kv_bytes(np.asarray(1024.0))) / 1024.0
+
+
 def with_tiers(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, Reused, tuple[Tier, ...]]:
     """Return traffic that finds its prefixes in tiers, and the server without the memory that is lent to them.
 
@@ -65,7 +70,7 @@ def with_tiers(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Se
     worth = tuple(_worth(tiers, computed_s))
     found = reused(traffic, worth)
     lent = sum(tier.tokens for tier in tiers if tier.name == HBM)
-    per_gpu = lent * float(server.times.kv_bytes(np.asarray(1024.0))) / 1024.0 / server.num_replicas
+    per_gpu = lent * _token_bytes(server) / server.num_replicas
     free = server.times.free_bytes - per_gpu
     if free <= 0:
         raise InfeasibleError(
