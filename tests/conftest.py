@@ -4,6 +4,7 @@ import os
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.loading import Report
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.types import DType
+    from slipstick.tests.warm import Warm
 
 # A test that would fetch from a hub must fail at once, on every machine alike.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -70,6 +72,20 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_config", load_config)
         yield
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Warm]":
+    """Run commands and scripts in forks of one process that has imported everything, instead of a cold one each."""
+    from slipstick.tests.warm import Warm
+
+    # A socket's name holds at most 107 bytes, whatever the base of the run's folders is.
+    with TemporaryDirectory() as folder:
+        warm = Warm(Path(folder))
+        process = warm.start()
+        yield warm
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")
