@@ -49,7 +49,7 @@ PART = "part"
 # Tables of candidates that are kept, a few megabytes each.
 _TABLES = 64
 # Blocks that are worked on at a time, a second or so of work: their tables are held until their pipelines have run.
-_TOGETHER = 64
+_TOGETHER = 256
 # Columns that all rows of a part share, besides its machine.
 WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
 _STEP = (
@@ -308,9 +308,7 @@ class PlanWorker:
             found.append((yield from self._found(block, part, lowered, some)))
         return joined(found)
 
-    def _found(
-        self, block: Block, part: Part, lowered: Lowered, numbers: Counts
-    ) -> Generator[Pipelines, Paced, Found]:
+    def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Generator[Pipelines, Paced, Found]:
         space, system = self._job.space, self._system(part.machine)
         plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, space.load(part.family))
         screened = screen(lowered, system, plans)
