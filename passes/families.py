@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..ir.graph import Workload
 from ..ir.plan import Family
@@ -16,6 +17,8 @@ from .sharding.plans.choose import searches
 _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")
 
 
+# A search asks again and again for the same few hundred.
+@lru_cache(maxsize=2048)
 def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     """Return the passes that lower a traced graph for a family.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -29,7 +28,7 @@ from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
 from .job import job_of
-from .memory import rows_at_once
+from .memory import collect_seldom, rows_at_once
 from .progress import counted, progress
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ def choose_command(
 
     if asked is None:
         return _fleets(ctx, request, wanted, fleet)
-    gc.enable()
+    collect_seldom()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
     return cluster_result(_compared(request, asked, wanted), wanted.every)
 
