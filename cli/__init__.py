@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an unknown verb with the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            here = _ELSEWHERE.get(args[0])
+            here = _ELSEWHERE.get(args[0]) or _kind_verb(args[0])
             near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], list(VERBS))
             raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -121,6 +121,14 @@ class LazyGroup(click.Group):
         """Write the list of verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+
+def _kind_verb(word: str) -> str | None:
+    """What lists a kind of thing whose name was typed as a verb: `models` is `list models`."""
+    from .catalogue import as_kind
+
+    kind = as_kind(word)
+    return None if kind is None else f"list {kind}"
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -212,9 +220,10 @@ def run(args: Sequence[str] | None = None) -> int:
         return leave.exit_code
     except click.ClickException as error:
         from ..ir.text.shown import shown
+        from .flags.hints import hinted
 
         # The message is final to type checkers alone; what shows it looks nowhere else.
-        object.__setattr__(error, "message", shown(error.message))
+        object.__setattr__(error, "message", shown(hinted(error)))
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:

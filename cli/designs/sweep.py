@@ -133,7 +133,8 @@ def _all(space: DesignSpace, setting: Setting, job: Job | None, goals: tuple[Goa
             made.append(some)
             bar.advance(len(some.reason), "")
     if not quiet:
-        click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
+        num = space.num_designs()
+        click.echo(f"{num:,} design{'s' if num > 1 else ''} in {time.perf_counter() - started:.2f} s", err=True)
     check_some(space, setting, made)
     ranking = Ranking.of(made, goals)
     return SweepResult(ranking=ranking, system=lambda: system_text_at(space, setting, made, int(ranking.order[0])))

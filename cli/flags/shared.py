@@ -7,24 +7,12 @@ from types import MappingProxyType
 
 import click
 
-from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
 from .names import of_catalogue
-from .numbers import One, Tokens, Whole
+from .numbers import Named, One, Tokens, Whole
 from .run import RUN_FLAGS
 from .talk import talk_flags
-
-
-class Named(click.Choice[str]):
-    """A choice that answers a wrong word with the nearest right one."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word, or fail with what was given, what is allowed and the nearest."""
-        if value in self.choices:
-            return value
-        allowed = [str(c) for c in self.choices]
-        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
 
 
 def _number(*names: str, help: str, default: int | None = None) -> click.Option:

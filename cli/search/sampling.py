@@ -99,7 +99,7 @@ def options(at_once: int) -> tuple[click.Option, ...]:
         click.Option(
             ["--trials-at-once"], type=Whole(min=1), metavar="N",
             help="Batch size of the optimiser: more are priced together, fewer learn more from each other.  [default: "
-            "{at_once}]",
+            f"{at_once}]",
         ),
     )  # fmt: skip
 

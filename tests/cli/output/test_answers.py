@@ -98,7 +98,7 @@ def test_a_row_of_csv_has_the_digits_of_the_document(words: Callable[[str], list
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["-o", "a.xlsx"], "suffix '.xlsx' says no form of this result; allowed: .json, .csv, .parquet, .md, .html"),
+        (["-o", "a.xlsx"], "cannot write '.xlsx'; formats of this result: .json, .csv, .parquet, .md, .html"),
         (["-o", "a.svg", "--phase", "serve"], "suffix '.svg' says no form"),
         (["-o", "a.csv", "--format", "json"], "--format json and -o a.csv say two things, and the suffix is of csv"),
         (["-o", "a.parquet.gz"], "says no form"),
