@@ -51,6 +51,9 @@ class ServingSpace:
         kv_dtype: types of keys and values, `same` for the model's.
         mla: what latent attention runs over in decode.
         exchange: how rows get to experts that are distributed.
+        expert_popularity: of those, as a plan says it; empty where all are alike.
+        eplb: whether they lie so that ranks have about equal loads.
+        redundant_experts: copies of popular ones, a layer.
         tp: tensor-parallel degrees; empty for powers of two and divisors of `gpus`.
         pp: pipeline stages, likewise.
         ep: ranks over which whole experts are sharded, likewise; 1 splits them as everything else.
@@ -97,6 +100,9 @@ class ServingSpace:
     kv_dtype: tuple[str, ...] = ("same",)
     mla: str = "latent"
     exchange: str = "alltoall"
+    expert_popularity: str = ""
+    eplb: bool = False
+    redundant_experts: int = 0
     tp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
