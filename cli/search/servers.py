@@ -30,7 +30,8 @@ _AXES = frozenset(
 _ONE = frozenset(
     {
         "phase", "gpus", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
-        "block_size", "memory_utilization", "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
+        "block_size", "memory_utilization", "dual_batch",
+        "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
         "ep_exchange", "expert_popularity", "eplb", "redundant_experts",
         "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
         "quiet",
@@ -91,6 +92,7 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
         engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
         block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
+        dual_batch=bool(asked.one("dual_batch", False)),
         dtype=plain.source.dtype, kernels=plain.words.kernels, precision=_recipes(asked) or ("none",),
         kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.words.mla, exchange=plain.words.exchange,
         expert_popularity=plain.words.expert_popularity, eplb=plain.words.eplb,

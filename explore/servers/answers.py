@@ -85,6 +85,7 @@ def _flags(job: ServingJob, row: Row) -> Iterator[str]:
     yield from _said("--max-num-seqs", space.max_num_seqs, None)
     yield from _said("--block-size", space.block_tokens, None)
     yield from _said("--memory-utilization", space.memory_utilization, None)
+    yield from ["--dual-batch"] if space.dual_batch else []
     yield from _said("--dtype", space.dtype, "bf16")
     yield from _said("--kernels", space.kernels, None)
     yield from _said("--precision", setting.precision, "none")

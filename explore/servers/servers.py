@@ -83,6 +83,7 @@ class Servers:
             memory_utilization=space.memory_utilization or at.memory_utilization,
             chunked_prefill=at.chunked_prefill if tokens is None else tokens > 0,
             max_batched_tokens=tokens or at.max_batched_tokens,
+            dual_batch=space.dual_batch or at.dual_batch,
         )
         return replace(engine, scheduler=changed)
 

@@ -45,6 +45,7 @@ class ServingSpace:
         max_num_seqs: sequences that a replica runs at once at most; None for the engine's own.
         block_tokens: of the cache, likewise.
         memory_utilization: share of a device's memory that the engine reserves, likewise.
+        dual_batch: whether halves of a step run in turn where that is quicker.
         dtype: of weights and activations.
         kernels: `eager` or `fused`; None for those of the stack.
         precision: recipes by which layers multiply, or `as-published`.
@@ -94,6 +95,7 @@ class ServingSpace:
     max_num_seqs: int | None = None
     block_tokens: int | None = None
     memory_utilization: float | None = None
+    dual_batch: bool = False
     dtype: str = "bf16"
     kernels: str | None = None
     precision: tuple[str, ...] = ("none",)
