@@ -39,6 +39,7 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
         names.append(_route(family))
     names.append(f"shard{{{', '.join(options)}}}")
+    names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
     names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if lowers(family) else []

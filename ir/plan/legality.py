@@ -11,7 +11,7 @@ from .experts.words import check_placed
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
-from .words import AXES, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
+from .words import AXES, CP_METHODS, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
@@ -54,6 +54,11 @@ def _check_workload(family: Family) -> None:
     if family.workload is Workload.DECODE and (family.sp or family.async_tp):
         what = "sp" if family.sp else "async-tp"
         raise PlanError(f"{what} splits the sequence, of which a decode step has one token: leave it out")
+    if family.workload is Workload.DECODE and (family.usp or family.cp not in ("none", CP_METHODS[0])):
+        raise PlanError(
+            "cp-method and cp-ulysses say how a sequence attends, and a decode step has one token, whose cache --cp "
+            "spreads: leave them out"
+        )
 
 
 def _of_training(family: Family) -> Iterator[str]:
