@@ -40,8 +40,9 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
-        names.append("route{capacity=true}" if family.capacity else "route")
+        names.append(_route(family))
     names.append(f"shard{{{', '.join(options)}}}")
+    names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
     names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if lowers(family) else []
@@ -60,6 +61,12 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     return parse_pipeline(",".join(names))
 
 
+def _route(family: Family) -> str:
+    options = ["capacity=true"] if family.capacity else []
+    options += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
+    return f"route{{{', '.join(options)}}}" if options else "route"
+
+
 def _adapters(family: Family) -> str:
     options = [f"rank={family.lora_rank}"]
     options += [f"modules=[{_quoted(family.lora_modules)}]"] if family.lora_modules else []
@@ -74,6 +81,9 @@ def _experts_options(family: Family) -> list[str]:
     found += [f'exchange="{family.exchange}"'] if family.exchange != "alltoall" else []
     found += ["inside=true"] if family.etp_dp else []
     found += ["imbalance=true"] if family.imbalance else []
+    if family.ep and family.expert_popularity:
+        found += [f"popularity={json.dumps(family.expert_popularity)}", *(["eplb=true"] if family.eplb else [])]
+    found += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
     found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
     return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 

@@ -46,6 +46,9 @@ class PlanWords(TypedDict, total=False):
     ep_exchange: Literal["alltoall", "allgather"]
     dispatch_dtype: Literal["same", "fp8"]
     routing_nodes: int
+    expert_popularity: str | Path
+    eplb: bool
+    redundant_experts: int
     sp: bool
     tp_plan: str | Path
     async_tp: bool
@@ -166,6 +169,7 @@ class ServeWords(PlanWords, total=False):
     prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
+    prefill_ep: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
@@ -351,6 +355,7 @@ class SearchWords(PlanWords, total=False):
     prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
+    prefill_ep: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool

@@ -60,7 +60,7 @@ SINGLE = frozenset(
         "as_of",
         "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
         "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
-        "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
+        "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
     }
 )  # fmt: skip
 # Flags that a search has no use for.
