@@ -81,8 +81,7 @@ class _Kind(Named):
         found = [kind for kind in KINDS if value.lower() in _known(kind)]
         if found:
             self.fail(f"'{value}' is a name, not a kind: slipstick show {KINDS[found[0]]} {value}", param, ctx)
-        allowed = [*KINDS, *_CALLED]
-        near = did_you_mean(value, allowed)
+        near = did_you_mean(value, [*map(str, self.choices), *_CALLED])
         self.fail(f"'{value}' is not a kind{near} allowed: {', '.join(map(str, self.choices))}", param, ctx)
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
@@ -133,7 +132,11 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[Compl
 @click.argument("kind", type=_Kind(tuple(KINDS.values())), metavar="KIND")
 @click.argument("name", required=False, shell_complete=_names)
 @click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a number of the system or its prices, as in `slipstick estimate`.",
 )
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool) -> DocumentResult:
@@ -154,11 +157,11 @@ def show_command(kind: str, name: str | None, overrides: tuple[str, ...], consta
 @click.command("support", cls=Answering, params=[format_flag(), output_flag()])
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 def support_command(words: tuple[str, ...]) -> DocumentResult:
-    """Say which models, chips, software and precisions are measured, how near predictions came, and what failed.
+    """Show which models, chips, software and precisions were validated, the prediction errors, and what failed.
 
-    Each WORD has to occur in a line: a model, a chip, a stack or an engine, a precision, a quantity. `rows` are
-    measured quantities with a prediction, `judged` those of them to which nothing was fitted; median and p90 are of the
-    size of their relative errors.
+    WORDs select lines: a model, a chip, a stack or an engine, a precision, a quantity. `rows` counts measured
+    quantities with a prediction, `judged` those that no constant was fitted to; median and p90 are of the absolute
+    relative error.
     """
     from ..report.catalogue.support import support
     from ..report.results.documents import DocumentResult

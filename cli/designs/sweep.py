@@ -90,10 +90,10 @@ def sweep_command(
     only_pareto: bool,
     top: int | None,
 ) -> SweepResult:
-    """Cost a space of chip designs, and time MODEL on each of them under one plan.
+    """Cost a space of chip designs, and estimate MODEL on each of them under one plan.
 
-    Every combination is a design: the technology engine builds its chip, the price book its package and the system
-    around it, all of it priced by what it is made of, and the model's step runs on it. MODEL `none` leaves time out.
+    Every combination of values is a design. Its chip follows from area, power and technology node; its package and the
+    system around it are priced bottom-up; a step of MODEL is estimated on it. MODEL `none` leaves the step out.
     --set changes a number of the prices, of the technology, or of the system around the chips.
 
     \b

@@ -177,14 +177,14 @@ _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "ever
     type=Named(tuple(_AIMS)),
     default="cost",
     show_default=True,
-    help="What should be least among clusters that keep every limit.",
+    help="What to minimise among clusters within every limit.",
 )
 @click.option(
     "--space",
     type=Named(("usual", "full")),
     default="usual",
     show_default=True,
-    help="Plans that are tried: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
+    help="Plans to search: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
     "recomputation), or all that `slipstick search` tries. Flags of a plan fix its values.",
 )
 @click.option("--every", is_flag=True, help="Show every number of GPUs, not only the best of each system.")

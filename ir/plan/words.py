@@ -105,7 +105,7 @@ class PlanNumbers:
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(
-        "Ulysses degree inside cp: ranks that exchange sequence for heads; --cp-method joins the others.",
+        "Ulysses degree inside cp (all-to-all between sequence and heads); --cp-method works across these groups.",
         behind="cp_method", axis=Axis.NUMBER,
     )] = 1
     dp_shard: Annotated[int | None, Word(
@@ -188,7 +188,7 @@ class Policy(ExpertWords):
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
     reshard: Annotated[str, Word(
-        "How long ZeRO 3 keeps gathered parameters.",
+        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
     kernels: Annotated[str | None, Word(
@@ -204,8 +204,8 @@ class Policy(ExpertWords):
         choices=ATTENTION, noun="kind of attention",
     )] = "flash"
     mla: Annotated[str, Word(
-        "Latent attention in decode: over the cached latents, as serving engines do, or over keys and values expanded "
-        "from them at every step, as the model's own code does.",
+        "MLA in decode: attention over the cached latents (absorbed, as serving engines do), or over keys and "
+        "values that are expanded at every step (as the model's own code does).",
         choices=MLA, noun="kind of latent attention",
     )] = "latent"
     precision: Annotated[str, Word(
@@ -232,15 +232,14 @@ class Policy(ExpertWords):
         of_training=True,
     )] = False
     bf16_first: Annotated[int, Word(
-        "First layers kept out of --precision.", also=("--num-layers-at-start-in-bf16",),
+        "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0
     bf16_last: Annotated[int, Word(
-        "Last layers kept out of --precision.", also=("--num-layers-at-end-in-bf16",),
+        "Number of last layers that keep --dtype.", also=("--num-layers-at-end-in-bf16",),
     )] = 0
     recompute: Annotated[str, Word(
-        "Activation recomputation in the backward pass: the attention core or --recompute-modules (selective), all "
-        "but the results of attention and every second matrix product (ops), whole layers (full), "
-        "all but --recompute-save (save).",
+        "Activation recomputation (checkpointing): selective (the attention core, or --recompute-modules), ops (all "
+        "but attention and every second matrix product), full (whole layers), save (all but --recompute-save).",
         choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
@@ -273,7 +272,7 @@ class Policy(ExpertWords):
         is_told=False, least=1,
     )] = 1
     early_stop: Annotated[bool, Word(
-        "Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
+        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.",
     )] = True
     offload: Annotated[tuple[str, ...], Word(
         "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
@@ -315,7 +314,7 @@ class PlanWords(Policy, PlanNumbers):
     """
 
     phase: Annotated[str, Word(
-        "Phase: one step of train, prefill or decode, or a server of requests.",
+        "What to estimate: one step of train, prefill or decode, or with serve a server of requests.",
         choices=PHASES, section="Workload", axis=Axis.ONE,
     )] = "train"
     cp_method: Annotated[str, Word(

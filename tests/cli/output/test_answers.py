@@ -99,9 +99,9 @@ def test_a_row_of_csv_has_the_digits_of_the_document(words: Callable[[str], list
     ("flags", "told"),
     [
         (["-o", "a.xlsx"], "cannot write '.xlsx'; formats of this result: .json, .csv, .parquet, .md, .html"),
-        (["-o", "a.svg", "--phase", "serve"], "suffix '.svg' says no form"),
+        (["-o", "a.svg", "--phase", "serve"], "cannot write '.svg'"),
         (["-o", "a.csv", "--format", "json"], "--format json and -o a.csv say two things, and the suffix is of csv"),
-        (["-o", "a.parquet.gz"], "says no form"),
+        (["-o", "a.parquet.gz"], "formats of this result"),
         (["--format", "parquet"], "--format parquet is no text: name a file"),
     ],
 )
