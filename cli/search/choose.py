@@ -24,6 +24,7 @@ from ..output.files import write_text
 from ..plans.file import is_given
 from ..prepare import terms_of
 from ..serving.flags import ENGINE, TARGETS
+from ..serving.mixed import ALSO, mixed_fleets
 from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
@@ -74,6 +75,7 @@ class Fleeting:
     spare: int
     confirm: str
     disagg: str
+    also: tuple[str, ...]
 
 
 class ChooseCommand(Answering, PlanCommand):
@@ -162,6 +164,7 @@ _OF_FLEET = (
         show_default=True,
         help="Disaggregated prefill and decode: whichever takes fewer GPUs, always, or never.",
     ),
+    ALSO,
 )
 _FLEET_NAMES = tuple(str(option.name) for option in _OF_FLEET if option.name != "rps")
 _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "every", "best_plan")
@@ -210,6 +213,7 @@ def choose_command(
     slipstick choose llama-3.1-70b --tokens 15T --deadline 60d --system all --gpus 1024:32768 --seq 8192 --gbs 2048
     slipstick choose mixtral-8x7b --tokens 1T --budget 5M --system dgx-h100,dgx-b200 --gpus 256:2048 --gbs 1024 --rent
     slipstick choose llama-3.1-70b --rps 500 --system all --isl 1024 --osl 256 --ttft p99:500ms --tpot p95:30ms
+    slipstick choose llama-3.1-8b --rps 100 --also 'llama-3.1-70b rps=20 ttft=1s' --system dgx-h100,dgx-b200
     """  # noqa: D301
     from ...report.clusters import cluster_result
 
@@ -262,7 +266,6 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
         ttft=fleet.ttft,
         tpot=fleet.tpot,
     )
-    days, serving = days_of(str(fleet.rps), serving)
     sought = Sought(
         target_rps=str(fleet.rps),
         pools=fleet.disagg,
@@ -272,6 +275,9 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
         confirm=fleet.confirm,
         spare=fleet.spare,
     )
+    if fleet.also:
+        return mixed_fleets(ctx, request, serving, sought, fleet.also)
+    days, serving = days_of(str(fleet.rps), serving)
     return fleet_result(compared_fleets(ctx, request, serving, sought, days))
 
 
