@@ -38,7 +38,7 @@ OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full", "save")
 RESHARD = ("layer", "microbatch", "step")
 # `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
-KERNELS = ("plain", "eager", "merged", "torch", "fused")
+KERNELS = ("plain", "eager", "merged", "torch", "compiled", "fused")
 SERVING_KERNELS = ("eager", "fused")
 _SUMS = ("fp32", "bf16", "fp16")
 ATTENTION = ("flash", "unfused")
@@ -194,7 +194,8 @@ class Policy(ExpertWords):
     kernels: Annotated[str | None, Word(
         "Kernels, and with them the activations that training keeps: one kernel per norm, rotary embedding and "
         "activation (plain); those of the model's own code (eager); as plain with one QKV tensor as in nanotron "
-        "(merged) or PyTorch's loss in two steps (torch); hand-fused as in Megatron-Core (fused). In inference: "
+        "(merged) or PyTorch's loss in two steps (torch); those of torch.compile over model and loss (compiled); "
+        "hand-fused as in Megatron-Core (fused). In inference: "
         "eager, or fused as in serving engines.  [default: "
         "those of the stack]",
         choices=KERNELS, noun="kind of kernels",
@@ -331,7 +332,8 @@ class Family(Policy):
     `kernels` says what is kept and what is written in place: what autograd keeps with a kernel for each norm, rotary
     embedding and activation and a loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys
     and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
-    graph is `spelled_out`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving
+    graph is `spelled_out`), what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training
+    kernels do (`fused`). In inference `fused` are those of serving
     engines.
     Of experts: `ep` shards them; `etp` splits them inside over tp, else they are whole, and with `ep` distributed over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;

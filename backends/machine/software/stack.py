@@ -228,7 +228,7 @@ class StackConstants:
     workspace_bytes: Annotated[float, Key("workspace"), RESERVE] = 0.0
     memory_packing: Annotated[float, RATIO] = 1.0
     gradient_copy: bool = False
-    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "fused"))] = "plain"
+    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "compiled", "fused"))] = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
     issue_s: Annotated[float, Key("issue_overhead"), LATENCY] = 0.0
