@@ -68,6 +68,7 @@ REFUSED = frozenset(
     {
         "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
         "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
+        "sites", "site_bandwidth", "site_latency", "sync_every", "sync_dtype", "sync_fragments", "sync_overlap",
         "dump_after", "dump_dir", "time_passes", *_of(Axis.NONE),
     }
 )  # fmt: skip

@@ -55,11 +55,6 @@ def _refuse_given(ctx: click.Context, names: tuple[str, ...], told: str) -> None
 
 def check_degrees(request: Request) -> None:
     """Raise UsageError for degrees and schedules of training, which servers have no use for."""
-    if request.words.cp > 1:
-        raise UsageError(
-            f"--cp {request.words.cp}: a server splits no prompt over GPUs; allowed: --cp 1, or prefill alone: --phase "
-            f"prefill --cp {request.words.cp}"
-        )
     if request.words.vpp > 1:
         raise UsageError(
             f"--vpp {request.words.vpp}: stages of a server pass whole batches on, and none has several pieces; "

@@ -88,6 +88,15 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     )
 
 
+def of_phase(plan: Plan, workload: Workload) -> Plan:
+    """Return the plan of a decode step for another phase: ranks over which it spreads its cache split prompts by heads."""
+    if workload is Workload.DECODE:
+        return replace(plan, phase=str(workload))
+    tp, split = plan.tp * plan.cp, plan.etp == plan.tp
+    ep = plan.ep if split else plan.ep * plan.cp
+    return replace(plan, phase=str(workload), tp=tp, cp=1, etp=tp if split else plan.etp, ep=ep)
+
+
 def in_turn(system: System) -> System:
     """Return a system on which the layers of two micro-batches run in turn, as far as its stack lets them.
 
@@ -112,7 +121,7 @@ def _pairs(rows: Array, columns: Array) -> tuple[Array, Array]:
 def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: Array) -> Estimates:
     """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
     cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
-    one = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(batch))
+    one = PlanTable.of([of_phase(plan, lowered.source.workload)]).repeated(len(batch))
     return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
                                              seq_len=length, kv_len=cached))  # fmt: skip
 

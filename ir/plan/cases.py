@@ -63,9 +63,11 @@ TOGETHER = (
     Rule(
         "--expert-popularity with --cp {c.cp} in decode and whole experts over tp: not modelled; what is: --etp {c.tp}, "
         "--expert-imbalance",
-        lambda c, f: (c.cp > 1)
-        & (c.tp > 1)
-        & (f.workload is Workload.DECODE and f.ep and not f.etp and bool(f.expert_popularity)),
+        lambda c, f: (
+            (c.cp > 1)
+            & (c.tp > 1)
+            & (f.workload is Workload.DECODE and f.ep and not f.etp and bool(f.expert_popularity))
+        ),
         NotBuiltError,
     ),
     Rule(

@@ -382,3 +382,15 @@ def test_copies_of_popular_experts_even_ranks_out(study: Study) -> None:
             assert abs(float(row["error (%)"])) < 50
         elif row["published"]:
             assert float(row["predicted"]) > 1
+
+
+def test_sites_compute_as_much_as_intellect_1s(study: Study) -> None:
+    """83 % of the time around the globe, 96 % within the USA (arXiv 2412.01152)."""
+    rows = study("ex25_sites")
+    assert all(abs(float(row["error (%)"])) < 1 for row in rows if row["published"])
+    shares = by([row for row in rows if not row["published"]], "of", "how")
+    for way in {way for way, _ in shares}:
+        found = [float(row["predicted"]) for (name, _), row in shares.items() if name == way]
+        assert found == sorted(found)
+    assert float(shares["DiLoCo, every 100, int8", "1 Gbit/s"]["predicted"]) > 0.9
+    assert float(shares["every step, bf16", "1 Gbit/s"]["predicted"]) < 0.1
