@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path, PurePath
@@ -165,7 +166,7 @@ def _beside(name: str) -> Callable[[str], str | None]:
             return None
         above = Path(name).absolute().parents if named.suffix == ".py" else ()
         places = [folder / named for folder in (Path(name).parent, Path(), *above)]
-        found = next((place for place in places if place.is_file()), None)
+        found = next((place for place in places if os.path.isfile(place)), None)
         return None if found is None else read_settings(found)
 
     return text
@@ -193,13 +194,13 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
 
     if len(launch) > 1:
         return shlex.join(launch), ""
-    if " " in launch[0] and not Path(launch[0]).is_file():
+    if " " in launch[0] and not os.path.isfile(launch[0]):
         return launch[0], ""
     if launch[0] == "-":
         return read_stdin(limits().settings_bytes), ""
     # Behind a file of recipes stands which: `llama3.py::llama3_8b_pretrain_8gpu_h100_bf16_config`.
     path = Path(launch[0].partition("::")[0])
-    if not path.exists():
+    if not os.path.exists(path):
         raise UsageError(
             f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
         )
