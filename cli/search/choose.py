@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ...backends.machine.files.system_tree import split_override
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
 from ...ir.records import dataclass
@@ -289,11 +290,15 @@ def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, cou
     wrong = [name for name in flags if name in REFUSED and name not in _RUN and not name.startswith("checkpoint_")]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} says nothing to a choice of clusters: leave it out")
+    (given,) = typed.get("overrides", ((),))
+    assert isinstance(given, tuple)
+    paths = {".".join(keys): (value,) for keys, value in (split_override(str(text)) for text in given)}
     # Plans are chosen by their time; what the run costs under these terms is worked out for the chosen ones.
     kept = {name: value for name, value in flags.items() if name not in REFUSED | {"basis", "rent"}}
     return Asked(
         model=model,
         flags={**kept, "gpus": counts_of(counts), "system": systems_named(systems)},
+        paths=paths,
         objectives=("step_time_s",),
     )
 

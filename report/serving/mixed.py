@@ -22,7 +22,7 @@ from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
 from ..results.documents import DocumentResult
-from .fleets import best_first
+from .fleets import best_first, money_told
 from .sizing import confirmed_text
 
 if TYPE_CHECKING:
@@ -191,6 +191,7 @@ def _told(one: MixedFleet, found: Mix) -> Iterator[str]:
         if fleet.choice.confirmed is not None:
             yield f"{one.system}, {model.model}, {confirmed_text(fleet.choice.confirmed, model.target)}"
         yield from (f"{one.system}, {model.model}: {line}" for line in fleet.answer.warnings)
+    yield from dict.fromkeys(line for line in money_told(one.fleets) if "stand idle" not in line)
 
 
 def ties_of(fleets: Sequence[MixedFleet], aim: str) -> set[int]:
