@@ -25,6 +25,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "accumulate": ("accumulate", "Accumulate"),
         "adapt": ("adapters.adapt", "Adapt"),
         "bucket": ("bucket", "Bucket"),
+        "compiled_loss": ("fusion.compiled_loss", "CompiledLoss"),
         "fuse": ("fusion.fuse", "Fuse"),
         "inplace": ("fusion.inplace", "InPlace"),
         "merge_heads": ("fusion.merge_heads", "MergeHeads"),

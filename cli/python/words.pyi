@@ -56,7 +56,7 @@ class PlanWords(TypedDict, total=False):
     zero: int
     dp_shard: int
     reshard: Literal["layer", "microbatch", "step"]
-    kernels: Literal["plain", "eager", "merged", "torch", "fused"]
+    kernels: Literal["plain", "eager", "merged", "torch", "compiled", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
     precision: Literal[

@@ -174,13 +174,17 @@ def flags_of_a_space() -> list[click.Option]:
     ]
 
 
-def is_path(key: str) -> bool:
-    """Whether a key is the path of a number of the system, and no flag.
+# Parts of machines whose names are one word: `backends.prices.parts` has what they are.
+PARTS = ("nic", "scale-up", "rack")
 
-    >>> is_path("chip.memory.hbm.bandwidth"), is_path("cp-method")
-    (True, False)
+
+def is_path(key: str) -> bool:
+    """Whether a key is the path of a number of the system, or a part of it, and no flag.
+
+    >>> is_path("chip.memory.hbm.bandwidth"), is_path("nic"), is_path("cp-method")
+    (True, True, False)
     """
-    return "." in key
+    return "." in key or key in PARTS
 
 
 def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:

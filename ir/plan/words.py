@@ -38,7 +38,7 @@ OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full", "save")
 RESHARD = ("layer", "microbatch", "step")
 # `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
-KERNELS = ("plain", "eager", "merged", "torch", "fused")
+KERNELS = ("plain", "eager", "merged", "torch", "compiled", "fused")
 SERVING_KERNELS = ("eager", "fused")
 _SUMS = ("fp32", "bf16", "fp16")
 ATTENTION = ("flash", "unfused")
@@ -105,7 +105,7 @@ class PlanNumbers:
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(
-        "Ulysses degree inside cp: ranks that exchange sequence for heads; --cp-method joins the others.",
+        "Ulysses degree inside cp (all-to-all between sequence and heads); --cp-method works across these groups.",
         behind="cp_method", axis=Axis.NUMBER,
     )] = 1
     dp_shard: Annotated[int | None, Word(
@@ -188,13 +188,14 @@ class Policy(ExpertWords):
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
     reshard: Annotated[str, Word(
-        "How long ZeRO 3 keeps gathered parameters.",
+        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
     kernels: Annotated[str | None, Word(
         "Kernels, and with them the activations that training keeps: one kernel per norm, rotary embedding and "
         "activation (plain); those of the model's own code (eager); as plain with one QKV tensor as in nanotron "
-        "(merged) or PyTorch's loss in two steps (torch); hand-fused as in Megatron-Core (fused). In inference: "
+        "(merged) or PyTorch's loss in two steps (torch); those of torch.compile over model and loss (compiled); "
+        "hand-fused as in Megatron-Core (fused). In inference: "
         "eager, or fused as in serving engines.  [default: "
         "those of the stack]",
         choices=KERNELS, noun="kind of kernels",
@@ -204,8 +205,8 @@ class Policy(ExpertWords):
         choices=ATTENTION, noun="kind of attention",
     )] = "flash"
     mla: Annotated[str, Word(
-        "Latent attention in decode: over the cached latents, as serving engines do, or over keys and values expanded "
-        "from them at every step, as the model's own code does.",
+        "MLA in decode: attention over the cached latents (absorbed, as serving engines do), or over keys and "
+        "values that are expanded at every step (as the model's own code does).",
         choices=MLA, noun="kind of latent attention",
     )] = "latent"
     precision: Annotated[str, Word(
@@ -232,15 +233,14 @@ class Policy(ExpertWords):
         of_training=True,
     )] = False
     bf16_first: Annotated[int, Word(
-        "First layers kept out of --precision.", also=("--num-layers-at-start-in-bf16",),
+        "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0
     bf16_last: Annotated[int, Word(
-        "Last layers kept out of --precision.", also=("--num-layers-at-end-in-bf16",),
+        "Number of last layers that keep --dtype.", also=("--num-layers-at-end-in-bf16",),
     )] = 0
     recompute: Annotated[str, Word(
-        "Activation recomputation in the backward pass: the attention core or --recompute-modules (selective), all "
-        "but the results of attention and every second matrix product (ops), whole layers (full), "
-        "all but --recompute-save (save).",
+        "Activation recomputation (checkpointing): selective (the attention core, or --recompute-modules), ops (all "
+        "but attention and every second matrix product), full (whole layers), save (all but --recompute-save).",
         choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
@@ -273,7 +273,7 @@ class Policy(ExpertWords):
         is_told=False, least=1,
     )] = 1
     early_stop: Annotated[bool, Word(
-        "Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
+        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.",
     )] = True
     offload: Annotated[tuple[str, ...], Word(
         "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
@@ -315,7 +315,7 @@ class PlanWords(Policy, PlanNumbers):
     """
 
     phase: Annotated[str, Word(
-        "Phase: one step of train, prefill or decode, or a server of requests.",
+        "What to estimate: one step of train, prefill or decode, or with serve a server of requests.",
         choices=PHASES, section="Workload", axis=Axis.ONE,
     )] = "train"
     cp_method: Annotated[str, Word(
@@ -332,7 +332,8 @@ class Family(Policy):
     `kernels` says what is kept and what is written in place: what autograd keeps with a kernel for each norm, rotary
     embedding and activation and a loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys
     and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
-    graph is `spelled_out`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving
+    graph is `spelled_out`), what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training
+    kernels do (`fused`). In inference `fused` are those of serving
     engines.
     Of experts: `ep` shards them; `etp` splits them inside over tp, else they are whole, and with `ep` distributed over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;

@@ -233,6 +233,8 @@ def _model_type(origin: str, loaded: object) -> str:
 
 
 def _not_found(given: str) -> UsageError:
+    if given.endswith(".py") and os.path.isfile(given):
+        return UsageError(f"'{given}' is Python: name the class or factory in it, as in {given}:Net")
     if not _is_path(given):
         error = UnknownNameError.of("model", given, names())
         if not given or not os.path.isdir(given):
@@ -242,7 +244,7 @@ def _not_found(given: str) -> UsageError:
     owner = given.partition("/")[0]
     if _HUB_ID.fullmatch(given) is not None and not given.endswith(".json") and not os.path.exists(owner):
         return UnknownNameError(
-            f"'{given}' is no file or folder here, and a hub id is never downloaded; "
+            f"'{given}' is not a file or folder here, and nothing is downloaded from the hub; "
             f"{_nearest_text(given)}give the path of a config.json, or one of: {', '.join(names())}"
         )
     return UsageError(f"no file or folder '{given}'; {_nearest_text(given)}give the path of a config.json")

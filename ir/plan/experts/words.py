@@ -23,12 +23,12 @@ class ExpertWords(AdapterWords):
     """Words of experts, and behind them those of adapters."""
 
     exchange: Annotated[str, Word(
-        "How tokens reach the experts of other ranks: all-to-all dispatch and combine, or (in inference) all ranks "
-        "gather all tokens, run their own experts and sum.",
+        "Token exchange of expert parallelism: all-to-all dispatch and combine, or (in inference) an all-gather of "
+        "all tokens, local experts, and a sum.",
         name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance", needs="ep",
     )] = "alltoall"
     dispatch_dtype: Annotated[str, Word(
-        "Data type of the dispatch to experts; the combine keeps its own.",
+        "Data type of dispatched tokens; combined results keep their own.",
         choices=WIRES, noun="dispatch dtype", needs="ep",
     )] = SAME
     routing_nodes: Annotated[int, Word(

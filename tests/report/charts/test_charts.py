@@ -113,9 +113,9 @@ def test_a_search_has_its_front_and_a_line_for_each_row() -> None:
     }
     front, lines = charts_of(document)
     assert [(row["x"], row["y"], row["class"]) for row in front.data] == [
-        (1.0, 1.0, "no other beats it"),
-        (0.5, 2.0, "no other beats it"),
-        (0.25, 4.0, "best rows behind it"),
+        (1.0, 1.0, "Pareto-optimal"),
+        (0.5, 2.0, "Pareto-optimal"),
+        (0.25, 4.0, "best of the others"),
     ]
     assert {(row["row"], row["axis"]): row["at"] for row in lines.data}[1, "tp"] == pytest.approx(1 / 3)
 
