@@ -272,9 +272,9 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
                 raise TraceError(f"{error}{routed.refused}") from error
             graph = along_roads(record, wanted)
             return replace(graph, notes=(*graph.notes, *routed.notes))
-        if run.inputs is not None or error.__cause__ is None:
+        if run.inputs is not None or not (assumed := _assumed(run.module)):
             raise
-        raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
+        raise TraceError(f"{error}{assumed}") from error.__cause__
     if run.inputs is None and (path := _multiplied(graph)) is not None:
         raise TraceError(f"{path} multiplies token ids by its weights{_assumed(run.module)}")
     return graph
@@ -285,7 +285,7 @@ def _multiplied(graph: Graph) -> str | None:
     for region in graph.regions:
         for node in region.nodes:
             if node.op == "matmul" and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
-                return node.scope
+                return node.scope or graph.name
     return None
 
 

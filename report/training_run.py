@@ -19,8 +19,8 @@ def run_lines(answer: Estimate, columns: int | None = None) -> list[str]:
     """Return what a screen says of the training run: nothing where none was asked for."""
     if answer.run is None:
         return []
-    rows = [*_length(answer, answer.run), *_sites(answer.run), *_time(answer.run), *_goodput(answer.run), *_saving(answer.run),
-            *_failures(answer.run)]  # fmt: skip
+    run = answer.run
+    rows = [*_length(answer, run), *_sites(run), *_time(run), *_goodput(run), *_saving(run), *_failures(run)]
     return ["Training run", *in_columns(rows, columns).splitlines()]
 
 

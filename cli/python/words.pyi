@@ -124,6 +124,13 @@ class EstimateWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -163,6 +170,7 @@ class ServeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     ttft: str
     tpot: str
     disagg: str
@@ -195,6 +203,13 @@ class SizeWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -213,6 +228,7 @@ class SizeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     target_rps: str | Path
     disagg: Literal["auto", "on", "off"]
     max_gpus: int
@@ -252,6 +268,13 @@ class PosttrainWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -300,6 +323,13 @@ class RecomputeWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -351,6 +381,7 @@ class SearchWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     pools: Literal["auto", "on", "off"]
     prefill_system: str | Path
     prefill_tp: int
@@ -381,6 +412,13 @@ class SweepWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     passes: str
     stop_after: str
     dump_after: str
@@ -435,6 +473,13 @@ class CompileWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str

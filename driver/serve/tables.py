@@ -89,7 +89,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
 
 
 def of_phase(plan: Plan, workload: Workload) -> Plan:
-    """Return the plan of a decode step for another phase: ranks over which it spreads its cache split prompts by heads."""
+    """Return the plan of a decode step for another phase: ranks that share out its cache split prompts by heads."""
     if workload is Workload.DECODE:
         return replace(plan, phase=str(workload))
     tp, split = plan.tp * plan.cp, plan.etp == plan.tp

@@ -61,8 +61,8 @@ def _beyond(value: int) -> bool:
 # What words ask of one another and of which degrees are above one.
 TOGETHER = (
     Rule(
-        "--expert-popularity with --cp {c.cp} in decode and whole experts over tp: not modelled; what is: --etp {c.tp}, "
-        "--expert-imbalance",
+        "--expert-popularity with --cp {c.cp} in decode and whole experts over tp: not modelled; what is: --etp "
+        "{c.tp}, --expert-imbalance",
         lambda c, f: (
             (c.cp > 1)
             & (c.tp > 1)

@@ -42,7 +42,7 @@ def test_a_rank_attends_over_its_tokens_and_sends_its_part(llama: Graph) -> None
     words = PlanWords(phase="decode", num_gpus=16, tp=8, cp=2, seq_len=65536, kernels="eager")
     region = lower(llama, plan_of(words).family).graph.region("block0")
     attention = next(n for n in region.nodes if has(n, Trait.ATTENDS))
-    # 64 heads over tp, of 128; products with keys and with values, 2 FLOPs each, over its kv / cp tokens and the new one.
+    # 64 heads over tp, of 128; two products of 2 FLOPs a weight, over the kv / cp tokens of the rank and the new one.
     assert work_of(region, attention).tensor_flops == MBS * 64 / TP * 128 * 4 * (KV / CP + 1)
     sent = [
         (n.op, n.attrs.axis, message_bytes(call_of(region, n)))
