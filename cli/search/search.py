@@ -118,7 +118,7 @@ def _runs(wanted: Wanted) -> Runs:
 
 @click.command("search", cls=SearchCommand)
 def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResult:
-    """Price every legal plan of MODEL on so many GPUs, and show the best.
+    """Search the parallel plans of MODEL on a number of GPUs, and show the best.
 
     A plan flag fixes its value (--tp 8); all others are free: degrees, micro-batch, interleaving, schedule, ZeRO
     stage, sequence parallelism, method of context parallelism, recomputation, expert sharding. Data types, kernels,

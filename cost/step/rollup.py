@@ -20,6 +20,7 @@ from .policy import Policy
 from .stage_time import HIDDEN, Spent, StagePasses, StageTime, StageTimer
 from .stages import Staging
 from .step_program import Bookings, Label, StepProgram
+from .stragglers import STRAGGLERS, waited_for_stragglers
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
@@ -82,6 +83,7 @@ def roll_up(
     micro-batch: exposed is what does not fit there, and at least the last message, which only starts when the backward
     phase ends. The optimizer follows, and the gather of what it updated. Copies to and from the host are a stream a
     direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
+    In training all wait for the slowest rank: see `cost/step/stragglers.py`.
     """
     return alone(rolled_up(timing, plans, staging, policy, program))
 
@@ -104,6 +106,8 @@ def rolled_up(
     step.join(_dearest([s.once for s in stages], staging))
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
+    if train and policy.rank_spread > 0.0:
+        step.add(STRAGGLERS, waited_for_stragglers(step, plans, policy.rank_spread))
     return Step(
         in_reading_order(step.exposed),
         step.hidden,
@@ -115,7 +119,7 @@ def rolled_up(
 
 def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:
     """Sort parts of a step: compute by class, communication, copies to the host, the host, bubble, optimizer."""
-    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
+    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, STRAGGLERS: 5, "optimizer": 6}
     return dict(sorted(parts.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))
 
 
