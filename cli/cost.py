@@ -85,7 +85,7 @@ def cost_command(
     overrides: tuple[str, ...],
     loaded: System | None = None,
 ) -> Result:
-    """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
+    """Show the cost of SYSTEM: manufacturing, purchase, ownership, energy and carbon.
 
     SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps. Several with
     commas, or `all`, stand side by side: bought, built and rented. A YAML file of products says what they cost with the

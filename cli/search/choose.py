@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -31,7 +30,7 @@ from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
 from .job import job_of
-from .memory import rows_at_once
+from .memory import collect_seldom, rows_at_once
 from .progress import counted, progress
 
 if TYPE_CHECKING:
@@ -182,14 +181,14 @@ _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "ever
     type=Named(tuple(_AIMS)),
     default="cost",
     show_default=True,
-    help="What should be least among clusters that keep every limit.",
+    help="What to minimise among clusters within every limit.",
 )
 @click.option(
     "--space",
     type=Named(("usual", "full")),
     default="usual",
     show_default=True,
-    help="Plans that are tried: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
+    help="Plans to search: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
     "recomputation), or all that `slipstick search` tries. Flags of a plan fix its values.",
 )
 @click.option("--every", is_flag=True, help="Show every number of GPUs, not only the best of each system.")
@@ -221,7 +220,7 @@ def choose_command(
 
     if asked is None:
         return _fleets(ctx, request, wanted, fleet)
-    gc.enable()
+    collect_seldom()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
     return cluster_result(_compared(request, asked, wanted), wanted.every)
 

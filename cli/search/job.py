@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TOPS = (*PARTS, "chip", "node", "network", "stack", "server", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
-_ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange")
+_ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange", "expert_popularity", "eplb", "redundant_experts")
 # A million systems are a slip of the count.
 _MOST_SYSTEMS = 10_000
 # Chunks of a stage, where they are free and one is too few: more than models have layers.

@@ -72,7 +72,8 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
 def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:
     """Points of some symbols, and how many: energy is that of all ranks, and the mean of them has an even load."""
     env, point = points.of(symbols)
-    return {name: np.ones_like(v) if name == IMBALANCE else v for name, v in env.items()}, int(point.max()) + 1
+    num = int(point.max()) + 1
+    return {**env, IMBALANCE: np.ones(num)}, num
 
 
 def idle_w(system: System, prices: Prices) -> Num:
