@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LISTEN_S = 5.0
 # What Ray says of an actor that could not be made, which takes no more than the code of our package.
 _NOT_MADE = "error raised in its creation task"
+_NODE_DIED = r"its node has died|node was terminated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class _RayCrew:
             packet = ray.get(worker.asked[0])
         except RayError as error:
             self._end(self._workers.pop(number))
-            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else Gone(_ending(error))
+            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error)
         worker.asked.popleft()
         report: Report = pickle.loads(packet)
         return report
@@ -177,6 +178,15 @@ def _not_installed(error: Exception) -> UsageError:
     """Return the error of a machine that cannot even load the code of a worker."""
     why = str(error).strip().splitlines()[-1]
     return UsageError(f"a machine of the Ray cluster cannot load {versions()} ({why}); install the same on all")
+
+
+def _gone(error: Exception) -> Gone:
+    """Return a lost worker, and whether its machine was lost with it, as far as Ray knows.
+
+    >>> _gone(RuntimeError("The actor is dead because its node has died. Node Id: 1")).with_machine
+    True
+    """
+    return Gone(_ending(error), with_machine=re.search(_NODE_DIED, str(error)) is not None)
 
 
 def _ending(error: Exception) -> str:
