@@ -84,6 +84,7 @@ PLANS: Mapping[str, Kind] = MappingProxyType(
         "pipeline": Kind(Family(pp=True, sp=True), {"pp": 2, "tp": 2}),
         "pipeline, pieces": Kind(Family(pp=True, scatter_p2p=True), {"pp": 2, "tp": 2}),
         "kernels torch": Kind(Family(kernels="torch"), {"tp": 2}),
+        "kernels compiled": Kind(Family(kernels="compiled"), {"tp": 2}),
         "kernels fused": Kind(Family(kernels="fused", sp=True), {"tp": 2}),
         "kernels merged": Kind(Family(kernels="merged"), {"tp": 2}),
         "no fusion": Kind(Family(fused=False), {"tp": 2}),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 
 from ..ir.graph import Workload
 from ..ir.plan import Family
@@ -12,10 +14,16 @@ from ..ir.plan.precision import lowers, trains_low
 from .manager import Pipeline, parse_pipeline
 from .sharding.plans.choose import searches
 
+# What training kernels keep less of than autograd, or more.
+_KERNELS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {"torch": ["two_step_loss"], "compiled": ["remat", "compiled_loss"], "fused": ["remat", "inplace"]}
+)
 # What serving engines make of a traced graph; which nodes become one kernel comes last.
 _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")
 
 
+# A search asks again and again for the same few hundred.
+@lru_cache(maxsize=2048)
 def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     """Return the passes that lower a traced graph for a family.
 
@@ -37,8 +45,9 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
-        names.append("route{capacity=true}" if family.capacity else "route")
+        names.append(_route(family))
     names.append(f"shard{{{', '.join(options)}}}")
+    names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
     names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if lowers(family) else []
@@ -47,7 +56,7 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, _optimizer(family)] if train else []
-    names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
+    names += _KERNELS.get(family.kernels, []) if train else []
     moved = f", modules=[{_quoted(family.offload_modules)}]" if family.offload_modules else ""
     names += [f"offload{{what=[{_quoted(family.offload)}]{moved}}}"] if family.offload and train else []
     pieces = family.scatter_p2p and not family.sp
@@ -55,6 +64,12 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     names += ["fuse"] if family.fused else []
     names += ["one_kernel"] if serves_fused else []
     return parse_pipeline(",".join(names))
+
+
+def _route(family: Family) -> str:
+    options = ["capacity=true"] if family.capacity else []
+    options += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
+    return f"route{{{', '.join(options)}}}" if options else "route"
 
 
 def _adapters(family: Family) -> str:
@@ -71,6 +86,9 @@ def _experts_options(family: Family) -> list[str]:
     found += [f'exchange="{family.exchange}"'] if family.exchange != "alltoall" else []
     found += ["inside=true"] if family.etp_dp else []
     found += ["imbalance=true"] if family.imbalance else []
+    if family.ep and family.expert_popularity:
+        found += [f"popularity={json.dumps(family.expert_popularity)}", *(["eplb=true"] if family.eplb else [])]
+    found += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
     found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
     return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 
@@ -91,7 +109,7 @@ def _quantise(family: Family) -> str:
     train = family.workload is Workload.TRAIN
     options = [f'recipe="{family.precision}"']
     options += ["keep=true"] if family.kernels == "fused" and train else []
-    options += ["fused=true"] if family.kernels == ("torch" if train else "fused") else []
+    options += ["fused=true"] if family.kernels in (("torch", "compiled") if train else ("fused",)) else []
     options += ["gather=true"] if family.fp8_param_gather else []
     pairs = (("given", family.published_of), ("of", family.precision_of))
     options += [f"{name}=[{_quoted([f'{p}={r}' for p, r in found])}]" for name, found in pairs if found]

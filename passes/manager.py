@@ -25,6 +25,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "accumulate": ("accumulate", "Accumulate"),
         "adapt": ("adapters.adapt", "Adapt"),
         "bucket": ("bucket", "Bucket"),
+        "compiled_loss": ("fusion.compiled_loss", "CompiledLoss"),
         "fuse": ("fusion.fuse", "Fuse"),
         "inplace": ("fusion.inplace", "InPlace"),
         "merge_heads": ("fusion.merge_heads", "MergeHeads"),
@@ -45,6 +46,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "shard": ("sharding.shard", "ShardPass"),
         "two_step_loss": ("fusion.two_step_loss", "TwoStepLoss"),
         "unfuse": ("fusion.unfuse", "Unfuse"),
+        "spread_cache": ("spread_cache", "SpreadCache"),
         "window": ("window", "Window"),
     }
 )

@@ -20,6 +20,7 @@ from ..backends.network.collectives import Candidate
 from ..backends.pricing.program import Entry
 from ..backends.pricing.timing import Priced
 from ..cost.step.step_program import RING, label_of
+from ..cost.step.stragglers import STRAGGLERS
 from ..driver.estimate import Estimate
 from ..ir.graph import ONCE_A_STEP
 from ..ir.ops.host import DOWN, UP
@@ -28,7 +29,13 @@ Seconds: TypeAlias = defaultdict[str, float]
 HOST, OTHER = "host", "other"
 # Parts that no node of the graph makes, by what their names begin with.
 _WITHOUT_NODES = MappingProxyType(
-    {"bubble": "bubble", "host": HOST, "checkpoint": "checkpoint", "offload": str(Resource.HOST_LINK)}
+    {
+        "bubble": "bubble",
+        STRAGGLERS: STRAGGLERS,
+        "host": HOST,
+        "checkpoint": "checkpoint",
+        "offload": str(Resource.HOST_LINK),
+    }
 )
 # Labels of nodes that the breakdown books under another name.
 _BOOKED = MappingProxyType({RING: "comm.cp", DOWN: "offload", UP: "offload"})

@@ -21,7 +21,7 @@ _TRAINED = (
     "--tp 2 --async-tp", "--tp 2 --tp-plan dtensor", "--tp 2 --tp-plan auto", "--tp 2 --replicate-unknown",
     *(f"--gpus 16 --zero {stage}" for stage in (1, 2, 3)), "--gpus 64 --zero 3 --dp-shard 8",
     "--gpus 16 --zero 3 --reshard microbatch --gbs 64", "--gpus 16 --zero 3 --reshard step --gbs 64",
-    *(f"--kernels {word}" for word in ("plain", "eager", "merged", "torch", "fused")),
+    *(f"--kernels {word}" for word in ("plain", "eager", "merged", "torch", "compiled", "fused")),
     *(f"--precision {word}" for word in ("fp8", "fp8-rowwise", "fp8-block", "fp8-delayed")),
     "--precision fp8 --zero 3 --fp8-param-gather", "--precision fp8 --bf16-first 2 --bf16-last 1",
     "--recompute selective", "--recompute selective --recompute-modules mlp,layernorm", "--recompute ops",

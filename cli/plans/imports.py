@@ -68,7 +68,7 @@ class ImportCommand(click.Command):
     "--framework",
     type=Named(FRAMEWORKS),
     metavar="NAME",
-    help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
+    help=f"Source framework: {', '.join(FRAMEWORKS)}.  [default: detected]",
 )
 @click.option(
     "--system",
@@ -76,16 +76,16 @@ class ImportCommand(click.Command):
     shell_complete=of_catalogue("systems"),
     help="System that it runs on, for the plan file.",
 )
-@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="GPUs of the launch, where it does not say.")
-@click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
+@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="Number of GPUs, if the launch does not say.")
+@click.option("--model", metavar="NAME|FILE", help="Model, if the launch names none of the catalogue.")
 @click.option(
-    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Variable that a script finds set. Repeatable."
+    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Environment variable for the script. Repeatable."
 )
 @click.option("--strict", is_flag=True, help="Exit with code 4 when a setting that may matter is not understood.")
 @click.option(
     "--format", "form", type=Named(("plan", "json")), default="plan", show_default=True, help="Output format."
 )
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
 @click.argument("launch", nargs=-1, required=True, metavar="FILE | -- COMMAND...", type=click.UNPROCESSED)
 def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.

@@ -109,7 +109,7 @@ class SizeCommand(Answering, ServeCommand):
 )
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
-    """Find the fewest GPUs of a system on which MODEL answers so many requests a second, and their plan.
+    """Find the smallest deployment of MODEL that meets a request rate and latency targets.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
     fix them. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several

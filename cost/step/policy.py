@@ -31,6 +31,7 @@ class Policy:
         node_size: devices of a node.
         levels: of the network, from the inside out.
         hbm_bytes_per_s: bandwidth of the memory that messages and computation share.
+        rank_spread: standard deviation of the time of ranks for the same work, over its mean.
     """
 
     host: HostFloor = field(default_factory=HostFloor)
@@ -39,13 +40,19 @@ class Policy:
     node_size: int = 8
     levels: tuple[NetworkLevel, ...] = ()
     hbm_bytes_per_s: Num = np.inf
+    rank_spread: float = 0.0
 
     @classmethod
     def of(cls, system: System) -> Policy:
         """Read it off a system: its software, and what its collectives take from the chip."""
         hbm_bytes_per_s = system.chip.hbm_bytes_per_s
         stack = system.stack
-        return cls(stack.host, stack.overlap, lent_share(system), system.node_size, system.levels, hbm_bytes_per_s)
+        # Compilers of systolic arrays lay out a whole step, at a clock that no power limit sets: 8 to 256 TPUs of
+        # published runs show no wait for each other.
+        spread = stack.rank_spread if system.chip.array is None else 0.0
+        return cls(
+            stack.host, stack.overlap, lent_share(system), system.node_size, system.levels, hbm_bytes_per_s, spread
+        )
 
     def lost_share(self, part: str, plans: PlanTable) -> Num:
         """Return the seconds of computation that a second of hidden messages of a part costs, at most 1.

@@ -168,15 +168,23 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
         ranks, tp = tp, tp // dp
     else:
         ranks = tp * dp
+    # Ranks of tensor parallelism that share out the tokens of a cache; layers behind attention are split over both.
+    spread = r.count("decode_context_parallel_size") or 1
+    if spread > 1 and tp % spread:
+        raise ParseError(f"{r.shown('decode_context_parallel_size')} {spread} does not divide the {tp} ranks of tp")
+    tp //= spread
     # A switch takes all ranks; a degree below them splits experts inside as well, and stays what it is.
     switched = any(r.flag(one) for one in e.whole_experts if r.has(one))
     ep = ranks if switched else (r.count(*e.ep) if e.ep else None) or 1
+    # Experts that lie whole over tp lie whole over the ranks of a spread cache too.
+    ep = max(ep // spread, 1)
     whole = ep > 1
     r.say("tp", tp, *e.tp)
+    r.say("cp", spread if spread > 1 else None, "decode_context_parallel_size")
     r.say("pp", pp if pp > 1 else None, *e.pp)
     r.say("dp", dp if dp > 1 else None, *e.dp, *e.attends_apart, "enable_dp_lm_head")
     r.say("ep", ep if whole else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
-    if whole and tp > 1 and ep == ranks:
+    if whole and tp > 1 and ep * spread == ranks:
         r.words["etp"] = 1
     backend = r.text("all2all_backend", "moe_a2a_backend")
     if backend is not None and whole:
@@ -188,6 +196,11 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
             "enable_deepep_moe",
             "deepep_mode",
         )
+    dual = ("enable_dbo", "enable_two_batch_overlap")
+    r.say("dual_batch", True if whole and any(map(r.flag, dual)) else None, *dual)
+    r.say("eplb", True if whole and r.flag("enable_eplb") else None, "enable_eplb")
+    copies = r.number("ep_num_redundant_experts", "num_redundant_experts")
+    r.say("redundant_experts", copies if whole else None, "ep_num_redundant_experts", "num_redundant_experts")
     if not whole:
         r.understand("of experts on one rank", "all2all_backend", "moe_a2a_backend", "deepep_mode")
 

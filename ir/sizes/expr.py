@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+from .busiest import read_busiest
 from .shares import read_least, read_share
 
 if TYPE_CHECKING:
@@ -236,6 +237,8 @@ def depends_on(name: str) -> frozenset[str]:
     """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
     if isinstance(name, Derived):
         return name.symbols
+    if (busiest := read_busiest(name)) is not None:
+        return frozenset(busiest.axes)
     found = read_share(name) or read_least(name)
     return frozenset({name if found is None else found[1]})
 
@@ -256,6 +259,8 @@ def number_of(name: str, env: Mapping[str, Num]) -> Num:
     if (least := read_least(name)) is not None:
         limit, value = least[0], env[least[1]]
         return float(min(value, limit)) if isinstance(value, int | float) else value.clip(max=limit)
+    if (busiest := read_busiest(name)) is not None:
+        return busiest.value(env)
     return env[name]
 
 

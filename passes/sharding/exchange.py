@@ -16,11 +16,12 @@ class Exchange:
 
     `wire` is the type of what goes to the experts, rows as well as their gradients; what comes back keeps its own
     (DeepSeek-V3, arXiv 2412.19437, section 3.3). `routing_nodes` is the most nodes a token is sent to, 0 for no limit.
+    `imbalance` is the symbol of the rows of the busiest rank over the mean, empty where all have as many.
     """
 
     wire: str = ""
     routing_nodes: int = 0
-    imbalance: bool = False
+    imbalance: str = ""
     top_k: Dim = 1
 
     @property

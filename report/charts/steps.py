@@ -22,6 +22,7 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
         "communication": ORANGE,
         "optimizer": PURPLE,
         "bubble": GREY,
+        "stragglers": RED,
         "host and checkpoints": GREEN,
     }
 )

@@ -20,6 +20,7 @@ _CLASSES = {
     "compute.attention": "attention",
     "compute.norm": "norm",
     "compute.lent_sms": "exposed communication",
+    "stragglers": "exposed communication",
     "offload": "exposed copies",
     "bubble": "idle",
     "host": "idle",

@@ -113,7 +113,7 @@ def test_the_text_of_a_graph_says_how_it_is_recorded(both: tuple[Graph, Graph]) 
     assert [parse_graph(print_graph(g)).spelled_out for g in both] == [False, True]
 
 
-@pytest.mark.parametrize("kernels", ["plain", "torch", "merged", "fused"])
+@pytest.mark.parametrize("kernels", ["plain", "torch", "merged", "compiled", "fused"])
 def test_other_kernels_are_not_those_of_spelled_out_code(both: tuple[Graph, Graph], kernels: str) -> None:
     with pytest.raises(PlanError, match=f"kernels={kernels}: .* is recorded with norms"):
         lower(both[1], Family(kernels=kernels))

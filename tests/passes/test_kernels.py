@@ -37,7 +37,7 @@ def kept(region: Region) -> float:
     return at(region.saved_bytes) - sum(small.values())
 
 
-@pytest.mark.parametrize(("kernels", "widths"), [("eager", 8), ("fused", 6)])
+@pytest.mark.parametrize(("kernels", "widths"), [("eager", 8), ("compiled", 6), ("fused", 6)])
 def test_a_layer_keeps_what_the_closed_form_says(traced: Traced, kernels: str, widths: int) -> None:
     # Korthikanti et al. (arXiv 2205.05198) for a gated layer with flash attention and sequence parallelism:
     # two inputs and two norms over the shard, q, k, v and result over heads, and 6 (fused) or 8 bytes of MLP width.
@@ -53,9 +53,10 @@ def test_what_is_repeated_becomes_part_of_the_kernel_that_reads_it(traced: Trace
     assert all("mul" in getattr(n.attrs, "fns", ()) for n in silu)
 
 
-@pytest.mark.parametrize(("kernels", "a_logit"), [("eager", 8), ("torch", 12), ("fused", 6)])
+@pytest.mark.parametrize(("kernels", "a_logit"), [("eager", 8), ("torch", 12), ("compiled", 4), ("fused", 6)])
 def test_bytes_a_logit_at_the_loss(traced: Traced, kernels: str, a_logit: int) -> None:
     # eager: fp32 logits and their gradient. torch: log-probabilities, their gradient and that of the logits.
+    # compiled: 2-byte logits and their gradient of 2 bytes, no cast in memory.
     # fused: 2-byte logits beside the fp32 copy, which then turns into the gradient in place.
     head = lowered(traced("tiny-llama.train"), kernels=kernels).region("epilogue")
     most = max(at(e) for e in live_bytes(head)) / (TOKENS * VOCAB / 2)
@@ -78,5 +79,5 @@ def test_gradients_that_are_reduced_first_are_not_added_in_place(traced: Traced)
 
 def test_inference_has_nothing_to_keep(traced: Traced) -> None:
     graph = parse_pipeline("shard").run(traced("tiny-llama.decode"))[0]
-    for name in ("remat", "inplace", "two_step_loss"):
+    for name in ("remat", "inplace", "two_step_loss", "compiled_loss"):
         assert not parse_pipeline(name).run(graph)[1][0].changed

@@ -209,6 +209,7 @@ class StackConstants:
         scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
+        rank_spread: standard deviation of the time that ranks take for the same work in training, over its mean.
         tf32: whether products of fp32 run on the matrix units in tf32.
         limits_apart: whether the limits of the activation of experts with biases (gpt-oss) are kernels of their own.
         heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
@@ -227,7 +228,7 @@ class StackConstants:
     workspace_bytes: Annotated[float, Key("workspace"), RESERVE] = 0.0
     memory_packing: Annotated[float, RATIO] = 1.0
     gradient_copy: bool = False
-    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "fused"))] = "plain"
+    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "compiled", "fused"))] = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
     issue_s: Annotated[float, Key("issue_overhead"), LATENCY] = 0.0
@@ -242,6 +243,7 @@ class StackConstants:
     scatter_p2p: bool = False
     optimizer_passes: Annotated[float, FACTOR] = fitted(1.0, Ends(1.0, 8.0))
     clip_passes: Annotated[float, COUNT] = 0.0
+    rank_spread: Annotated[float, SHARE] = fitted(0.0, Ends(0.0, 0.1, rolled=True))
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
     limits_apart: bool = False

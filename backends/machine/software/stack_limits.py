@@ -123,4 +123,4 @@ def _with(record: R, values: Mapping[str, object]) -> R:
 
 def priced_alike(stack: StackConstants) -> StackConstants:
     """Return a stack without what matters only where times are put together: equal ones price each node alike."""
-    return replace(stack, host=HostFloor(), overlap=Overlap())
+    return replace(stack, host=HostFloor(), overlap=Overlap(), rank_spread=0.0)

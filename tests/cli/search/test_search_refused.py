@@ -89,7 +89,7 @@ def test_all_words_of_a_choice_are_tried_but_for_those_of_another_phase(cli: Cli
     assert done.returncode == 0, done.stderr
     # async-tp needs sp, which is off.
     assert {row["base"] for row in json.loads(done.stdout)["best"]} == {
-        f"async_tp=False kernels={word}" for word in ("plain", "eager", "merged", "torch", "fused")
+        f"async_tp=False kernels={word}" for word in ("plain", "eager", "merged", "torch", "compiled", "fused")
     }  # fmt: skip
     # as-published, int8 and the like are of inference.
     found = cli(*PLANS, *ONE, "--vary", "precision=all", "--format", "json", "--top", "99")

@@ -106,7 +106,7 @@ def test_overlap_is_what_the_stack_says() -> None:
 def test_without_messages_to_wait_for_a_step_is_its_computation(tiny: Graph) -> None:
     free = [
         "network.nvlink.bandwidth=100PB/s", "network.nvlink.latency=0s", "network.infiniband.bandwidth=100PB/s",
-        "network.infiniband.latency=0s", "stack.collective_overhead=0s",
+        "network.infiniband.latency=0s", "stack.collective_overhead=0s", "stack.rank_spread=0",
         *(f"calibration.collective.nccl.{key}=0s" for key in ("overhead", "step", "issue")),
     ]  # fmt: skip
     family = Family(sp=True, zero=1)

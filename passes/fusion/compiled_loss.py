@@ -1,0 +1,94 @@
+"""The loss as a compiler makes it: casts around it stay inside of its kernels, so that no fp32 logits ever exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from ...ir.graph import Graph, Node, Region, Role, Workload
+from ...ir.meaning import Link, cast_to, chained
+from ...ir.ops import OpClass, Trait, has
+from ...ir.records import dataclass
+from ..base import Pass, PassResult, require_sharded, rewritten
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledLoss(Pass):
+    """Let the loss read logits in the type of the model and write their gradient in it.
+
+    Models cast logits to fp32 before the loss. Inductor makes one kernel of the cast, the log-softmax and the choice of
+    the target, and its partitioner keeps what the cast reads (`torch/_functorch/partitioners.py`: pointwise and
+    reductions are made again behind what is kept); the kernel of the backward phase casts the gradient as it writes it.
+    Of 12 bytes a logit that PyTorch's own functions hold at that moment, 4 are left in bf16.
+    """
+
+    name: ClassVar[str] = "compiled_loss"
+
+    def requires(self, graph: Graph) -> None:
+        """Statistics over a sharded vocabulary are put in by `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the region that holds the loss."""
+        if graph.workload is not Workload.TRAIN:
+            return PassResult(graph, changed=False)
+        return rewritten(graph, _rewrite, resave=True)
+
+
+def _rewrite(region: Region) -> Region:
+    losses = [n for n in region.nodes if has(n, OpClass.LOSS)]
+    loss, back = (next((n for n in losses if has(n, Trait.BACKWARD) is way), None) for way in (False, True))
+    if loss is None or back is None:
+        return region
+    before = _cast(region, region.producer.get(loss.inputs[0]))
+    after = _cast(region, next(iter(region.users.get(back.key, ())), None))
+    if (
+        before is None
+        or after is None
+        or not _alone(region, before, (loss, back))
+        or not _alone(region, back, (after,))
+    ):
+        return region
+    made = {
+        loss.key: _joined(region, (before, loss), loss.outputs),
+        back.key: _joined(region, (before, back, after), after.outputs),
+    }
+    gone = {before.key, after.key}
+    nodes = tuple(_relinked(made.get(n.key, n), made) for n in region.nodes if n.key not in gone)
+    values = tuple(v for v in region.values if v.id not in {before.key, back.key})
+    return replace(region, values=values, nodes=nodes)
+
+
+def _cast(region: Region, node: Node | None) -> Node | None:
+    """Return a node that changes the type of a result and does nothing else."""
+    plain = node is not None and has(node, Trait.CASTS) and len(node.outputs) == 1
+    return node if node is not None and plain and region.by_id[node.key].role is Role.RESULT else None
+
+
+def _alone(region: Region, node: Node, readers: tuple[Node, ...]) -> bool:
+    """Whether nobody else reads, views or hands on the first result of a node."""
+    value = node.outputs[0]
+    seen = any(v.storage == value and v.id != value for v in region.values)
+    left = any(p.value == value for p in region.outputs)
+    return not seen and not left and {n.key for n in region.users.get(value, ())} == {n.key for n in readers}
+
+
+def _joined(region: Region, chain: tuple[Node, ...], outputs: tuple[int, ...]) -> Node:
+    """Return the loss, forward or backward, that does the work of the casts before and behind it."""
+    (middle,) = (n for n in chain if has(n, OpClass.LOSS))
+    first = chain[0]
+    inputs = tuple(first.inputs[0] if i == first.key else i for i in middle.inputs)
+    meaning = chained([_link(region, n) for n in chain], inputs, outputs)
+    return replace(middle, inputs=inputs, outputs=outputs, meaning=meaning)
+
+
+def _link(region: Region, node: Node) -> Link | None:
+    meaning = node.meaning or (cast_to(region.by_id[node.key].type.dtype) if has(node, Trait.CASTS) else None)
+    return None if meaning is None else Link(meaning, node.inputs, node.outputs)
+
+
+def _relinked(node: Node, made: Mapping[int, Node]) -> Node:
+    """Nodes that belong to the loss go on to do so."""
+    moved = {old: new.key for old, new in made.items()}
+    return node if node.forward not in moved else replace(node, forward=moved[node.forward])
