@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError, did_you_mean
-from .flags.shared import Named
+from .flags.numbers import Named
 from .output.answers import Answering, format_flag, output_flag
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import click
 
 from ..ir.errors import UsageError
 from .flags.names import of_catalogue
-from .flags.numbers import Whole
-from .flags.shared import MONEY, Named, systems_named
+from .flags.numbers import Named, Whole
+from .flags.shared import MONEY, systems_named
 from .output.answers import Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import click
 
 from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
-from .flags.shared import Named
+from .flags.numbers import Named
 
 # `numpy>=2.0`, `optuna>=5; extra == "search"`: a name, the least version, and the extra that asks for it.
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == [\"'](\w+)[\"'])?")

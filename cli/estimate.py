@@ -11,10 +11,9 @@ import click
 
 from ..ir.errors import InfeasibleError, UsageError
 from ..ir.plan.word import changed
-from .flags.numbers import Real
+from .flags.numbers import Named, Real
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
-from .flags.shared import Named
 from .output.answers import FORMS, Answering, form_of, format_flag, output_flag, write_reasons
 from .output.timeline import emit_serving_trace, emit_trace
 from .plans.file import is_given

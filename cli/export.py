@@ -10,8 +10,8 @@ import click
 
 from ..ir.errors import UsageError
 from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
+from .flags.numbers import Named
 from .flags.request import Request
-from .flags.shared import Named
 from .output.files import write_text
 from .prepare import check_model, lower_of, plan_of, sized, system_of
 from .serving.checks import check_degrees, check_phase

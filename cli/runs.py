@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from ..ir.errors import UsageError, did_you_mean
-from .flags.shared import Named
+from .flags.numbers import Named
 from .output.files import columns, writing
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .flags.names import of_catalogue
-from .flags.numbers import Whole
-from .flags.shared import DESCRIBING, Named
+from .flags.numbers import Named, Whole
+from .flags.shared import DESCRIBING
 from .flags.talk import talk_flags
 from .output.answers import Answering, format_flag, output_flag
 from .plans.file import is_given

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import GateError, InfeasibleError, UsageError
-from .flags.numbers import Real, Whole
-from .flags.shared import Named
+from .flags.numbers import Named, Real, Whole
 from .flags.talk import Watched, talk_flags
 from .output.answers import form_of, format_flag, output_flag
 from .output.files import columns, write_text

@@ -10,8 +10,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.text.untrusted import read_settings
-from ..flags.numbers import Whole
-from ..flags.shared import Named
+from ..flags.numbers import Named, Whole
 from ..flags.talk import Watched, talk_flags
 from ..output.files import columns, writing
 

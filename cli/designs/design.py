@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
-from ..flags.numbers import Whole
-from ..flags.shared import Named
+from ..flags.numbers import Named, Whole
 from ..output.answers import form_of, format_flag, output_flag, write_answer
 from ..output.files import write_text
 

@@ -70,7 +70,8 @@ def hinted(error: click.ClickException) -> str:
     """Return the message of an error, with what was meant where that is known."""
     message = error.message
     if isinstance(error, click.NoSuchOption) and error.option_name in _FLAGS:
-        error.possibilities = None
+        # Final to type checkers alone, as the message is: what is near in spelling is not what was meant.
+        object.__setattr__(error, "possibilities", None)
         return f"No such option '{error.option_name}'; here it is {_FLAGS[error.option_name]}."
     if isinstance(error, click.BadParameter) and error.param is not None and (given := _GIVEN.match(message)):
         meant = _VALUES.get((str(error.param.name), given[1].lower()))

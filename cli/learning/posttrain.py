@@ -12,10 +12,9 @@ import click
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
-from ..flags.numbers import Whole
+from ..flags.numbers import Named, Whole
 from ..flags.request import PlanCommand, Request
 from ..flags.run import quantity_of, run_of
-from ..flags.shared import Named
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
 from ..plans.file import is_given

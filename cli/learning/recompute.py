@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ...ir.errors import UsageError
+from ..flags.numbers import Named
 from ..flags.request import PlanCommand, Request
-from ..flags.shared import Named
 from ..output.answers import Answering, format_flag, output_flag
 from ..output.files import write_text
 from ..prepare import check_model, sized, system_of

@@ -14,8 +14,8 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.text.shown import shown
+from ..flags.numbers import Named
 from ..flags.settings import used
-from ..flags.shared import Named
 from ..flags.talk import watched
 from .files import columns, write_text, writing
 

@@ -17,8 +17,7 @@ from ...ir.text.json_text import json_text
 from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin
 from ..flags.names import of_catalogue
-from ..flags.numbers import Whole
-from ..flags.shared import Named
+from ..flags.numbers import Named, Whole
 from ..output.files import write_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from ...ir.text.json_text import json_text
-from ..flags.shared import Named
+from ..flags.numbers import Named
 from ..output.files import write_text
 
 KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan", "space")

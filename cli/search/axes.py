@@ -16,7 +16,8 @@ from ...ir.plan.word import Axis, Value
 from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity, units_of
-from ..flags.shared import SECTIONS, Named
+from ..flags.numbers import Named
+from ..flags.shared import SECTIONS
 from ..serving.flags import ENGINE, LIMITS, REQUESTS, TARGETS
 from ..serving.pools import POOLS
 from .sampling import Sampling

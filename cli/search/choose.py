@@ -15,10 +15,10 @@ from ...ir.plan.word import Value
 from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
 from ..flags.names import of_catalogue
-from ..flags.numbers import Whole
+from ..flags.numbers import Named, Whole
 from ..flags.request import PlanCommand, Request
 from ..flags.run import count_of, quantity_of, run_of
-from ..flags.shared import Named, systems_named
+from ..flags.shared import systems_named
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
 from ..output.files import write_text

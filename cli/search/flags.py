@@ -12,9 +12,9 @@ import click
 from ...ir.errors import UsageError
 from ...ir.plan.word import Value
 from ...ir.records import dataclass
-from ..flags.numbers import Whole
+from ..flags.numbers import Named, Whole
 from ..flags.request import PlanCommand
-from ..flags.shared import SECTIONS, Named
+from ..flags.shared import SECTIONS
 from ..help import Section
 from ..output.answers import FORMS, Answering, format_flag, output_flag
 from ..output.files import write_text

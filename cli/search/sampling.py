@@ -9,8 +9,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
-from ..flags.numbers import Whole
-from ..flags.shared import Named
+from ..flags.numbers import Named, Whole
 
 # Names of samplers, as `explore/trials/optuna_study.py` has them.
 SAMPLER_NAMES = ("tpe", "nsga2", "random")

@@ -11,10 +11,10 @@ import click
 
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.records import dataclass
-from ..flags.numbers import Whole
+from ..flags.numbers import Named, Whole
 from ..flags.request import Request
 from ..flags.run import count_of
-from ..flags.shared import Named, systems_named
+from ..flags.shared import systems_named
 from ..output.answers import Answering, format_flag, output_flag
 from ..plans.file import is_given
 from ..prepare import check_model

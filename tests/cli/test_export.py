@@ -60,7 +60,7 @@ def test_a_server_has_the_limits_of_its_engine(cli: Cli) -> None:
         (("--phase", "serve", "--system", "dgx-h100", "--to", "megatron"), "is answered by servers: --to vllm"),
         (("--phase", "decode", "--to", "torchtitan"), "torchtitan trains, and this is the plan of a step of decode"),
         (("--to", "vllm"), "vLLM serves, and this is the plan of a step of train"),
-        (("--isl", "5", "--to", "megatron"), "--isl: of --phase serve"),
+        (("--isl", "5", "--to", "megatron"), "--isl: needs --phase serve"),
     ],
 )
 def test_what_does_not_go_together_is_refused(cli: Cli, model: str, words: tuple[str, ...], told: str) -> None:

@@ -135,7 +135,7 @@ def test_a_key_that_the_verb_has_no_flag_for_is_refused(cli: Cli, tmp_path: Path
 def test_flags_of_a_server_in_a_file_are_refused_for_a_step_as_if_typed(cli: Cli, plan_file: Path) -> None:
     plan_file.write_text(plan_file.read_text() + "isl: 100\n")
     found = cli("estimate", "--plan", str(plan_file))
-    assert (found.returncode, "--isl: of --phase serve" in found.stderr) == (2, True)
+    assert (found.returncode, "--isl: needs --phase serve" in found.stderr) == (2, True)
 
 
 def test_without_a_model_one_must_be_named(cli: Cli, tmp_path: Path) -> None:

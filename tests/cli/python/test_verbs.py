@@ -189,7 +189,7 @@ REFUSALS = (
     Refusal({"sp": 1}, UsageError, "sp=1: True or False"),
     Refusal({"schedule": "gpip"}, UsageError, "'gpip' is not allowed; did you mean 'gpipe'"),
     Refusal({"phase": "serve"}, UsageError, r"serve\(...\) takes the same words"),
-    Refusal({"isl": 64}, UsageError, "--isl: of --phase serve"),
+    Refusal({"isl": 64}, UsageError, "--isl: needs --phase serve"),
     Refusal({}, UnknownNameError, "unknown system 'dgx-h10'; did you mean 'dgx-h100'", "dgx-h10"),
 )
 
