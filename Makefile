@@ -36,11 +36,12 @@ SEEDS := 1 2 3 4 5 6 7 8
 # What `make check` runs, and options of pytest for `make test`.
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
+PRODUCT := __init__.py __main__.py backends benchmarks cli cost driver examples explore frontend ir measured passes report validation watch
 
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz grid help laws mutants oracles robustness sbom setup stacks studies test validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz grid help laws mutants oracles robustness sbom setup stacks studies test thorough validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -56,6 +57,10 @@ test: $(STAMP)  ## run the whole test suite
 docs: $(STAMP)  ## build the site and the man pages: results/site; warnings are errors
 	$(BIN)/python docs/site/build.py results/site
 
+thorough: $(STAMP)  ## run what `make test` and `make check` leave out too: all examples of laws, deep cases, types of tests
+	$(BIN)/pytest -n 2 --dist worksteal --deep $(PYTEST)
+	$(BIN)/pyright
+
 check: $(STAMP)  ## lint, format, types, floors
 	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync $(CHECKS)
 
@@ -68,8 +73,9 @@ check-format:
 check-mypy:
 	$(BIN)/mypy
 
+# A second opinion on the types that users meet; on those of tests there is mypy's, and in `make thorough` both.
 check-pyright:
-	$(BIN)/pyright
+	$(BIN)/pyright $(PRODUCT)
 
 check-floors:
 	$(BIN)/lint-imports

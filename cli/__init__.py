@@ -28,14 +28,14 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "search.choose",
             "Choose a cluster for a training run: system, number of GPUs, plan, days and dollars.",
         ),
-        "compare": ("compare", "Compare two reports: what changed and why; gates for continuous integration."),
-        "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
-        "completion": ("flags.names", "Print the script by which a shell completes verbs, flags and names."),
+        "compare": ("compare", "Compare two results, or a result with a measured run; gates for CI."),
+        "compile": ("compile", "Write the traced, sharded or costed graph, or the estimate, to files."),
+        "completion": ("flags.names", "Print the completion script for bash, zsh or fish."),
         "cost": ("cost", "Show what a system costs: dies, packages, servers, network, a GPU-hour."),
         "design": ("designs.design", "Design a chip or a system from area and power on a technology node."),
-        "doctor": ("doctor", "Check this installation: versions, extras, folders, and how to mend them."),
+        "doctor": ("doctor", "Check this installation: versions, extras, folders, and how to fix them."),
         "estimate": ("estimate", "Estimate how long a step takes, whether it fits, and where the time goes."),
-        "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
+        "export": ("export", "Write a plan as flags or config of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "help": ("help", "Show the help of a verb, or of one topic of its flags."),
         "import": (
             "plans.imports",
@@ -43,30 +43,30 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "list": (
             "catalogue",
-            "List what there is: models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
+            "List models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
         ),
         "posttrain": (
             "learning.posttrain",
             "Estimate a step of post-training: rollouts, passes, training, days and dollars.",
         ),
-        "recompute": ("learning.recompute", "Find what layers keep, offload and recompute within a limit of memory."),
-        "report": ("report", "Write saved answers as one page, or as one table."),
-        "runs": ("runs", "List, show, export or remove the searches that were kept."),
-        "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
+        "recompute": ("learning.recompute", "Find the fastest recomputation and offload policy within a memory limit."),
+        "report": ("report", "Turn saved results into one HTML page, or one table."),
+        "runs": ("runs", "List, show, export or remove saved searches."),
+        "schema": ("plans.schemas", "Print the JSON Schema of plan, search-space, system and other input files."),
         "search": (
             "search.search",
-            "Search the parallel plans of a model on a machine, or on many, and show the best.",
+            "Search parallel plans of a model on one or many systems; show the best.",
         ),
         "show": (
             "catalogue",
-            "Show one of what there is: a model, system, chip, stack, engine, process node, schedule, ...",
+            "Show one model, system, chip, stack, engine, process node, schedule, ...",
         ),
         "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
-        "support": ("catalogue", "Say which models, chips and software are measured, and how near predictions came."),
-        "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
-        "trace": ("trace_model", "Show what a model is made of, and how each of its operators is priced."),
-        "ui": ("ui.ui", "Open the live slide rule: drag numbers of plan and machine, and see the answer follow."),
-        "validate": ("validate", "Judge predictions against a table of measurements."),
+        "support": ("catalogue", "Show which models, chips and software were validated, and the prediction errors."),
+        "sweep": ("designs.sweep", "Cost thousands of chip designs, and estimate a model on each."),
+        "trace": ("trace_model", "Show the operators, parameters, FLOPs and bytes of a model."),
+        "ui": ("ui.ui", "Open a local page with sliders for plan and machine; time, memory and cost follow."),
+        "validate": ("validate", "Compare predictions with measurements, row by row."),
     }
 )
 
@@ -112,7 +112,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an unknown verb with the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            here = _ELSEWHERE.get(args[0])
+            from .catalogue import as_kind
+
+            kind = as_kind(args[0])
+            here = _ELSEWHERE.get(args[0], "" if kind is None else f"list {kind}")
             near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], list(VERBS))
             raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -212,9 +215,10 @@ def run(args: Sequence[str] | None = None) -> int:
         return leave.exit_code
     except click.ClickException as error:
         from ..ir.text.shown import shown
+        from .flags.hints import hinted
 
         # The message is final to type checkers alone; what shows it looks nowhere else.
-        object.__setattr__(error, "message", shown(error.message))
+        object.__setattr__(error, "message", shown(hinted(error)))
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:

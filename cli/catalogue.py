@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import UsageError, did_you_mean
 from .flags.shared import Named
 from .output.answers import Answering, format_flag, output_flag
 
@@ -43,12 +43,62 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "units": "unit",
     }
 )
+# Other words for kinds, by which people look for them.
+_CALLED: Mapping[str, str] = MappingProxyType(
+    {
+        "accelerators": "chips",
+        "clusters": "systems",
+        "gpus": "chips",
+        "interconnects": "networks",
+        "machines": "systems",
+        "operators": "ops",
+        "quantizations": "precisions",
+        "recipes": "precisions",
+        "servers": "systems",
+    }
+)
+
+
+def as_kind(word: str) -> str | None:
+    """Return the kind that a word names in singular, in plural or by another word for it; None where it names none.
+
+    >>> as_kind("model"), as_kind("recipes"), as_kind("gpu"), as_kind("x")
+    ('models', 'precisions', 'chips', None)
+    """
+    word = word.lower()
+    plural = next((kind for kind, one in KINDS.items() if word in (kind, one)), None)
+    return plural or _CALLED.get(word) or _CALLED.get(f"{word}s")
+
+
+class _Kind(Named):
+    """A kind in any of its words; of a name of the catalogue it says of which kind that is."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the kind as the verb has it."""
+        kind = as_kind(value)
+        if kind is not None:
+            return kind if kind in self.choices else KINDS[kind]
+        found = [kind for kind in KINDS if value.lower() in _known(kind)]
+        if found:
+            self.fail(f"'{value}' is a name, not a kind: slipstick show {KINDS[found[0]]} {value}", param, ctx)
+        near = did_you_mean(value, [*map(str, self.choices), *_CALLED])
+        self.fail(f"'{value}' is not a kind{near} allowed: {', '.join(map(str, self.choices))}", param, ctx)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Name the kinds in one line."""
+        return f"One of: {', '.join(map(str, self.choices))}"
+
+
+def _known(kind: str) -> Sequence[str]:
+    from ..report.catalogue.catalogue import names_of
+
+    return names_of(kind)
 
 
 @click.command(
     "list", cls=Answering, params=[format_flag(), output_flag()], help=f"List all of a KIND: {', '.join(KINDS)}."
 )
-@click.argument("kind", type=Named(tuple(KINDS)), metavar="KIND")
+@click.argument("kind", type=_Kind(tuple(KINDS)), metavar="KIND")
 def list_command(kind: str) -> DocumentResult:
     """List all of a kind."""
     from ..report.catalogue.catalogue import list_text
@@ -63,10 +113,8 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[Compl
     """Complete the NAME of the KIND before it."""
     from click.shell_completion import CompletionItem
 
-    from ..report.catalogue.catalogue import names_of
-
     kind = ctx.params.get("kind")
-    known = names_of(_plural(kind)) if isinstance(kind, str) else ()
+    known = _known(_plural(kind)) if isinstance(kind, str) else ()
     return [CompletionItem(name) for name in known if name.startswith(begun)]
 
 
@@ -81,10 +129,14 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[Compl
     Prices need no NAME: without one they are the usual ones.
     """,
 )
-@click.argument("kind", type=Named(tuple(KINDS.values())), metavar="KIND")
+@click.argument("kind", type=_Kind(tuple(KINDS.values())), metavar="KIND")
 @click.argument("name", required=False, shell_complete=_names)
 @click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a number of the system or its prices, as in `slipstick estimate`.",
 )
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool) -> DocumentResult:
@@ -105,11 +157,11 @@ def show_command(kind: str, name: str | None, overrides: tuple[str, ...], consta
 @click.command("support", cls=Answering, params=[format_flag(), output_flag()])
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 def support_command(words: tuple[str, ...]) -> DocumentResult:
-    """Say which models, chips, software and precisions are measured, how near predictions came, and what failed.
+    """Show which models, chips, software and precisions were validated, the prediction errors, and what failed.
 
-    Each WORD has to occur in a line: a model, a chip, a stack or an engine, a precision, a quantity. `rows` are
-    measured quantities with a prediction, `judged` those of them to which nothing was fitted; median and p90 are of the
-    size of their relative errors.
+    WORDs select lines: a model, a chip, a stack or an engine, a precision, a quantity. `rows` counts measured
+    quantities with a prediction, `judged` those that no constant was fitted to; median and p90 are of the absolute
+    relative error.
     """
     from ..report.catalogue.support import support
     from ..report.results.documents import DocumentResult

@@ -49,9 +49,7 @@ class CompareCommand(Answering):
     "the stage first. Repeatable.",
 )
 @click.option("--steps", type=Whole(min=1), metavar="N", help="Steps of a trace.  [default: those marked]")
-@click.option(
-    "--stage", type=Whole(min=0), metavar="N", help="Pipeline stage that the first trace is of.  [default: 0]"
-)
+@click.option("--stage", type=Whole(min=0), metavar="N", help="Pipeline stage of the first trace.  [default: 0]")
 @click.option(
     "--timeline",
     metavar="FILE.json[.gz]",
@@ -72,13 +70,13 @@ class CompareCommand(Answering):
     default=0.1,
     show_default=True,
     metavar="PCT",
-    help="Do not list what changes by this many percent or less; of parts, percent of the whole.",
+    help="Hide changes of at most this percentage; for parts, percent of the whole.",
 )
 def compare_command(
     a: str, b: str | None, measured: tuple[str, ...], steps: int | None, stage: int | None, timeline: str | None,
     gates: tuple[str, ...], threshold: float,
 ) -> ComparisonResult:  # fmt: skip
-    """Show what changed from report A to report B, and why; or report A beside what a run measured.
+    """Compare result A with result B, or with a measured run: what changed, and why.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.
     Two summaries of `slipstick validate --format json` can be compared as well. The kernels of a trace are matched to

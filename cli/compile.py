@@ -91,7 +91,7 @@ class CompileCommand(Answering, PlanCommand):
     help="Verify the lowered graph and print what was found; writes only what --emit names beside it.",
 )
 def compile_command(request: Request) -> CompiledResult:
-    """Compile MODEL and write what it becomes.
+    """Compile MODEL, and write its graph, the cost of each node, or the estimate.
 
     \b
     graph    the traced graph, as text (.graph, .graph.gz); needs no system

@@ -85,21 +85,26 @@ def cost_command(
     overrides: tuple[str, ...],
     loaded: System | None = None,
 ) -> Result:
-    """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
+    """Show the cost of SYSTEM: manufacturing, purchase, ownership, energy and carbon.
 
     SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps. Several with
-    commas, or `all`, stand side by side: bought, built and rented.
+    commas, or `all`, stand side by side: bought, built and rented. A YAML file of products says what they cost with the
+    dies and packages that they share, and without.
 
     \b
     slipstick cost dgx-h100 --gpus 1024
     slipstick cost dgx-h100,dgx-b200,gb200-nvl72 --gpus 1024 --prices mine.yaml
     slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
+    slipstick cost family.yaml --set products.large.volume=200000
     """  # noqa: D301
     from ..backends.machine.load import load_system
     from ..cost.money import Terms, system_money
     from ..report.cost.systems import costs_of, costs_result
     from ..report.results.tables import CostResult
 
+    if loaded is None and system.endswith((".yaml", ".yml")) and (found := _portfolio(system, prices, overrides)):
+        _check_portfolio(gpus, basis, rent, view)
+        return found
     names = systems_named(system)
     if loaded is None and len(names) > 1:
         _check_several(basis, rent, view)
@@ -114,6 +119,30 @@ def cost_command(
     if view == "system" and rent:
         raise UsageError("what is rented is not bought: leave --rent out for --breakdown system")
     return CostResult(money=money, view=view)
+
+
+def _portfolio(path: str, prices: str | None, overrides: tuple[str, ...]) -> Result | None:
+    """Price the products of a file; None where it is a machine."""
+    from ..backends.machine.portfolio import is_portfolio, load_portfolio
+
+    if not is_portfolio(path):
+        return None
+    from ..backends.prices.book import USUAL, load_prices
+    from ..cost.silicon.portfolio import portfolio_cost
+    from ..report.cost.portfolio import portfolio_result
+
+    of_prices = tuple(text.removeprefix("prices.") for text in overrides if text.startswith("prices."))
+    book = load_prices(prices or USUAL, of_prices)
+    name, products = load_portfolio(path, [text for text in overrides if not text.startswith("prices.")])
+    return portfolio_result(portfolio_cost(name, products, book), book)
+
+
+def _check_portfolio(gpus: int | None, basis: str, rent: bool, view: str) -> None:
+    """Raise UsageError for what asks for a machine: products have no servers."""
+    flags = (("--gpus", gpus is not None), ("--basis", basis != "market"), ("--rent", rent))
+    given = [flag for flag, is_said in (*flags, ("--breakdown", view != "summary")) if is_said]
+    if given:
+        raise UsageError(f"{given[0]}: the file holds products, and no machine around them: leave it out")
 
 
 def _check_several(basis: str, rent: bool, view: str) -> None:

@@ -171,12 +171,17 @@ def estimate_command(
     sensitivity: bool | None,
     strict: float | None,
 ) -> StepResult | ServeResult:
-    """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
+    """Estimate one step of MODEL on a system, or with --phase serve a server under load.
 
     MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, an ONNX
     file, a .pt2 file of torch.export, or file.py:factory / package.module:factory returning an nn.Module, a tuple
     (module, inputs) or a slipstick.ModelRun (this runs your code). Nothing is downloaded.
-    """
+
+    \b
+    slipstick estimate llama-3.1-70b --system dgx-h100 --gpus 64 --tp 8 --pp 4 --zero 1 --seq 8192 --gbs 128
+    slipstick estimate llama-3.1-70b --system dgx-h100 --gpus 8 --tp 8 --phase serve --isl 2000 --osl 500 --concurrency 64
+    slipstick estimate net.py:build --system dgx-h100 --gpus 8 -o answer.html
+    """  # noqa: D301, E501
     if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)

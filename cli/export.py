@@ -28,10 +28,10 @@ FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 
 @click.command("export", cls=EstimateCommand)
 @click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Target framework.")
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
 @click.pass_context
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
-    """Write a plan of MODEL in the words of the framework that runs it.
+    """Write a plan of MODEL as flags or config of a training or serving framework.
 
     Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. What the plan says and the framework cannot,
     and what it leaves open, stands in comments above, and of JSON on stderr. With --system, messages that its stack

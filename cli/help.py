@@ -33,6 +33,16 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "system gpus seq gbs phase isl osl ttft tpot objective constraint vary trials jobs resume top "
                 "best-plan format output",
             ),
+            (
+                "posttrain",
+                "system gpus algorithm prompts group isl osl max-tokens placement engine engine-gpus engine-tp tp pp "
+                "zero recompute steps find-plans plan format output",
+            ),
+            (
+                "recompute",
+                "system gpus tp pp cp zero seq mbs gbs memory-limit offloading by-stage runs-on plan best-plan format "
+                "output",
+            ),
             ("size", "system target-rps ttft tpot isl osl engine precision max-gpus top format"),
             (
                 "sweep",

@@ -178,9 +178,12 @@ def _deciding(request: Request) -> StackConstants | None:
 
 
 def _resolved(request: Request) -> PlanWords:
-    """Return the words of the plan, with the recipes of a checkpoint in the place of `as-published`."""
-    found = _precision(request)
-    return replace(request.words, precision=found.recipe, published_of=found.of)
+    """Return the words of the plan, with what is known of the model in the place of `as-published` and `model`."""
+    from ..frontend.huggingface.configs.models import popularity_of
+
+    found, words = _precision(request), request.words
+    popularity = popularity_of(request.source.model, words.expert_popularity)
+    return replace(words, precision=found.recipe, published_of=found.of, expert_popularity=popularity)
 
 
 def _precision(request: Request) -> Published:

@@ -30,7 +30,7 @@ class ReportCommand(Answering):
 )
 @click.argument("files", nargs=-1, required=True, metavar="RESULT.json...")
 def report_command(files: tuple[str, ...]) -> SavedResult:
-    """Write answers that were saved with -o RESULT.json as one page, or as a table with a row for each.
+    """Turn results that were saved with -o RESULT.json into one HTML page, or a table with a row for each.
 
     A page works offline and asks no other host; it has charts with slipstick[report]. `-` is stdin.
 

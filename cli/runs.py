@@ -47,7 +47,7 @@ _NAME = click.argument("name", metavar="NAME|FILE")
 
 @click.group("runs", cls=RunsGroup)
 def runs_command() -> None:
-    """See what searches found: each `slipstick search` that keeps a ledger is a run with a name.
+    """List, show, export or remove saved searches: each `slipstick search` is saved under a name, unless --no-ledger.
 
     \b
     slipstick runs list

@@ -67,7 +67,7 @@ def trace_command(
     inputs: tuple[str, ...], loss: str | None, fixed: tuple[str, ...], leaves: tuple[str, ...],
     caches: tuple[str, ...], graph: Graph | None = None,
 ) -> TraceResult:  # fmt: skip
-    """Trace MODEL and show what is in it: parameters, regions, ops, FLOPs, bytes.
+    """Trace MODEL and show its parameters, regions, operators, FLOPs and bytes.
 
     No machine is needed. Bytes are what each operator alone reads and writes; FLOPs of attention count masked pairs.
 

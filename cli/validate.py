@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import InfeasibleError, UsageError
+from ..ir.errors import GateError, InfeasibleError, UsageError
 from .flags.numbers import Real, Whole
 from .flags.shared import Named
 from .flags.talk import Watched, talk_flags
@@ -68,7 +68,7 @@ FORMS = ("table", "json", "csv", "svg")
     "--max-error",
     type=Real(min=0),
     metavar="PCT",
-    help="Exit with code 3 when the median error of a data set is above this many percent, or no row is judged.",
+    help="Exit with code 5 when the median error of a data set is above this many percent, or no row is judged.",
 )
 @click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
@@ -84,7 +84,7 @@ def validate_command(
     accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str | None,
     output: str, cache: bool, jobs: int | None, quiet: bool,
 ) -> int:  # fmt: skip
-    """Judge predictions against measurements in FILEs, tables whose kind their columns say.
+    """Compare predictions with measurements in FILEs, CSV tables of kernels, steps, requests or power.
 
     Every row is judged, or listed with the reason why it is not: skipped rows have no prediction, excluded ones are
     documented outliers, counted in the whole and in no part. Errors are predicted / measured - 1. docs/validation.md
@@ -151,8 +151,8 @@ def _refuse_above(max_error: float | None, outcomes: Sequence[Outcome]) -> None:
         return
     found = medians(outcomes)
     if not found:
-        raise InfeasibleError(f"no row was judged, so that no median error is known to be {max_error:g}% or less")
+        raise GateError(f"no row was judged, so that no median error is known to be {max_error:g}% or less")
     over = {name: error for name, error in found.items() if error > max_error / 100}
     if over:
         named = ", ".join(f"{name} {error:.1%}" for name, error in over.items())
-        raise InfeasibleError(f"the median error is above {max_error:g}%: {named}")
+        raise GateError(f"the median error is above {max_error:g}%: {named}")

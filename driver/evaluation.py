@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,10 +14,12 @@ from ..backends.machine.system_table import num_machines
 from ..backends.pricing.roofline import Backend
 from ..backends.pricing.timing import Timing, price
 from ..cost.flops import Convention
+from ..cost.schedules.pipeline import Paced, Pipelines
+from ..cost.schedules.together import alone
 from ..cost.step.counted import Counted
 from ..cost.step.policy import Policy
 from ..cost.step.prepared import Prepared
-from ..cost.step.rollup import Step, in_reading_order, roll_up
+from ..cost.step.rollup import Step, in_reading_order, roll_up, rolled_up
 from ..cost.step.stages import Staging
 from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
@@ -82,6 +84,18 @@ def evaluate(
     `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
     `backends` take the place of those that the graph was lowered with: see `lower`.
     """
+    return alone(evaluated(lowered, system, plans, convention, prepared, backends))
+
+
+def evaluated(
+    lowered: Lowered,
+    system: System,
+    plans: PlanTable,
+    convention: Convention = Convention.FULL,
+    prepared: Prepared | None = None,
+    backends: Sequence[Backend] | None = None,
+) -> Generator[Pipelines, Paced, Estimates]:
+    """Price a table of plans as `evaluate` does, and ask in between how long its pipelines take: see `together`."""
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
     if backends is not None:
@@ -89,29 +103,25 @@ def evaluate(
     check_axes(lowered.graph.axes, plans.mesh)
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     if len(plans) <= ROWS or num_machines(system) is not None:
-        return _at_once(lowered, system, plans, convention, prepared)
-
-    def parts() -> Iterator[tuple[Index, Estimates]]:
-        for rows in _cut(lowered, plans):
-            ready = None if prepared is None else prepared.part(rows)
-            some = plans.part(rows) if ready is None else ready.plans
-            yield rows, _at_once(lowered, system, some, convention, ready)
-
-    step, memory_bytes, metrics = _joined(parts(), len(plans))
-    return Estimates(lowered, plans, system, step, memory_bytes, metrics, convention)
+        return (yield from _at_once(lowered, system, plans, convention, prepared))
+    parts = _Parts(len(plans))
+    for rows in _cut(lowered, plans):
+        ready = None if prepared is None else prepared.part(rows)
+        some = plans.part(rows) if ready is None else ready.plans
+        parts.take(rows, (yield from _at_once(lowered, system, some, convention, ready)))
+    return Estimates(lowered, plans, system, parts.step, parts.memory, parts.metrics, convention)
 
 
 def _at_once(
     lowered: Lowered, system: System, plans: PlanTable, convention: Convention, prepared: Prepared | None
-) -> Estimates:
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
-        timing = price(lowered.bindings.to(system), ready.points)
-        step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
-        counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
-        metrics = dict(counted.metrics(system, ready, step, convention))
-        if plans.family.offload:
-            metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
+) -> Generator[Pipelines, Paced, Estimates]:
+    ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
+    timing = price(lowered.bindings.to(system), ready.points)
+    step = yield from rolled_up(timing, plans, ready.staging, Policy.of(system), lowered.step)
+    counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
+    metrics = dict(counted.metrics(system, ready, step, convention))
+    if plans.family.offload:
+        metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
     _check_finite(metrics, system)
     made = timing, ready.staging
     return Estimates(lowered, plans, system, step, ready.memory_bytes, metrics, convention, made)
@@ -138,20 +148,28 @@ def _cut(lowered: Lowered, plans: PlanTable) -> Iterator[Index]:
         start = stop
 
 
-def _joined(
-    parts: Iterable[tuple[Index, Estimates]], num: int
-) -> tuple[Step, Mapping[str, Array], Mapping[str, Array]]:
-    """Put what parts of a table found back in its rows; what a part has not, as no plan of it has, is zero there."""
-    breakdown, hidden, memory, metrics, passes = (dict[str, Array]() for _ in range(5))
-    for rows, part in parts:
+class _Parts:
+    """What parts of a table found, put back in its rows; what a part has not, as no plan of it has, is zero there."""
+
+    def __init__(self, num: int) -> None:
+        self._num = num
+        self._breakdown, self._hidden, self._passes, self.memory, self.metrics = (dict[str, Array]() for _ in range(5))
+
+    def take(self, rows: Index, part: Estimates) -> None:
+        """Keep the answers of some rows."""
         step = part.step
         both = {"forward": step.forward_s, "backward": step.backward_s}
-        found = (step.breakdown, step.hidden_comm_s, part.memory_bytes, part.metrics, both)
-        for columns, some in zip((breakdown, hidden, memory, metrics, passes), found, strict=True):
+        found = (step.breakdown, step.hidden_comm_s, both, part.memory_bytes, part.metrics)
+        kept = (self._breakdown, self._hidden, self._passes, self.memory, self.metrics)
+        for columns, some in zip(kept, found, strict=True):
             for name, values in some.items():
-                columns.setdefault(name, np.zeros(num))[rows] = values
-    step = Step(in_reading_order(breakdown), hidden, passes["forward"], passes["backward"])
-    return step, memory, metrics
+                columns.setdefault(name, np.zeros(self._num))[rows] = values
+
+    @property
+    def step(self) -> Step:
+        """The steps of all rows."""
+        shown = in_reading_order(self._breakdown)
+        return Step(shown, self._hidden, self._passes["forward"], self._passes["backward"])
 
 
 def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:

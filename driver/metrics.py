@@ -186,6 +186,13 @@ _ALL = (
     Metric("checkpoint_every_s", "checkpoint every", "s", "time of the steps between two checkpoints"),
     Metric("checkpoint_stall_s", "checkpoint stall", "s", "what a checkpoint adds to the run"),
     Metric("job_mtbf_s", "time between failures", "s", "mean time between failures of the whole job"),
+    Metric("site_utilisation", "compute utilisation", "1", "share of the time in which sites compute, and none waits"),
+    Metric("site_sync_s", "exchange of sites", "s", "time of the exchange of all weights, or of a fragment"),
+    Metric("site_wait_s", "wait for sites", "s", "part of an exchange that no steps hide"),
+    Metric("site_sent_bytes", "sent by a site", "B", "what a site sends between two outer steps of the same weights"),
+    Metric(
+        "outer_state_bytes", "outer states/GPU", "B", "weights of the last exchange and momentum, fp32, on the host"
+    ),
     Metric("num_failures", "failures", "failures", "failures expected in the whole run"),
     *SERVING,
     *SIMULATED,

@@ -39,10 +39,11 @@ class Best:
 
     def take(self, found: Found) -> None:
         """Take the rows of one more block."""
-        if not found.num_rows:
-            return
-        num = found.num_rows
-        rows = dict(found.columns) | {BLOCK: np.full(num, float(found.number)), ROW: np.arange(num, dtype=np.float64)}
+        if found.num_rows:
+            self.take_rows(placed([found]))
+
+    def take_rows(self, rows: Columns) -> None:
+        """Take some more rows, one at least, with their places."""
         first = self._ordered(rows)[: self.most]
         self.top = self._first(_with(self.top, _some(rows, first)), self.most)
         merged = _with(self.front, _some(rows, np.flatnonzero(pareto(self._aims(rows)))))
@@ -70,6 +71,15 @@ class Best:
 
     def _first(self, rows: Columns, most: int | None) -> Columns:
         return _some(rows, self._ordered(rows)[:most])
+
+
+def placed(found: Sequence[Found]) -> Columns:
+    """Return the rows of blocks, each of which has some, with the block and the place in it that each came from."""
+    place = {
+        BLOCK: np.concatenate([np.full(one.num_rows, float(one.number)) for one in found]),
+        ROW: np.concatenate([np.arange(one.num_rows, dtype=np.float64) for one in found]),
+    }
+    return {name: np.concatenate([one.columns[name] for one in found]) for name in found[0].columns} | place
 
 
 # Rows of a picture: more would only make it slow.

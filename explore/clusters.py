@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 
 import numpy as np
@@ -63,6 +64,8 @@ class Cluster:
             `facility_power_w`, and `usd_run_owned` and `usd_run_rented` where there are such prices.
         broken: bounds that it breaks, see `Requirements.over`.
         unpriced: why there are no sums, or what they leave out; empty where they are firm.
+        outdated: prices that are of another machine, after numbers of this one were set.
+        rent: why there is no rent; empty where there is one.
     """
 
     machine: PlanMachine
@@ -71,6 +74,8 @@ class Cluster:
     metrics: Mapping[str, float]
     broken: Mapping[str, float]
     unpriced: str = ""
+    outdated: tuple[str, ...] = ()
+    rent: str = ""
 
 
 @dataclass(slots=True)
@@ -150,19 +155,28 @@ def break_even(one: Cluster, other: Cluster) -> float | None:
 
 def _cluster(job: PlanJob, wanted: Requirements, machine: PlanMachine, num_gpus: int, row: Columns) -> Cluster:
     """Estimate the step of a row, its run and its money."""
-    step = estimate(job.graph, machine.load(), job.plan_of(row, 0), job.convention)
+    system = machine.load()
+    step = estimate(job.graph, system, job.plan_of(row, 0), job.convention)
     whole = train(step, wanted.run)
     assert whole.run is not None  # it was asked for
-    metrics, unpriced = {**step.metrics, **whole.run.metrics}, ""
+    metrics, unpriced, outdated = {**step.metrics, **whole.run.metrics}, "", tuple[str, ...]()
+    priced = whole
     try:
-        whole = worth(whole, wanted.terms)
+        priced = whole = worth(whole, wanted.terms)
     except UsageError as error:
         unpriced = str(error)
-    if whole.money is not None:
-        metrics |= {name: float(np.ravel(value)[0]) for name, value in whole.money.metrics.items()}
+        if wanted.terms.rented:
+            # Power and carbon do not ask who owns the machines.
+            with suppress(UsageError):
+                priced = worth(whole, Terms())
+    if priced.money is not None:
+        known = {name: float(np.ravel(value)[0]) for name, value in priced.money.metrics.items()}
+        metrics |= {name: value for name, value in known.items() if whole.money is not None or "usd" not in name}
         metrics["facility_power_w"] = metrics["kwh"] * _JOULES_PER_KWH / metrics["train_time_s"]
-        unpriced = ", ".join(whole.money.money.without)
-        metrics |= dict(_both(whole, wanted.terms))
+        metrics |= dict(_both(priced, Terms() if whole.money is None else wanted.terms))
+    if whole.money is not None:
+        unpriced, outdated = ", ".join(whole.money.money.without), whole.money.money.outdated
+    is_rented_out = system.chip.name in system.prices.section.cloud
     return Cluster(
         machine=machine,
         num_gpus=num_gpus,
@@ -170,6 +184,8 @@ def _cluster(job: PlanJob, wanted: Requirements, machine: PlanMachine, num_gpus:
         metrics=metrics,
         broken=wanted.over(metrics),
         unpriced=unpriced,
+        outdated=outdated,
+        rent="" if is_rented_out else "prices.cloud has no price of its chip",
     )
 
 

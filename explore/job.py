@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .block import Block, Found
 
@@ -13,6 +13,15 @@ class Worker(Protocol):
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block; the same block gives the same bits in any worker."""
+        ...
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """A worker for which several blocks are less work than one after another."""
+
+    def work_through(self, blocks: Iterable[Block]) -> Iterator[Found]:
+        """Yield what `work` returns for each block, in order."""
         ...
 
 
@@ -65,5 +74,4 @@ class InProcess:
     def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
         """Yield what is found in each block, in order."""
         worker = job.open()
-        for block in blocks:
-            yield worker.work(block)
+        yield from worker.work_through(blocks) if isinstance(worker, ManyAtOnce) else map(worker.work, blocks)

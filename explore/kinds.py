@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..ir.plan import Family
 from ..ir.records import dataclass
-from .best import BLOCK, ROW, Columns
+from .best import BLOCK, ROW, Columns, placed
 from .block import Found
 from .goals import Goal
 
@@ -52,10 +52,13 @@ class Kinds:
 
     def take(self, found: Found) -> None:
         """Take the rows of one more block."""
-        if not found.num_rows or "tp" not in found.columns or self.goal.name not in found.columns:
+        if found.num_rows:
+            self.take_rows(placed([found]))
+
+    def take_rows(self, new: Columns) -> None:
+        """Take some more rows, one at least, with their places; those that are no plans have no kinds."""
+        if "tp" not in new or self.goal.name not in new:
             return
-        num = found.num_rows
-        new = dict(found.columns) | {BLOCK: np.full(num, float(found.number)), ROW: np.arange(num, dtype=np.float64)}
         old = self.rows
         both = new if not old else {name: np.concatenate([old[name], new[name]]) for name in old}
         aim = self.goal.aim(both[self.goal.name])

@@ -8,13 +8,16 @@ from dataclasses import field
 from typing import Protocol
 
 from ..ir.records import dataclass
-from .best import Best
+from .best import Best, placed
 from .block import Found
 from .goals import Goal
 from .job import Executor, InProcess, Job
 from .kinds import Kinds
 from .runs.ledger import Ledger
 from .runs.running import Ran, run_blocks
+
+# Blocks and rows that are gathered at a time.
+_BLOCKS, _ROWS = 32, 4096
 
 
 class Aimed(Job, Protocol):
@@ -84,16 +87,28 @@ def search(
         executor: where; None for this process.
         ledger: keeps each block as it is done, and gives those that it holds; None for none.
         top: best rows that are kept, besides the Pareto front.
-        watch: is shown each block, and the best so far.
+        watch: is shown each block, and the best so far, without some of the last blocks.
     """
     best, tally, kinds = Best(job.goals, top), Tally(), Kinds(job.goals[0])
+    waiting = list[Found]()
+
+    def gather() -> None:
+        if waiting:
+            rows = placed(waiting)
+            best.take_rows(rows)
+            kinds.take_rows(rows)
+            waiting.clear()
 
     def take(found: Found) -> None:
-        best.take(found)
-        kinds.take(found)
         tally.take(found)
+        if found.num_rows:
+            waiting.append(found)
+        # Most blocks of a small search have a few rows: they are compared with the best many at a time.
+        if len(waiting) >= _BLOCKS or sum(one.num_rows for one in waiting) >= _ROWS:
+            gather()
         if watch is not None:
             watch(found, best)
 
     ran = run_blocks(job, executor or InProcess(), ledger, take)
+    gather()
     return Searched(best, tally, ran, kinds)

@@ -152,7 +152,10 @@ def check(model: str, dtype: DType | str) -> None:
     element = DType.parse(str(dtype))
     if element not in COMPUTE_TYPES:
         known = ", ".join(COMPUTE_TYPES)
-        raise NotBuiltError(f"--dtype {element}: models are built in {known} in this version")
+        raise NotBuiltError(
+            f"--dtype {element}: weights and activations are one of {known}; low precision is "
+            "--precision, as in --precision fp8"
+        )
     if has_config(model):
         read_config(model)
 

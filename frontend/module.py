@@ -21,7 +21,9 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
+from ..ir.ops import OpClass, has
 from ..ir.records import dataclass
+from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold
@@ -31,7 +33,7 @@ from .huggingface.recording import hints_on, is_of_transformers, recordable, unc
 from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
-from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees, unlogged
+from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import main_dtype
 from .record.failures import asks_data
@@ -156,8 +158,7 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
 def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
     """A language model on its tokens; where it asks for more, on what its signature and its config say."""
     try:
-        with unlogged():
-            return _of_transformers(run, asking)
+        return _of_transformers(run, asking)
     except TraceError as error:
         if asking.kind is Workload.DECODE:
             raise
@@ -264,7 +265,7 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
         return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
 
     try:
-        return along_roads(record, wanted)
+        graph = along_roads(record, wanted)
     except TraceError as error:
         if asks_data(error):
             routed = put_routed(run.module, asking.kind is Workload.TRAIN)
@@ -272,9 +273,21 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
                 raise TraceError(f"{error}{routed.refused}") from error
             graph = along_roads(record, wanted)
             return replace(graph, notes=(*graph.notes, *routed.notes))
-        if run.inputs is not None or error.__cause__ is None:
+        if run.inputs is not None or not (assumed := _assumed(run.module)):
             raise
-        raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
+        raise TraceError(f"{error}{assumed}") from error.__cause__
+    if run.inputs is None and (path := _multiplied(graph)) is not None:
+        raise TraceError(f"{path} multiplies token ids by its weights{_assumed(run.module)}")
+    return graph
+
+
+def _multiplied(graph: Graph) -> str | None:
+    """Return the path of the first module that multiplies whole numbers, as one does that was fed ids for numbers."""
+    for region in graph.regions:
+        for node in region.nodes:
+            if has(node, OpClass.MATMUL) and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
+                return node.scope or graph.name
+    return None
 
 
 def _assumed(module: nn.Module) -> str:
@@ -283,9 +296,12 @@ def _assumed(module: nn.Module) -> str:
     if any(issubclass(k, _TABLES) for k in parts) and not any(issubclass(k, _ConvNd) for k in parts):
         return ""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
+    width = next((part.in_features for part in module.modules() if isinstance(part, nn.Linear)), None)
+    is_of_images = width is None or any(issubclass(k, _ConvNd) for k in parts)
+    instead = "[batch,3,224,224]' for images" if is_of_images else f"[batch,seq,{width}]' for vectors"
     return (
         f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
-        f"something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
+        f"something else, say what, e.g. --input '{name}:bf16{instead}"
     )
 
 

@@ -125,10 +125,16 @@ def did_you_mean(given: str, allowed: Sequence[str]) -> str:
 
     >>> did_you_mean("trian", ["train", "decode"])
     "; did you mean 'train'?"
+    >>> did_you_mean("h100", ["h100-pcie", "h100-sxm", "h200"])
+    "; did you mean 'h100-pcie' or 'h100-sxm'?"
     >>> did_you_mean("zzz", ["train", "decode"])
     ';'
     """
     from difflib import get_close_matches
 
+    begun = [name for name in allowed if len(given) > 2 and name.startswith(given)]
+    if 1 < len(begun) < 5 and not get_close_matches(given, begun, n=1, cutoff=0.9):
+        listed = ", ".join(f"'{name}'" for name in begun[:-1])
+        return f"; did you mean {listed} or '{begun[-1]}'?"
     near = get_close_matches(given, allowed, n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ";"

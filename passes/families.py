@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from ..ir.graph import Workload
@@ -21,6 +22,8 @@ _KERNELS: Mapping[str, Sequence[str]] = MappingProxyType(
 _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")
 
 
+# A search asks again and again for the same few hundred.
+@lru_cache(maxsize=2048)
 def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     """Return the passes that lower a traced graph for a family.
 
@@ -42,8 +45,11 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
-        names.append("route{capacity=true}" if family.capacity else "route")
+        routed = ["capacity=true"] if family.capacity else []
+        routed += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
+        names.append(f"route{{{', '.join(routed)}}}" if routed else "route")
     names.append(f"shard{{{', '.join(options)}}}")
+    names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
     names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if lowers(family) else []
@@ -76,6 +82,9 @@ def _experts_options(family: Family) -> list[str]:
     found += [f'exchange="{family.exchange}"'] if family.exchange != "alltoall" else []
     found += ["inside=true"] if family.etp_dp else []
     found += ["imbalance=true"] if family.imbalance else []
+    if family.ep and family.expert_popularity:
+        placed = [*(["eplb"] if family.eplb else []), *([str(copies)] if (copies := family.redundant_experts) else [])]
+        found.append(f"popularity=[{_quoted([family.expert_popularity, *placed])}]")
     found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
     return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 

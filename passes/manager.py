@@ -46,6 +46,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "shard": ("sharding.shard", "ShardPass"),
         "two_step_loss": ("fusion.two_step_loss", "TwoStepLoss"),
         "unfuse": ("fusion.unfuse", "Unfuse"),
+        "spread_cache": ("sharding.spread_cache", "SpreadCache"),
         "window": ("window", "Window"),
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node, Region, Value
+from ..ir.graph import Graph, Node, Region, Role, Value
 from ..ir.ops import Trait, has
 from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
@@ -19,12 +19,14 @@ class Route(Pass):
     """Replace every `experts` by `dispatch`, `expert_bank`, `combine`, and their backward likewise.
 
     | option   | meaning                                                                                        |
-    |----------|------------------------------------------------------------------------------------------------|
+    |-----------|-----------------------------------------------------------------------------------------------|
     | capacity | each expert takes a fixed number of rows: capacity factor (the symbol `cf`) x their mean number |
+    | redundant | copies of experts in each bank, which share the rows of the experts                           |
     """
 
     name: ClassVar[str] = "route"
     capacity: bool = False
+    redundant: int = 0
 
     def requires(self, graph: Graph) -> None:
         """Rows get their placements from `shard`."""
@@ -32,7 +34,7 @@ class Route(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold expert banks."""
-        return rewritten(graph, lambda r: _rewrite(r, self.capacity))
+        return rewritten(graph, lambda r: _with_copies(_rewrite(r, self.capacity), self.redundant))
 
 
 def _rewrite(region: Region, capacity: bool) -> Region:
@@ -50,6 +52,18 @@ def _rewrite(region: Region, capacity: bool) -> Region:
         else:
             nodes.append(node)
     return replace(region, values=tuple(values), nodes=tuple(nodes))
+
+
+def _with_copies(region: Region, redundant: int) -> Region:
+    """Banks have a place for each copy of an expert: matrices and biases get longer."""
+    held = {i for n in region.nodes if has(n, Trait.HOLDS_EXPERTS) for i in n.inputs} if redundant else set()
+    longer = {i: region.by_id[i] for i in held if region.by_id[i].role is Role.PARAM}
+    if not longer:
+        return region
+    for i, v in longer.items():
+        first, *rest = v.type.dims
+        longer[i] = replace(v, type=v.type.with_dims((as_dim(as_expr(first) + redundant), *rest)))
+    return replace(region, values=tuple(longer.get(v.id, v) for v in region.values))
 
 
 def _with_capacity(region: Region) -> Region:

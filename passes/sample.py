@@ -12,12 +12,13 @@ from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
 from ..ir.records import dataclass
-from ..ir.sizes.expr import Dim, as_dim, symbol
+from ..ir.sizes.expr import Dim, as_dim, product, symbol
 from ..ir.sizes.rounding import evened
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 
-_TP, _SCOPE = "tp", "sampler"
+# Axes over which a vocabulary may be split, innermost first.
+_AXES, _SCOPE = ("tp", "cp"), "sampler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,13 @@ def _sampled(region: Region) -> Region:
 def _whole(tail: _Tail, logits: Value) -> Value:
     """Gather a vocabulary that is split."""
     dim = logits.type.rank - 1
-    where = logits.placement(_TP)
-    if not isinstance(where, Shard) or where.dim != dim:
+    cut = [a for a, p in logits.placements if a in _AXES and isinstance(p, Shard) and p.dim == dim]
+    if not cut:
         return logits
     *outer, width = logits.type.dims
-    full: Dim = as_dim(evened(width) * symbol(_TP))
-    placements = tuple((a, REPLICATE if a == _TP else p) for a, p in logits.placements)
+    axes = sorted(cut, key=_AXES.index)
+    full: Dim = as_dim(evened(width) * product(map(symbol, axes)))
+    placements = tuple((a, REPLICATE if a in axes else p) for a, p in logits.placements)
     like = replace(logits, type=logits.type.with_dims((*outer, full)), placements=placements)
-    attrs = CollectiveAttrs(_TP, dim, "logits of all ranks, of which tokens are drawn")
+    attrs = CollectiveAttrs("+".join(axes), dim, "logits of all ranks, of which tokens are drawn")
     return tail.add("all_gather", logits, like, attrs)

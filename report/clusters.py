@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import ceil, isfinite
 
 from ..driver.metrics import format_metric
 from ..driver.uncertainty.answers import band_of_step, evidence_of_step, intervals, step_bands
@@ -21,6 +21,7 @@ from .results.documents import DocumentResult
 from .search.plans import plan_label
 
 SCHEMA = "slipstick/choose/1"
+_S_PER_HOUR = 3600.0
 # What a bound is on, and how its metric is written.
 _BOUNDS = (
     ("train_time_s", "deadline_s", "deadline", format_time),
@@ -100,7 +101,14 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
     names = ", ".join(str(best[place].machine) for place in sorted(ties))
     equal = [f"= too near {best[0].machine} to tell which is better: {names}"] if ties else []
     left_out = [f"{name} is left out: {why}" for name, why in found.left_out.items()]
-    more = [*_broken(rows), *equal, *_intervals(found, best), *_break_evens(best), *_unpriced(best), *left_out]
+    more = [
+        *_broken(rows, found.wanted),
+        *equal,
+        *_intervals(found, best),
+        *_break_evens(best),
+        *_unpriced(best),
+        *left_out,
+    ]
     return "\n".join([*lines, *([""] if more else []), *more])
 
 
@@ -163,6 +171,7 @@ def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -
         "metrics": {name: one.metrics[name] for name in _SHOWN if name in one.metrics},
         "intervals": intervals_record(one.metrics, step_bands(one.answer), evidence_of_step(one.answer.table)),
         "unpriced": one.unpriced or None,
+        "outdated": list(one.outdated),
         "break_even_usd_per_gpu_hour": price,
         **({} if is_tie is None else {"ties_with_first": is_tie}),
     }
@@ -178,7 +187,8 @@ def _asked(found: ClusterComparison) -> Iterator[str]:
     yield f"{found.model}: {length}, {', '.join([*bounds, terms])}"
     counts = sorted({one.num_gpus for one in found.clusters})
     numbers, tally = ", ".join(f"{n:,}" for n in counts), found.tally
-    yield f"{len(systems)} systems of {numbers} GPUs; {tally.num_kept:,} plans that fit, of {tally.num_candidates:,}"
+    of = "1 system" if len(systems) == 1 else f"{len(systems)} systems"
+    yield f"{of} of {numbers} GPUs; {tally.num_kept:,} plans that fit, of {tally.num_candidates:,}"
 
 
 def _row(one: Cluster, best: Sequence[Cluster], ties: set[int]) -> list[str]:
@@ -208,8 +218,8 @@ def _dollars(metrics: Mapping[str, float], name: str) -> str:
     return format_usd(metrics[name]) if name in metrics else "-"
 
 
-def _broken(rows: Sequence[Cluster]) -> Iterator[str]:
-    """Yield what each cluster breaks, and by how much."""
+def _broken(rows: Sequence[Cluster], wanted: Requirements) -> Iterator[str]:
+    """Yield what each cluster breaks, and by how much; of a deadline, how many GPUs would keep it at this rate."""
     for one in rows:
         for name, _, word, form in _BOUNDS:
             if name in one.broken:
@@ -218,6 +228,9 @@ def _broken(rows: Sequence[Cluster]) -> Iterator[str]:
                     if name in one.metrics
                     else "not known"
                 )
+                if name == "train_time_s":
+                    needed = one.metrics["gpu_hours"] * _S_PER_HOUR / (wanted.deadline_s or 1.0)
+                    told += f"; {ceil(needed):,} GPUs would keep it if each were as fast"
                 yield f"{one.machine} with {one.num_gpus:,} GPUs breaks its {word}: {told}"
 
 
@@ -254,3 +267,7 @@ def _unpriced(best: Sequence[Cluster]) -> Iterator[str]:
         if one.unpriced:
             said = "is not priced" if "usd_run" not in one.metrics else "costs at least so much, without"
             yield f"{one.machine} {said}: {one.unpriced}"
+        yield from (f"{one.machine}, no sum is of this machine: {line}" for line in one.outdated)
+    without = [str(one.machine) for one in best if one.rent]
+    if without:
+        yield f"no rent, prices.cloud has no price of their chips: {', '.join(without)}"

@@ -19,16 +19,30 @@ def run_lines(answer: Estimate, columns: int | None = None) -> list[str]:
     """Return what a screen says of the training run: nothing where none was asked for."""
     if answer.run is None:
         return []
-    rows = [*_length(answer, answer.run), *_time(answer.run), *_goodput(answer.run), *_saving(answer.run),
-            *_failures(answer.run)]  # fmt: skip
+    run = answer.run
+    rows = [*_length(answer, run), *_sites(run), *_time(run), *_goodput(run), *_saving(run), *_failures(run)]
     return ["Training run", *in_columns(rows, columns).splitlines()]
 
 
 def _length(answer: Estimate, found: RunEstimate) -> Iterator[tuple[str, str]]:
     if found.run.amount is None:
         return
-    tokens = answer.plan.global_batch * answer.plan.seq_len
+    num_sites = 1 if found.run.sites is None else found.run.sites.num
+    tokens = answer.plan.global_batch * answer.plan.seq_len * num_sites
     yield "steps", f"{found.metrics['num_steps']:,.0f} of {tokens:,} tokens"
+
+
+def _sites(found: RunEstimate) -> Iterator[tuple[str, str]]:
+    """What sites exchange, how long each waits, and how much of the time they compute."""
+    exchange = found.exchange
+    if exchange is None:
+        return
+    at, part = exchange.sites, "" if exchange.sites.fragments == 1 else f"{exchange.sites.fragments} fragments of "
+    waits = f"each takes {format_time(exchange.fragment_s)}, of which sites wait {format_time(exchange.exposed_s)}"
+    yield "sites", f"{at.num}, {format_bytes(exchange.sent_bytes)} sent by each every {at.every:,} steps"
+    yield "exchanges", f"{part}all weights in {at.dtype}: {waits}"
+    yield "compute utilisation", f"{exchange.utilisation:.2%}"
+    yield "outer optimizer", f"{format_bytes(exchange.outer_bytes)} of the host's memory for each GPU"
 
 
 def _time(found: RunEstimate) -> Iterator[tuple[str, str]]:
@@ -97,6 +111,7 @@ def run_inputs(found: RunEstimate) -> Mapping[str, object]:
         "unit": None if run.amount is None else run.unit,
         "checkpoints": None if run.checkpoints is None else asdict(run.checkpoints),
         "failures": None if run.failures is None else asdict(run.failures),
+        "sites": None if run.sites is None else asdict(run.sites),
     }
 
 

@@ -1,9 +1,15 @@
-"""What every test runs under; imports nothing heavy, so that a light test stays light."""
+"""What every test runs under; imports nothing heavy, so that a light test stays light.
 
+`--deep` tries as many examples as each law asks for, and every case; without it laws try half as many, and cases
+marked `deep` are left out: others beside them go through the same code.
+"""
+
+import gc
 import os
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.loading import Report
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.types import DType
+    from slipstick.tests.warm import Warm
 
 # A test that would fetch from a hub must fail at once, on every machine alike.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -26,9 +33,36 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 
+# With torch, half a million objects are alive: looking for rings among them after every 700 new ones took a tenth.
+gc.set_threshold(50_000, 20, 10)
+# So few examples are no longer halved.
+_FEW = 10
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden graphs anew instead of comparing")
+    parser.addoption("--deep", action="store_true", help="all examples of laws, and the cases marked deep")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what takes long first, so that no worker is left with it at the end; thin what is for `--deep`."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if config.getoption("--deep"):
+        return
+    deep = [item for item in items if item.get_closest_marker("deep")]
+    config.hook.pytest_deselected(items=deep)
+    items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    for law in {item.function for item in items if isinstance(item, pytest.Function)}:
+        if asked := getattr(law, "_hypothesis_internal_use_settings", None):
+            few = max(min(asked.max_examples, _FEW), asked.max_examples // 2)
+            law._hypothesis_internal_use_settings = settings(asked, max_examples=few)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 # Where tests are about recording itself; all others may be given a graph that was recorded for another test.
@@ -70,6 +104,19 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_config", load_config)
         yield
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Warm]":
+    """Run commands and scripts in forks of one process that has imported everything, instead of a cold one each."""
+    from slipstick.tests.warm import Warm
+
+    # A socket's name holds at most 107 bytes, whatever the base of the run's folders is.
+    with TemporaryDirectory() as folder:
+        warm = Warm(Path(folder))
+        process = warm.start()
+        yield warm
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

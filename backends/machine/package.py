@@ -24,6 +24,7 @@ from .files.kinds import (
     RATIO,
     SOME,
     VOLUME,
+    WIRE_ENERGY,
     Key,
     Least,
     TextPattern,
@@ -64,12 +65,14 @@ class D2d:
         bytes_per_s: one direction, over one edge; nan for that of a link of its level.
         edges: edges of the die that have one.
         level: the network level that it is, whose bandwidth it then has; empty where a die is no rank of its own.
+        energy_j_per_byte: of data one way, sender and receiver together; None for that of its kind.
     """
 
     kind: str
     bytes_per_s: Annotated[Num, Key("bandwidth"), BANDWIDTH] = nan
     edges: Annotated[Num, COUNT] = 1.0
     level: str = ""
+    energy_j_per_byte: Annotated[Num | None, Key("energy"), WIRE_ENERGY] = None
 
     def faults(self, found: Mapping[str, object]) -> Iterator[str]:
         """Yield that nothing says how fast it is."""
@@ -153,7 +156,7 @@ class Assembly:
         design: name of what joins them, where several products share it; empty for a design of its own.
     """
 
-    ORDER: ClassVar = ("joint", "contents", "order", "bonding", "bridges", "substrate_area", "name", "count")
+    ORDER: ClassVar = ("joint", "contents", "order", "bonding", "bridges", "substrate_area", "design", "name", "count")
     called: ClassVar = "part"
     holds: ClassVar = frozenset(("joint", "contents"))
 
@@ -165,7 +168,7 @@ class Assembly:
     bonding: Bonding = "die_to_wafer"
     bridges: Annotated[Num | None, SOME] = None
     substrate_mm2: Annotated[Num | None, Key("substrate_area"), DIE_AREA] = None
-    design: Annotated[str, Unwritten()] = ""
+    design: Annotated[str, TextPattern(r"^[A-Za-z0-9_-]+$")] = ""
 
     def faults(self, found: Mapping[str, object], beside: Sequence[Stack] = ()) -> Iterator[str]:
         """Yield parts of one name, and what other joints have alone."""

@@ -155,5 +155,8 @@ def _own(path: str | Path) -> File:
 
 def _named(kind: str, known: Mapping[str, T], name: str) -> T:
     if name not in known:
+        size = name.lower().removesuffix("nm").strip()
+        if kind == "node" and f"N{size}" in known:
+            raise UnknownNameError(f"unknown node '{name}'; did you mean 'N{size}'? allowed: {', '.join(known)}")
         raise UnknownNameError.of(kind, name, known)
     return known[name]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import sys
 import tempfile
 import time
@@ -17,9 +19,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .judge import Outcome
+from .judge import MOST_BYTES, MOST_S, Outcome
 
 _AT_ONCE = 250
+# A machine that is shared may need so long for the CPU seconds that a case may take.
+_MOST_WALL_S = 900
 # Of each thousand files, how many are of a format: as many as take equally long, but for those that take longest.
 SHARES = {
     "ledger": 220, "launch": 150, "measured": 140, "trace": 110, "report": 90, "nsys": 60, "requests": 50,
@@ -35,6 +39,7 @@ class Count:
     tried: int = 0
     refused: int = 0
     deep: int = 0
+    cpu_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
 
@@ -50,7 +55,7 @@ class Count:
     def kept(self, name: str) -> dict[str, object]:
         """Return what was counted of a format, as JSON can say it."""
         return {"format": name, "tried": self.tried, "refused": self.refused, "deep": self.deep,
-                "faults": dict(self.faults), "first": self.first}  # fmt: skip
+                "cpu_s": self.cpu_s, "faults": dict(self.faults), "first": self.first}  # fmt: skip
 
 
 def main() -> None:
@@ -67,7 +72,7 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.formats) - set(FORMATS):
         parser.error(f"no format {', '.join(sorted(unknown))}; of {', '.join(FORMATS)}")
-    print("| format | tried | refused | deep | faults |\n| --- | --: | --: | --: | --: |", flush=True)
+    print("| format | tried | refused | deep | ms | faults |\n| --- | --: | --: | --: | --: | --: |", flush=True)
     # One thread: these processes are forked, and threads of PyTorch are not.
     os.environ["OMP_NUM_THREADS"] = "1"
     faults = 0
@@ -99,8 +104,8 @@ def _campaign(name: str, seed: int, number: int, minutes: float) -> Count:
             if time.monotonic() < end:
                 _batch(name, range(start, min(start + _AT_ONCE, seed + number)), count)
         os.chdir(before)
-    share = f"{count.deep / max(count.tried, 1):.0%}"
-    print(f"| {name} | {count.tried} | {count.refused} | {share} | {count.faults.total()} |", flush=True)
+    share, each_ms = f"{count.deep / max(count.tried, 1):.0%}", f"{1000 * count.cpu_s / max(count.tried, 1):.1f}"
+    print(f"| {name} | {count.tried} | {count.refused} | {share} | {each_ms} | {count.faults.total()} |", flush=True)
     return count
 
 
@@ -118,7 +123,8 @@ def _batch(name: str, seeds: range, count: Count) -> None:
             seed, code, deep, fault, text = line.rstrip("\n").split("\t", 4)
             count.add(Outcome(int(code), deep == "1", fault, text.replace("\\n", "\n")), int(seed))
             told += 1
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    count.cpu_s += used.ru_utime + used.ru_stime
     if told < len(seeds):
         count.add(Outcome(-1, True, f"the process died: {status}"), seeds[told])
         if told + 1 < len(seeds):
@@ -132,6 +138,7 @@ def _cases(name: str, seeds: range, writing: int) -> None:
     try:
         with os.fdopen(writing, "w", buffering=1) as out:
             for seed in seeds:
+                _guard()
                 command, outcome = tried(name, seed)
                 told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
                 shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
@@ -141,6 +148,16 @@ def _cases(name: str, seeds: range, writing: int) -> None:
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def _guard() -> None:
+    """End this process where a case takes what its judge cannot interrupt: C code that loops, a file that blocks."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = int(used.ru_utime + used.ru_stime) + 3 * MOST_S
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
+    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * MOST_BYTES, resource.RLIM_INFINITY))
+    signal.alarm(_MOST_WALL_S)
 
 
 if __name__ == "__main__":

@@ -35,31 +35,31 @@ if TYPE_CHECKING:
     metavar="COLUMN=VALUE",
     help="Fit the rows with this cell only, e.g. accelerator=L40S. Repeatable, as for `slipstick validate`.",
 )
-@click.option("--leave-out", multiple=True, metavar="SYSTEM", help="Use no row of this system. Repeatable.")
+@click.option("--leave-out", multiple=True, metavar="SYSTEM", help="Exclude the rows of this system. Repeatable.")
 @click.option(
     "--part",
     type=Named(("half", "all")),
     default="half",
     show_default=True,
-    help="Configurations to fit: half of them, so that the others judge, or all.",
+    help="Configurations to fit: half of them, so that the other half tests the fit, or all.",
 )
 @click.option(
     "--joint",
     is_flag=True,
-    help="Fit every constant over all chips at once: what a chip has that was never measured.  [default: those of each "
-    "chip and library by itself]",
+    help="Fit one set of constants over all chips, for a chip that was never measured.  [default: per chip and "
+    "library]",
 )
 @click.option(
     "--stack",
     metavar="NAME[,NAME...]",
-    help="Fit what these software stacks leave free, together, to measured training steps instead of kernels; `all`: "
-    "every stack that says what is free.",
+    help="Fit the free parameters of these software stacks jointly to measured training steps, instead of kernels; "
+    "`all`: every stack that has some.",
 )
 @click.option(
     "--engine",
     metavar="NAME[,NAME...]",
-    help="Fit what these serving engines leave free, on each chip by itself, to measured requests instead of kernels; "
-    "`all`: every engine that says what is free.",
+    help="Fit the free parameters of these serving engines, chip by chip, to measured requests, instead of kernels; "
+    "`all`: every engine that has some.",
 )
 @click.option(
     "--device",

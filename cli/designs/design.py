@@ -31,25 +31,23 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.command("design", params=[format_flag(), output_flag("of a study or an area .json, .csv, .parquet, .md, .html")])
 @click.argument("what", type=Named(WHATS))
 @click.option("--node", metavar="NAME", help="Technology node, as N5. A study may name several, as N7,N5; all if none.")
-@click.option("--area", metavar="AREA", help="Silicon of all dies together, as 814mm2.")
-@click.option("--die-area", metavar="AREA", help="Silicon of one die, in place of --area.")
-@click.option("--power", metavar="POWER", help="Power of the package, as 700W.")
-@click.option("--dies", "--chiplets", "dies", default=1, show_default=True, help="How many dies make up the area.")
+@click.option("--area", metavar="AREA", help="Total area of all dies, e.g. 814mm2.")
+@click.option("--die-area", metavar="AREA", help="Area of one die, instead of --area.")
+@click.option("--power", metavar="POWER", help="Power of the package, e.g. 700W.")
+@click.option("--dies", "--chiplets", "dies", default=1, show_default=True, help="Number of dies.")
 @click.option(
     "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
 )
 @click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
-@click.option("--join", type=Named(JOINS), default="line", show_default=True, help="How dies with --d2d are joined.")
-@click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Unit of compute and floor plan.")
-@click.option("--memory", default="hbm3", show_default=True, metavar="NAME", help="Stacks of memory beside the dies.")
-@click.option(
-    "--stacks", type=Whole(), metavar="N", help="Stacks of memory of the package; as many as fit if not given."
-)
-@click.option("--link", default="nvlink4", show_default=True, metavar="NAME", help="Lanes to other chips.")
+@click.option("--join", type=Named(JOINS), default="line", show_default=True, help="Topology of the die-to-die links.")
+@click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Compute unit and floor plan to scale.")
+@click.option("--memory", default="hbm3", show_default=True, metavar="NAME", help="Memory type.")
+@click.option("--stacks", type=Whole(), metavar="N", help="Number of memory stacks.  [default: as many as fit]")
+@click.option("--link", default="nvlink4", show_default=True, metavar="NAME", help="Chip-to-chip links.")
 @click.option(
     "--joint",
     type=Named(JOINTS),
-    help="How dies and memory are joined in the package; by default interposer with HBM, else organic.",
+    help="Packaging technology.  [default: interposer with HBM, else organic]",
 )
 @click.option(
     "--clamp",
@@ -58,12 +56,17 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     show_default=True,
     help="At the minimum voltage: stay within the power budget, or slow down as in the paper.",
 )
-@click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, ... of your own.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
-@click.option("--name", default="designed", show_default=True, help="Name of what is designed.")
-@click.option("--node-size", default=8, show_default=True, help="Packages that share a node, of a system.")
 @click.option(
-    "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes of a system."
+    "--technology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File of your own technology: nodes, units, ...",
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
+@click.option("--name", default="designed", show_default=True, help="Name of the design.")
+@click.option("--node-size", default=8, show_default=True, help="Packages per node of a system.")
+@click.option(
+    "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Network between nodes of a system."
 )
 @click.option(
     "--like",
@@ -101,8 +104,9 @@ def design_command(
 ) -> int:
     """Design a chip, or a system of such chips, as a YAML file; or study one budget on several nodes.
 
-    Of chiplets, each die is a device, and the interface that joins them a level of the network. The other way round, an
-    area tells the silicon of a die from what is on it.
+    chip and system write a YAML file for --system. study prints one area and power on several nodes. area estimates
+    the area of a die from its contents. With --d2d, each die is a device of its own, and the interface between dies is
+    a level of the network.
 
     \b
     slipstick design chip --node N5 --area 814mm2 --power 700W -o chip.yaml

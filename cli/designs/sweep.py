@@ -90,10 +90,10 @@ def sweep_command(
     only_pareto: bool,
     top: int | None,
 ) -> SweepResult:
-    """Cost a space of chip designs, and time MODEL on each of them under one plan.
+    """Cost a space of chip designs, and estimate MODEL on each of them under one plan.
 
-    Every combination is a design: the technology engine builds its chip, the price book its package and the system
-    around it, all of it priced by what it is made of, and the model's step runs on it. MODEL `none` leaves time out.
+    Every combination of values is a design. Its chip follows from area, power and technology node; its package and the
+    system around it are priced bottom-up; a step of MODEL is estimated on it. MODEL `none` leaves the step out.
     --set changes a number of the prices, of the technology, or of the system around the chips.
 
     \b
@@ -133,7 +133,8 @@ def _all(space: DesignSpace, setting: Setting, job: Job | None, goals: tuple[Goa
             made.append(some)
             bar.advance(len(some.reason), "")
     if not quiet:
-        click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
+        num = space.num_designs()
+        click.echo(f"{num:,} design{'s' if num > 1 else ''} in {time.perf_counter() - started:.2f} s", err=True)
     check_some(space, setting, made)
     ranking = Ranking.of(made, goals)
     return SweepResult(ranking=ranking, system=lambda: system_text_at(space, setting, made, int(ranking.order[0])))

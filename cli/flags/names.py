@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from .numbers import Named
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -48,7 +50,7 @@ def names_of(kind: str) -> Sequence[str]:
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=Named(("bash", "zsh", "fish")), metavar="{bash|zsh|fish}")
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the script by which a SHELL completes verbs, flags and names.

@@ -1,4 +1,4 @@
-"""Types of flags that take a number: finite, and no larger than anything that is counted."""
+"""Types of flags: a word of several, or a number, finite and no larger than anything that is counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import SupportsIndex, SupportsInt
 
 import click
+
+from ...ir.errors import did_you_mean
 
 # Degrees, batches, tokens and rows that are more than this are slips of the finger; see `ir/plan/cases.py`.
 MOST = 10**9
@@ -19,6 +21,17 @@ def tokens_of(text: str) -> str:
     """
     digits, scale = text[:-1].strip(), {"k": 2**10, "m": 2**20}.get(text[-1:].lower())
     return str(int(digits) * scale) if scale and digits.isascii() and digits.isdigit() and len(digits) <= 9 else text
+
+
+class Named(click.Choice[str]):
+    """A choice that answers a wrong word with the nearest right one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word, or fail with what was given, what is allowed and the nearest."""
+        if value in self.choices:
+            return value
+        allowed = [str(c) for c in self.choices]
+        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
 
 
 class Whole(click.IntRange):

@@ -10,8 +10,10 @@ import click
 
 from ...ir.errors import UsageError, did_you_mean
 from ...ir.records import dataclass
+from .numbers import Whole
 
 if TYPE_CHECKING:
+    from ...cost.run.sites import Sites
     from ...cost.run.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
 
 
@@ -52,6 +54,34 @@ RUN_FLAGS = (
         "Mean time between failures of a GPU (or node, or the whole job), all causes, e.g. 50000h.",
     ),
     _text("--restart-time", "TIME", "Time from a failure to the first step after it.  [default: 10min]"),
+    click.Option(
+        ["--sites"],
+        type=Whole(min=1),
+        metavar="N",
+        help="Sites with the GPUs of the plan each, which train one model over a slow link (DiLoCo, local SGD).",
+    ),
+    _text("--site-bandwidth", "RATE", "What a site sends to others and receives, e.g. 1Gbit/s."),
+    _text("--site-latency", "TIME", "Latency of a message between sites.  [default: 0]"),
+    click.Option(
+        ["--sync-every"],
+        type=Whole(min=1),
+        metavar="STEPS",
+        help="Steps of a site between two outer steps.",
+    ),
+    _text("--sync-dtype", "TYPE", "Data type of what sites exchange: fp32, bf16, int8, fp4.  [default: fp32]"),
+    click.Option(
+        ["--sync-fragments"],
+        type=Whole(min=1),
+        metavar="N",
+        help="Parts of the model that are exchanged apart, one every sync-every / N steps (Streaming DiLoCo).  "
+        "[default: 1]",
+    ),
+    click.Option(
+        ["--sync-overlap"],
+        type=Whole(min=0),
+        metavar="STEPS",
+        help="Steps that go on while a fragment is exchanged.  [default: 0]",
+    ),
 )
 
 
@@ -70,6 +100,13 @@ class RunWords:
     checkpoint_async: bool | None
     mtbf: str | None
     restart_time: str | None
+    sites: int | None = None
+    site_bandwidth: str | None = None
+    site_latency: str | None = None
+    sync_every: int | None = None
+    sync_dtype: str | None = None
+    sync_fragments: int | None = None
+    sync_overlap: int | None = None
 
 
 _COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]?)")
@@ -80,14 +117,14 @@ _STEPS = re.compile(r"([0-9]+)\s*steps?")
 def run_of(run: RunWords, phase: str) -> TrainingRun | None:
     """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
     amount, unit = _length(run)
-    checkpoints, failures = _checkpoints(run), _failures(run)
-    if amount is None and checkpoints is None and failures is None:
+    checkpoints, failures, sites = _checkpoints(run), _failures(run), _sites(run)
+    if amount is None and checkpoints is None and failures is None and sites is None:
         return None
     if phase != "train":
-        raise UsageError(f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {phase}")
+        raise UsageError(f"--tokens, --checkpoint-..., --mtbf, --sites are for training runs, and --phase is {phase}")
     from ...cost.run.training_run import TrainingRun
 
-    return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)
+    return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures, sites=sites)
 
 
 def count_of(text: str) -> float:
@@ -162,6 +199,28 @@ def _failures(run: RunWords) -> Failures | None:
     )
     assert mtbf_s is not None
     return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)
+
+
+def _sites(run: RunWords) -> Sites | None:
+    if run.sites is None:
+        names = ("site_bandwidth", "site_latency", "sync_every", "sync_dtype", "sync_fragments", "sync_overlap")
+        given = {f"--{name.replace('_', '-')}": getattr(run, name) for name in names}
+        refuse_idle(given, "of several sites: say how many with --sites N")
+        return None
+    from ...cost.run.sites import Sites
+
+    rate = quantity_of(run.site_bandwidth, "B/s", "--site-bandwidth")
+    if rate is None or run.sync_every is None:
+        raise UsageError("--sites needs --site-bandwidth, such as 1Gbit/s, and --sync-every, such as 100")
+    return Sites(
+        num=run.sites,
+        every=run.sync_every,
+        bytes_per_s=rate,
+        latency_s=quantity_of(run.site_latency, "s", "--site-latency") or 0.0,
+        dtype=run.sync_dtype or "fp32",
+        fragments=run.sync_fragments or 1,
+        overlap=run.sync_overlap or 0,
+    )
 
 
 def quantity_of(text: str | None, dimension: str, flag: str = "") -> float | None:

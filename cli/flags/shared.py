@@ -7,24 +7,12 @@ from types import MappingProxyType
 
 import click
 
-from ...ir.errors import did_you_mean
 from ...ir.plan.word import PAIRS, Row
 from ...ir.plan.words import WORDS
 from .names import of_catalogue
-from .numbers import One, Tokens, Whole
+from .numbers import Named, One, Tokens, Whole
 from .run import RUN_FLAGS
 from .talk import talk_flags
-
-
-class Named(click.Choice[str]):
-    """A choice that answers a wrong word with the nearest right one."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word, or fail with what was given, what is allowed and the nearest."""
-        if value in self.choices:
-            return value
-        allowed = [str(c) for c in self.choices]
-        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
 
 
 def _number(*names: str, help: str, default: int | None = None) -> click.Option:
@@ -55,7 +43,7 @@ DESCRIBING = (
         "--input",
         "inputs",
         metavar="NAME:DTYPE[DIM,..]",
-        help="An argument of a factory's module, as ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are "
+        help="Input of a factory's module, e.g. ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are "
         "batch, seq, kv or numbers, the default type is the model's. Repeatable.  [default: what the "
         "factory says, else token ids]",
     ),
@@ -76,7 +64,7 @@ DESCRIBING = (
         "--leaf",
         "leaves",
         metavar="CLASS=KIND(..)",
-        help="What a module class computes that tracing cannot record: experts(top_k=2) or "
+        help="Treat a module class that tracing cannot record as one known operator: experts(top_k=2) or "
         "attention(causal=true,layout=bshd). Repeatable.",
     ),
     _listed(
@@ -151,14 +139,14 @@ _MACHINE = (
     _text(
         "--as-of",
         metavar="DATE",
-        help="Stacks and engines as people ran them in this year, month or day, e.g. 2024-06.  [default: as of today]",
+        help="Use software versions of this date: a year, month or day, e.g. 2024-06.  [default: as of today]",
     ),
     _text(
         "--calibration",
         kind="calibration",
         metavar="NAME|FILE",
         help="Constants of the kernels: a name of the catalogue, a YAML file that `slipstick calibrate` wrote, or "
-        "'default' for those that carry over to any chip.  [default: the chip's]",
+        "'default' for those that are not specific to a chip.  [default: the chip's]",
     ),
     _text(
         "--prices",

@@ -13,13 +13,13 @@ _VERBOSE = "slipstick.verbose"
 
 def talk_flags() -> tuple[click.Option, click.Option]:
     """Return the flags that leave progress out, and that tell every stage."""
-    quiet = click.Option(["-q", "--quiet"], is_flag=True, help="No progress on stderr.")
+    quiet = click.Option(["-q", "--quiet"], is_flag=True, help="Show no progress.")
     verbose = click.Option(
         ["-v", "--verbose"],
         is_flag=True,
         expose_value=False,
         callback=lambda ctx, _, value: ctx.meta.__setitem__(_VERBOSE, value),
-        help="Say on stderr what is read, where from, and the seconds of each stage.",
+        help="Log the files read and the seconds of each stage to stderr.",
     )
     return quiet, verbose
 

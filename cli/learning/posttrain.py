@@ -54,30 +54,37 @@ _SAMPLES = (
         show_default=True,
         help="What a step does: rollouts, passes of reference, reward, critic or teacher, and training.",
     ),
-    _number("--prompts", default=128, help="Prompts a step; of dpo pairs, of sft samples."),
-    _number("--group", default=1, help="Answers to each prompt."),
+    _number("--prompts", default=128, help="Prompts per step (pairs of dpo, samples of sft)."),
+    _number("--group", default=1, help="Responses per prompt (group size)."),
     _text(
         "--isl",
         "--prompt-tokens",
         metavar="SIZES",
         default="512",
-        help="Tokens of a prompt: 512, 128..1024, or lognormal:MEAN,CV.",
+        help="Prompt length in tokens: 512, 128..1024, or lognormal:MEAN,CV.",
     ),
     _text(
         "--osl",
         "--answer-tokens",
         metavar="SIZES",
         default="lognormal:1024,0.7",
-        help="Tokens of an answer, as --isl; the mean is kept where long ones are cut.",
+        help="Response length in tokens, as --isl; cutting at --max-tokens keeps the mean.",
     ),
-    _number("--max-tokens", help="Tokens at which prompt and answer are cut, and of a pack.  [default: --seq]"),
-    _number("--update-batch", help="Sequences of one update of the weights.  [default: all of a step]"),
-    _number("--epochs", default=1, help="Passes over the samples of a step."),
+    _number(
+        "--max-tokens",
+        help="Maximum tokens of prompt and response together, and of a packed sequence.  [default: --seq]",
+    ),
+    _number("--update-batch", help="Sequences per optimizer step.  [default: all of a step]"),
+    _number("--epochs", default=1, help="Epochs over the samples of a step."),
     click.Option(["--packing/--no-packing"], default=True, show_default=True, help="Pack samples into full sequences."),
-    click.Option(["--leave-out"], type=Named(_ROLES), multiple=True, help="Model that does not take part. Repeatable."),
+    click.Option(["--leave-out"], type=Named(_ROLES), multiple=True, help="Leave this model out. Repeatable."),
     _text("--teacher", metavar="MODEL", help="Teacher of a distillation.  [default: of the policy's shape]"),
     _text("--reward-model", metavar="MODEL", help="Reward model of ppo.  [default: of the policy's shape]"),
-    _text("--environment-time", metavar="TIME", help="Wait for rewards of an environment, a step.  [default: none]"),
+    _text(
+        "--environment-time",
+        metavar="TIME",
+        help="Time per step spent waiting for rewards from an environment.  [default: none]",
+    ),
 )
 _PLACES = (
     click.Option(
@@ -85,11 +92,11 @@ _PLACES = (
         type=Named(_PLACEMENTS),
         default="colocated",
         show_default=True,
-        help="Trainer and engine in turns on the same GPUs; on GPUs of their own, waiting for each other (split); or "
-        "the engine ahead of the trainer (async).",
+        help="Placement of trainer and engine: same GPUs in turns (colocated), separate GPUs in lockstep (split), "
+        "or the engine ahead of the trainer (async).",
     ),
-    _number("--staleness", default=1, help="With async: steps by which the engine's weights may be behind."),
-    _text("--engine", metavar="NAME|FILE", default=USUAL_ENGINE, help="Engine that makes rollouts."),
+    _number("--staleness", default=1, help="With async: how many steps old the engine's weights may be."),
+    _text("--engine", metavar="NAME|FILE", default=USUAL_ENGINE, help="Rollout engine."),
     _number("--engine-gpus", help="GPUs of the engine beside those of the trainer (split, async)."),
     _number("--engine-tp", help="Tensor-parallel degree of the engine.  [default: 1]"),
     click.Option(
@@ -101,7 +108,7 @@ _PLACES = (
     click.Option(
         ["--find-plans"],
         is_flag=True,
-        help="Find the degrees of trainer and engine, and how --gpus are shared out; what is said holds.",
+        help="Search the degrees of trainer and engine and the split of --gpus; flags that are given stay fixed.",
     ),
 )
 
@@ -152,8 +159,8 @@ class PostTrainCommand(Answering, PlanCommand):
 def posttrain_command(ctx: click.Context, request: Request, asked: PostTrainFlags) -> PostTrainResult:
     """Estimate a step of post-training of MODEL, and with --steps a run: PPO, GRPO, DPO, distillation, fine-tuning.
 
-    Plan flags are of the trainer; its --mbs counts packs of --max-tokens. An engine answers prompts request by request,
-    stragglers and all; models that only look at samples run forward under the trainer's plan.
+    Plan flags set the trainer; its --mbs counts packs of --max-tokens. Rollouts are simulated request by request,
+    with stragglers; models that only look at samples run forward under the trainer's plan.
 
     \b
     slipstick posttrain qwen3-32b --system dgx-h100 --gpus 32 --tp 4 --pp 4 --zero 1 --prompts 64 --group 32 \\

@@ -46,31 +46,31 @@ class RecomputeCommand(Answering, PlanCommand):
     "--memory-limit",
     "limit",
     metavar="BYTES",
-    help="Memory that a GPU may use, e.g. 70GiB.  [default: all of the chip's]",
+    help="Memory limit per GPU, e.g. 70GiB.  [default: all of the chip's]",
 )
 @click.option(
     "--offloading/--no-offloading",
     "offloading",
     default=True,
     show_default=True,
-    help="Whether activations may go to host memory.",
+    help="Allow offloading of activations to host memory.",
 )
 @click.option(
     "--by-stage/--no-by-stage",
     default=True,
     show_default=True,
-    help="Whether pipeline stages may recompute different numbers of layers.",
+    help="Allow a different number of recomputed layers in each pipeline stage.",
 )
 @click.option(
     "--runs-on",
     type=Named(("megatron", "torchtitan", "maxtext", "deepspeed")),
-    help="Find a policy that the settings of this framework can say.  [default: any policy]",
+    help="Only policies that the settings of this framework can express.  [default: any policy]",
 )
-@click.option("--best-plan", metavar="FILE", help="Write the plan under the best policy, as --plan reads it.")
+@click.option("--best-plan", metavar="FILE", help="Write the plan with the best policy as a plan file.")
 def recompute_command(
     request: Request, limit: str | None, offloading: bool, by_stage: bool, runs_on: str | None
 ) -> PolicyResult:
-    """Find what layers keep, offload and recompute so that a training step is fastest within the memory.
+    """Find the recomputation and offload policy with the fastest training step within the memory.
 
     The bytes and seconds of every operator go into an integer program; what it chooses is priced as any plan.
     --recompute and --offload activations of the plan itself are left out; all other flags are as of `slipstick

@@ -33,7 +33,7 @@ def format_flag(*forms: str) -> click.Option:
     return click.Option(
         ["--format", "form"],
         type=Named(forms or FORMS),
-        help="Form of the answer.  [default: that of the suffix of -o, else table]",
+        help="Output format.  [default: that of the suffix of -o, else table]",
     )
 
 
@@ -44,7 +44,7 @@ def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for 
         default="-",
         show_default=True,
         metavar="FILE",
-        help=f"Where to write it, in the form that its suffix says: {suffixes} (and .gz behind it); - is stdout.",
+        help=f"Output file, format by suffix: {suffixes} (.gz may follow); - is stdout.",
     )
 
 

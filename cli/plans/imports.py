@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path, PurePath
@@ -67,7 +68,7 @@ class ImportCommand(click.Command):
     "--framework",
     type=Named(FRAMEWORKS),
     metavar="NAME",
-    help=f"Whose launch it is: {', '.join(FRAMEWORKS)}.  [default: found out]",
+    help=f"Source framework: {', '.join(FRAMEWORKS)}.  [default: detected]",
 )
 @click.option(
     "--system",
@@ -75,16 +76,16 @@ class ImportCommand(click.Command):
     shell_complete=of_catalogue("systems"),
     help="System that it runs on, for the plan file.",
 )
-@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="GPUs of the launch, where it does not say.")
-@click.option("--model", metavar="NAME|FILE", help="Model, where the launch does not name one that is known here.")
+@click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="Number of GPUs, if the launch does not say.")
+@click.option("--model", metavar="NAME|FILE", help="Model, if the launch names none of the catalogue.")
 @click.option(
-    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Variable that a script finds set. Repeatable."
+    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="Environment variable for the script. Repeatable."
 )
 @click.option("--strict", is_flag=True, help="Exit with code 4 when a setting that may matter is not understood.")
 @click.option(
     "--format", "form", type=Named(("plan", "json")), default="plan", show_default=True, help="Output format."
 )
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
 @click.argument("launch", nargs=-1, required=True, metavar="FILE | -- COMMAND...", type=click.UNPROCESSED)
 def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
@@ -165,7 +166,7 @@ def _beside(name: str) -> Callable[[str], str | None]:
             return None
         above = Path(name).absolute().parents if named.suffix == ".py" else ()
         places = [folder / named for folder in (Path(name).parent, Path(), *above)]
-        found = next((place for place in places if place.is_file()), None)
+        found = next((place for place in places if os.path.isfile(place)), None)
         return None if found is None else read_settings(found)
 
     return text
@@ -193,13 +194,13 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
 
     if len(launch) > 1:
         return shlex.join(launch), ""
-    if " " in launch[0] and not Path(launch[0]).is_file():
+    if " " in launch[0] and not os.path.isfile(launch[0]):
         return launch[0], ""
     if launch[0] == "-":
         return read_stdin(limits().settings_bytes), ""
     # Behind a file of recipes stands which: `llama3.py::llama3_8b_pretrain_8gpu_h100_bf16_config`.
     path = Path(launch[0].partition("::")[0])
-    if not path.exists():
+    if not os.path.exists(path):
         raise UsageError(
             f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
         )

@@ -14,10 +14,12 @@ KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices"
 
 
 @click.command("schema")
-@click.argument("kind", type=Named(KINDS))
-@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.argument("kind", type=Named(KINDS), metavar="KIND")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
 def schema_command(kind: str, output: str) -> int:
     """Print the JSON Schema of a KIND of file, for completion and checks in an editor.
+
+    Kinds are system, chip, network, stack, engine, calibration, prices, plan and space.
 
     \b
     slipstick schema system -o system.schema.json

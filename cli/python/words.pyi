@@ -46,6 +46,9 @@ class PlanWords(TypedDict, total=False):
     ep_exchange: Literal["alltoall", "allgather"]
     dispatch_dtype: Literal["same", "fp8"]
     routing_nodes: int
+    expert_popularity: str | Path
+    eplb: bool
+    redundant_experts: int
     sp: bool
     tp_plan: str | Path
     async_tp: bool
@@ -121,6 +124,13 @@ class EstimateWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -160,12 +170,14 @@ class ServeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     ttft: str
     tpot: str
     disagg: str
     prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
+    prefill_ep: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
@@ -191,6 +203,13 @@ class SizeWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -209,6 +228,7 @@ class SizeWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     target_rps: str | Path
     disagg: Literal["auto", "on", "off"]
     max_gpus: int
@@ -248,6 +268,13 @@ class PosttrainWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -296,6 +323,13 @@ class RecomputeWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str
@@ -347,10 +381,12 @@ class SearchWords(PlanWords, total=False):
     max_num_seqs: int
     block_size: int
     memory_utilization: float
+    dual_batch: bool
     pools: Literal["auto", "on", "off"]
     prefill_system: str | Path
     prefill_tp: int
     prefill_pp: int
+    prefill_ep: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
@@ -376,6 +412,13 @@ class SweepWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     passes: str
     stop_after: str
     dump_after: str
@@ -430,6 +473,13 @@ class CompileWords(PlanWords, total=False):
     checkpoint_async: bool
     mtbf: str
     restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
     rent: bool
     passes: str
     stop_after: str

@@ -60,7 +60,7 @@ SINGLE = frozenset(
         "as_of",
         "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
         "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
-        "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
+        "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
     }
 )  # fmt: skip
 # Flags that a search has no use for.
@@ -68,6 +68,7 @@ REFUSED = frozenset(
     {
         "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
         "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
+        "sites", "site_bandwidth", "site_latency", "sync_every", "sync_dtype", "sync_fragments", "sync_overlap",
         "dump_after", "dump_dir", "time_passes", *_of(Axis.NONE),
     }
 )  # fmt: skip
@@ -173,13 +174,17 @@ def flags_of_a_space() -> list[click.Option]:
     ]
 
 
-def is_path(key: str) -> bool:
-    """Whether a key is the path of a number of the system, and no flag.
+# Parts of machines whose names are one word: `backends.prices.parts` has what they are.
+PARTS = ("nic", "scale-up", "rack")
 
-    >>> is_path("chip.memory.hbm.bandwidth"), is_path("cp-method")
-    (True, False)
+
+def is_path(key: str) -> bool:
+    """Whether a key is the path of a number of the system, or a part of it, and no flag.
+
+    >>> is_path("chip.memory.hbm.bandwidth"), is_path("nic"), is_path("cp-method")
+    (True, True, False)
     """
-    return "." in key
+    return "." in key or key in PARTS
 
 
 def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ...backends.machine.files.system_tree import split_override
 from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.plan.word import Value
 from ...ir.records import dataclass
@@ -25,11 +25,12 @@ from ..output.files import write_text
 from ..plans.file import is_given
 from ..prepare import terms_of
 from ..serving.flags import ENGINE, TARGETS
+from ..serving.mixed import ALSO, mixed_fleets
 from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
 from .job import job_of
-from .memory import rows_at_once
+from .memory import collect_seldom, rows_at_once
 from .progress import counted, progress
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Fleeting:
     spare: int
     confirm: str
     disagg: str
+    also: tuple[str, ...]
 
 
 class ChooseCommand(Answering, PlanCommand):
@@ -163,6 +165,7 @@ _OF_FLEET = (
         show_default=True,
         help="Disaggregated prefill and decode: whichever takes fewer GPUs, always, or never.",
     ),
+    ALSO,
 )
 _FLEET_NAMES = tuple(str(option.name) for option in _OF_FLEET if option.name != "rps")
 _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "every", "best_plan")
@@ -178,14 +181,14 @@ _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "ever
     type=Named(tuple(_AIMS)),
     default="cost",
     show_default=True,
-    help="What should be least among clusters that keep every limit.",
+    help="What to minimise among clusters within every limit.",
 )
 @click.option(
     "--space",
     type=Named(("usual", "full")),
     default="usual",
     show_default=True,
-    help="Plans that are tried: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
+    help="Plans to search: usual (ZeRO 1, 1F1B, 1 to 4 chunks, micro-batches of 1 to 4, all degrees and "
     "recomputation), or all that `slipstick search` tries. Flags of a plan fix its values.",
 )
 @click.option("--every", is_flag=True, help="Show every number of GPUs, not only the best of each system.")
@@ -211,12 +214,13 @@ def choose_command(
     slipstick choose llama-3.1-70b --tokens 15T --deadline 60d --system all --gpus 1024:32768 --seq 8192 --gbs 2048
     slipstick choose mixtral-8x7b --tokens 1T --budget 5M --system dgx-h100,dgx-b200 --gpus 256:2048 --gbs 1024 --rent
     slipstick choose llama-3.1-70b --rps 500 --system all --isl 1024 --osl 256 --ttft p99:500ms --tpot p95:30ms
+    slipstick choose llama-3.1-8b --rps 100 --also 'llama-3.1-70b rps=20 ttft=1s' --system dgx-h100,dgx-b200
     """  # noqa: D301
     from ...report.clusters import cluster_result
 
     if asked is None:
         return _fleets(ctx, request, wanted, fleet)
-    gc.enable()
+    collect_seldom()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
     return cluster_result(_compared(request, asked, wanted), wanted.every)
 
@@ -263,7 +267,6 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
         ttft=fleet.ttft,
         tpot=fleet.tpot,
     )
-    days, serving = days_of(str(fleet.rps), serving)
     sought = Sought(
         target_rps=str(fleet.rps),
         pools=fleet.disagg,
@@ -273,6 +276,9 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
         confirm=fleet.confirm,
         spare=fleet.spare,
     )
+    if fleet.also:
+        return mixed_fleets(ctx, request, serving, sought, fleet.also)
+    days, serving = days_of(str(fleet.rps), serving)
     return fleet_result(compared_fleets(ctx, request, serving, sought, days))
 
 
@@ -284,11 +290,15 @@ def _asked(model: str, typed: Mapping[str, tuple[Value, ...]], systems: str, cou
     wrong = [name for name in flags if name in REFUSED and name not in _RUN and not name.startswith("checkpoint_")]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} says nothing to a choice of clusters: leave it out")
+    (given,) = typed.get("overrides", ((),))
+    assert isinstance(given, tuple)
+    paths = {".".join(keys): (value,) for keys, value in (split_override(str(text)) for text in given)}
     # Plans are chosen by their time; what the run costs under these terms is worked out for the chosen ones.
     kept = {name: value for name, value in flags.items() if name not in REFUSED | {"basis", "rent"}}
     return Asked(
         model=model,
         flags={**kept, "gpus": counts_of(counts), "system": systems_named(systems)},
+        paths=paths,
         objectives=("step_time_s",),
     )
 

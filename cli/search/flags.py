@@ -31,9 +31,9 @@ FRONTS = (".svg", ".html", ".json", ".txt")
 _SPACE = (
     click.Option(
         ["--objective", "objectives"], multiple=True, metavar="LIST",
-        help="Metrics to optimise, in order of priority, as step_time_s,usd_per_mtok; a plan that no other beats in "
-        "all of them is Pareto-optimal. A + says that more is better, a - that less is, where a metric does not say so "
-        "itself. Repeatable.  [default: step_time_s]",
+        help="Metrics to optimise, in order of priority, as step_time_s,usd_per_mtok; with several, plans on the "
+        "Pareto front are marked. Prefix + to maximise or - to minimise a metric that has no direction of its "
+        "own. Repeatable.  [default: step_time_s]",
     ),
     click.Option(
         ["--constraint", "constraints"], multiple=True, metavar="LIMIT",
@@ -61,7 +61,7 @@ _RUN = (
     click.Option(["--max-memory"], default="2GiB", show_default=True, metavar="SIZE", help="Memory limit per process."),
     click.Option(
         ["--executor"], type=Named(("local", "processes", "ray")), default="local", show_default=True,
-        help="Where blocks of plans run: in this process, in processes of this machine, or on a Ray cluster.",
+        help="Where plans are evaluated: in this process, in worker processes, or on a Ray cluster.",
     ),
     click.Option(["--jobs"], type=Whole(), metavar="N", help="Worker processes.  [default: one per core]"),
     click.Option(["--address"], metavar="HOST:PORT", help="Address of a running Ray cluster; without it one is "
@@ -73,7 +73,7 @@ _RUN = (
     ),
     click.Option(
         ["--ledger/--no-ledger"], default=True, show_default=True,
-        help="Keep each finished block of plans, to resume the run and to export it.",
+        help="Save finished blocks of plans, so that the run can be resumed and exported.",
     ),
 )  # fmt: skip
 _ANSWER = (
@@ -83,7 +83,8 @@ _ANSWER = (
         ["--front"], metavar="FILE",
         help="Write the Pareto front, as .svg, .html, .json or .txt.",
     ),
-    click.Option(["--why/--no-why"], default=True, show_default=True, help="Show why the best beats the next."),
+    click.Option(["--why/--no-why"], default=True, show_default=True, help="Explain why the best plan beats the "
+    "second."),
     format_flag(*FORMS, "svg"),
     output_flag(),
 )  # fmt: skip

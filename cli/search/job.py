@@ -14,7 +14,7 @@ from ...ir.plan.words import WORDS
 from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
-from .axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked
+from .axes import ALL, CHOICES, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
 from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ...ir.graph import Graph
     from ...ir.plan import Family
 
-_TOPS = ("chip", "node", "network", "stack", "server", "rack", "prices", "calibration", "engine")
+_TOPS = (*PARTS, "chip", "node", "network", "stack", "server", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
-_ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange")
+_ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange", "expert_popularity", "eplb", "redundant_experts")
 # A million systems are a slip of the count.
 _MOST_SYSTEMS = 10_000
 # Chunks of a stage, where they are free and one is too few: more than models have layers.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from ...ir.errors import UsageError
 from ...ir.units import format_bytes, parse_quantity
 
@@ -26,3 +28,19 @@ def rows_at_once(max_memory: str) -> int:
         least = BYTES_OF_A_PROCESS + _LEAST_ROWS * _BYTES_A_CANDIDATE
         raise UsageError(f"--max-memory {max_memory}: a process takes {format_bytes(least)} at least")
     return min(rows, MOST_ROWS)
+
+
+# Objects made between two collections, and collections of each kind between two of the next: a search keeps hundreds of
+# thousands in its graphs, and makes few circles.
+_SELDOM = (50_000, 20, 20)
+
+
+def collect_seldom() -> None:
+    """Collect garbage again where the command line has turned that off: a search is long, what it leaves must go.
+
+    What is loaded by now stays; a program that calls us keeps the collector as it has it.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(*_SELDOM)
+        gc.enable()

@@ -84,8 +84,8 @@ def options(at_once: int) -> tuple[click.Option, ...]:
     return (
         click.Option(
             ["--trials"], type=Whole(1, _MOST_TRIALS), metavar="N",
-            help="Number of points that an optimiser chooses, in place of all combinations; ranges, as "
-            "2TB/s..10TB/s, need it. Needs slipstick[search].",
+            help="Number of trials that a sampler chooses, instead of all combinations; ranges such as "
+            "2TB/s..10TB/s need it. Needs slipstick[search].",
         ),
         click.Option(
             ["--sampler"], type=Named(SAMPLER_NAMES),
@@ -98,8 +98,8 @@ def options(at_once: int) -> tuple[click.Option, ...]:
         ),
         click.Option(
             ["--trials-at-once"], type=Whole(min=1), metavar="N",
-            help="Batch size of the optimiser: more are priced together, fewer learn more from each other.  [default: "
-            "{at_once}]",
+            help="Trials per batch: larger batches run faster, smaller ones let the sampler learn sooner.  [default: "
+            f"{at_once}]",
         ),
     )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from .axes import Asked
 from .file import space_of, space_yaml
 from .flags import SearchCommand, Wanted
 from .job import job_of
-from .memory import rows_at_once
+from .memory import collect_seldom, rows_at_once
 from .progress import best_so_far, counted, progress
 from .trials import has_trials, trial_job_of, try_all
 
@@ -119,7 +118,7 @@ def _runs(wanted: Wanted) -> Runs:
 
 @click.command("search", cls=SearchCommand)
 def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResult:
-    """Price every legal plan of MODEL on so many GPUs, and show the best.
+    """Search the parallel plans of MODEL on a number of GPUs, and show the best.
 
     A plan flag fixes its value (--tp 8); all others are free: degrees, micro-batch, interleaving, schedule, ZeRO
     stage, sequence parallelism, method of context parallelism, recomputation, expert sharding. Data types, kernels,
@@ -131,8 +130,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResu
     slipstick search llama-3.1-70b --phase serve --system dgx-h100 --gpus 16 --isl 2000 --osl 500 --ttft 1s --tpot 30ms
     slipstick search deepseek-v3 --system hgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
     """  # noqa: D301
-    # A search is long: what it leaves behind must go.
-    gc.enable()
+    collect_seldom()
     from ...report.results.tables import SearchResult
 
     with kept(asked, wanted) as run:

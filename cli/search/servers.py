@@ -30,8 +30,10 @@ _AXES = frozenset(
 _ONE = frozenset(
     {
         "phase", "gpus", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
-        "block_size", "memory_utilization", "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
-        "ep_exchange", "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
+        "block_size", "memory_utilization", "dual_batch",
+        "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
+        "ep_exchange", "expert_popularity", "eplb", "redundant_experts",
+        "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
         "quiet",
     }
 )  # fmt: skip
@@ -90,8 +92,11 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
         engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
         block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
+        dual_batch=bool(asked.one("dual_batch", False)),
         dtype=plain.source.dtype, kernels=plain.words.kernels, precision=_recipes(asked) or ("none",),
         kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.words.mla, exchange=plain.words.exchange,
+        expert_popularity=plain.words.expert_popularity, eplb=plain.words.eplb,
+        redundant_experts=plain.words.redundant_experts,
         tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_etp(asked),
         dp=_counts(asked, "dp"), batch=_counts(asked, "mbs"), pools=str(asked.one("pools", "auto")),
         prefill_tp=_counts(asked, "prefill_tp"), prefill_pp=_counts(asked, "prefill_pp"),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..flags.request import Request
     from .flags import Serving
 
+_INSTEAD = "; a step has --mbs (sequences per replica and pass) and --gbs (sequences of all replicas)"
+
 
 def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_steps: tuple[str, ...]) -> None:
     """Raise UsageError for a flag of servers with another phase, or one of single steps with a server."""
@@ -22,7 +24,9 @@ def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_
     if given:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         told = "of single steps: a server takes --isl, --osl and --concurrency, --request-rate or --batch"
-        raise UsageError(f"{flags}: {told}" if phase == "serve" else f"{flags}: of --phase serve, not {phase}")
+        if phase == "serve":
+            raise UsageError(f"{flags}: {told}")
+        raise UsageError(f"{flags}: needs --phase serve, not {phase}{_INSTEAD if given == ['batch'] else ''}")
 
 
 def check_requests(ctx: click.Context, serving: Serving) -> None:
@@ -51,11 +55,6 @@ def _refuse_given(ctx: click.Context, names: tuple[str, ...], told: str) -> None
 
 def check_degrees(request: Request) -> None:
     """Raise UsageError for degrees and schedules of training, which servers have no use for."""
-    if request.words.cp > 1:
-        raise UsageError(
-            f"--cp {request.words.cp}: a server splits no prompt over GPUs; allowed: --cp 1, or prefill alone: --phase "
-            f"prefill --cp {request.words.cp}"
-        )
     if request.words.vpp > 1:
         raise UsageError(
             f"--vpp {request.words.vpp}: stages of a server pass whole batches on, and none has several pieces; "

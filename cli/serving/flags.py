@@ -70,6 +70,11 @@ LIMITS = (
         ["--memory-utilization"], type=Real(0.0, 1.0, min_open=True), metavar="X",
         help="Fraction of GPU memory that the engine reserves.  [default: the engine's]",
     ),
+    click.Option(
+        ["--dual-batch", "--enable-dbo", "--enable-two-batch-overlap"], is_flag=True,
+        help="With --ep: run halves of each step in turn where that is quicker, so that exchanges of experts hide "
+        "behind the computation of the other half.",
+    ),
 )  # fmt: skip
 TARGETS = (
     _text("--ttft", metavar="[pN:]TIME", help="Limit on the time to first token: 500ms of the mean, or p99:500ms."),
@@ -125,6 +130,7 @@ class Serving(Simulation):
     max_num_seqs: int | None
     block_size: int | None
     memory_utilization: float | None
+    dual_batch: bool = False
     ttft: str | None
     tpot: str | None
     concurrency: str | None = None
@@ -196,6 +202,7 @@ class Serving(Simulation):
             memory_utilization=at.memory_utilization if self.memory_utilization is None else self.memory_utilization,
             chunked_prefill=at.chunked_prefill if self.chunked_prefill is None else self.chunked_prefill > 0,
             max_batched_tokens=self.chunked_prefill or at.max_batched_tokens,
+            dual_batch=self.dual_batch or at.dual_batch,
         )
         return replace(engine, scheduler=changed)
 

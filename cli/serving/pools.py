@@ -30,6 +30,8 @@ POOLS = (
     "workers.  [--tp]"),
     click.Option(["--prefill-pp"], type=Whole(min=1), metavar="N", help="Pipeline stages of prefill workers. "
     " [default: --pp]"),
+    click.Option(["--prefill-ep"], type=Whole(min=1), metavar="N", help="Expert-parallel degree of prefill workers. "
+    " [default: --ep]"),
     click.Option(
         ["--prefill-batch"], type=Whole(min=1), metavar="N",
         help="Most prompts per step of a prefill worker.  [default: 1]",
@@ -50,6 +52,7 @@ class Apart:
     prefill_system: str | None = None
     prefill_tp: int | None = None
     prefill_pp: int | None = None
+    prefill_ep: int | None = None
     prefill_batch: int | None = None
     kv_bandwidth: str | None = None
     stream_kv: bool = False
@@ -74,7 +77,7 @@ class Apart:
 
     def of_prompts(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of prompts."""
-        own = {"tp": self.prefill_tp, "pp": self.prefill_pp, "system": self.prefill_system}
+        own = {"tp": self.prefill_tp, "pp": self.prefill_pp, "ep": self.prefill_ep, "system": self.prefill_system}
         return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
 
     def of_answers(self, request: Request, workers: int) -> Request:
@@ -86,7 +89,8 @@ class Apart:
     def _check_idle(self) -> None:
         given = {
             "--prefill-system": self.prefill_system,
-            "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-batch": self.prefill_batch,
+            "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-ep": self.prefill_ep,
+            "--prefill-batch": self.prefill_batch,
             "--kv-bandwidth": self.kv_bandwidth, "--stream-kv": self.stream_kv or None,
         }  # fmt: skip
         refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")

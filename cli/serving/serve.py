@@ -116,7 +116,12 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 
     check_degrees(request)
     # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
-    first, step = request.said({"phase": "prefill", "mla": "latent"}), request.said({"phase": "decode"})
+    words = request.words
+    # Prompts are split over tp x cp ranks by heads, as all layers of a decode step but attention are.
+    whole = words.etp == 1 and words.tp > 1 and words.ep > 1
+    ep = words.ep * words.cp if whole else words.ep
+    of_prompts = {"phase": "prefill", "mla": "latent", "tp": words.tp * words.cp, "cp": 1, "ep": ep}
+    first, step = request.said(of_prompts), request.said({"phase": "decode"})
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)
     return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan

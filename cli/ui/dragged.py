@@ -94,12 +94,11 @@ class Dragged:
     @property
     def overrides(self) -> tuple[str, ...]:
         """Numbers of the system that are moved, as `--set` has them."""
-        system = plain_system(self.system)
         return tuple(
             f"{path}={number * factor:.6g}{_unit(path)}"
             for name, factor in self.factors
             if factor != 1.0
-            for path, number in moved_paths(system, name).items()
+            for path, number in plain_paths(self.system, name).items()
         )
 
     @property
@@ -124,7 +123,7 @@ def choices() -> dict[str, object]:
     for name in system_names():
         system, numbers = plain_system(name), {}
         for key in FACTORS:
-            first = next(iter(moved_paths(system, key).items()), None)
+            first = next(iter(plain_paths(name, key).items()), None)
             numbers[key] = None if first is None else {"value": first[1], "unit": _unit(first[0])}
         systems[name] = {"chip": system.chip.name, "numbers": numbers}
     return {"models": list(names()), "systems": systems, "recompute": list(RECOMPUTE), "zero": list(map(str, ZERO))}
@@ -140,6 +139,12 @@ def moved_system(name: str, overrides: tuple[str, ...]) -> System:
 def plain_system(name: str) -> System:
     """Return a system of the catalogue as it is."""
     return load_system(name)
+
+
+@cache
+def plain_paths(system: str, name: str) -> Mapping[str, float]:
+    """Return `moved_paths` of a system of the catalogue."""
+    return moved_paths(plain_system(system), name)
 
 
 def moved_paths(system: System, name: str) -> Mapping[str, float]:

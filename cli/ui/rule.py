@@ -53,6 +53,7 @@ class SlideRule:
     graphs: dict[str, Graph] = field(default_factory=dict)
     lowered: dict[tuple[str, Family], Lowered] = field(default_factory=dict)
     last: tuple[object, dict[Family, list[Plan]]] = (None, {})
+    around: tuple[object, Record] = (None, {})
 
     def answer(self, asked: Dragged) -> Record:
         """Return the answer for a point as a page shows it; where it is no legal plan, why, and the best that is."""
@@ -60,17 +61,31 @@ class SlideRule:
         found: Record = {
             "command": shlex.join(["slipstick", "estimate", asked.model, *asked.flags]),
             "python": _python(asked),
-            "plan": command_file_text([asked.model, *asked.flags]),
         }
+        plan: Plan | None = None
         try:
             plan = plan_of(asked.words, system.stack)
-            answer = self._estimate(asked, system, plan)
+            found |= _shown(self._estimate(asked, system, plan))
         except SlipstickError as error:
-            found["error"] = str(error)
-        else:
-            found |= _shown(answer)
-            found["curves"] = self._curves(asked, system, plan, answer)
-        return found | self._best(asked, system)
+            found["error"], plan = str(error), None
+        return found | self._around(asked, system, plan)
+
+    def plan_file(self, asked: Dragged) -> str:
+        """Return a point as the text of a plan file."""
+        return command_file_text([asked.model, *asked.flags])
+
+    def _around(self, asked: Dragged, system: System, plan: Plan | None) -> Record:
+        """Return the best plan and the curves; a price changes neither.
+
+        What prices plans on this system comes first: a lowered model stays bound to one system at a time.
+        """
+        key = (replace(asked, factors=tuple(pair for pair in asked.factors if pair[0] != "price")), plan)
+        if key != self.around[0] or self.around[1]["warming"]:
+            gpus = [] if plan is None else [self._over_gpus(asked, system, plan)]
+            found = self._best(asked, system)
+            found |= {} if plan is None else {"curves": [*gpus, *self._over_machines(asked, system, plan)]}
+            self.around = (key, found)
+        return self.around[1]
 
     def warm(self, asked: Dragged) -> int:
         """Lower the model for one more family of the plans that the best is chosen from; return how many are left."""
@@ -100,8 +115,8 @@ class SlideRule:
         except UsageError as error:
             return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))
 
-    def _curves(self, asked: Dragged, system: System, plan: Plan, answer: Estimate) -> list[Record]:
-        """Return the step time over the number of GPUs, and over numbers of the machine: all machines as one table."""
+    def _over_machines(self, asked: Dragged, system: System, plan: Plan) -> list[Record]:
+        """Return the step time over numbers of the machine: all machines as one table."""
         lowered = self._lowered(asked.model, plan.family)
         moved = [(label, paths) for name, label in _MOVED if (paths := moved_paths(system, name))]
         columns = {
@@ -112,29 +127,28 @@ class SlideRule:
         times = evaluate_machines(lowered, tabled(system, columns), plan).metrics["step_time_s"]
         names = [f"{x:.2g}x" for x in _CURVE]
         return [
-            self._over_gpus(asked, system, lowered, answer),
-            *(
-                _curve(label, names, _CURVE.tolist(), part.tolist(), 1.0)
-                for (label, _), part in zip(moved, np.split(times, len(moved)), strict=True)
-            ),
+            _curve(label, names, _CURVE.tolist(), part.tolist(), 1.0)
+            for (label, _), part in zip(moved, np.split(times, len(moved)), strict=True)
         ]
 
-    def _over_gpus(self, asked: Dragged, system: System, lowered: Lowered, answer: Estimate) -> Record:
+    def _over_gpus(self, asked: Dragged, system: System, here: Plan) -> Record:
         plans: list[Plan] = []
         for power in range(-6, 7):
             try:
                 plan = plan_of(replace(asked.words, num_gpus=max(round(asked.gpus * 2.0**power), 1)), system.stack)
             except SlipstickError:
                 continue
-            if plan.family == answer.plan.family and plan.num_gpus not in {p.num_gpus for p in plans}:
+            if plan.family == here.family and plan.num_gpus not in {p.num_gpus for p in plans}:
                 plans.append(plan)
+        lowered = self._lowered(asked.model, here.family)
         times = evaluate(lowered, system, PlanTable.of(plans)).metrics["step_time_s"]
         counts = [float(plan.num_gpus) for plan in plans]
         return _curve("GPUs", [f"{plan.num_gpus:,}" for plan in plans], counts, times.tolist(), float(asked.gpus))
 
     def _candidates(self, asked: Dragged, system: System) -> dict[Family, list[Plan]]:
         """Return the legal plans among which the best is: all tp, pp and mbs, with what else was asked for."""
-        words, key = asked.words, (asked.words, system.name, system.stack.name)
+        words = replace(asked.words, tp=1, pp=1, micro_batch=1)
+        key = (words, system.name, system.stack.name)
         if key == self.last[0]:
             return self.last[1]
         found: dict[Family, list[Plan]] = {}

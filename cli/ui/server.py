@@ -1,4 +1,4 @@
-"""The server of the slide rule: this machine alone, one secret, three addresses, and nothing of the disk.
+"""The server of the slide rule: this machine alone, one secret, four addresses, and nothing of the disk.
 
 It answers on 127.0.0.1. Every request must bear the token that the start printed, name the host that it was started
 on (a page of another name that resolves here is refused), and come from no other origin. What it serves is in memory.
@@ -51,6 +51,10 @@ class Answers(Protocol):
 
     def warm(self, asked: Dragged) -> int:
         """Make ready for more; return how much is left."""
+        ...
+
+    def plan_file(self, asked: Dragged) -> str:
+        """Return one as the text of a plan file."""
         ...
 
 
@@ -122,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a point of the slide rule."""
-        handled = {"/answer": self._answer, "/warm": self._warm}.get(self.path)
+        handled = {"/answer": self._answer, "/warm": self._warm, "/plan": self._plan}.get(self.path)
         if handled is None:
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
             return
@@ -145,6 +149,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _warm(self, asked: Dragged) -> dict[str, object]:
         return {"warming": self.server.rule.warm(asked)}
+
+    def _plan(self, asked: Dragged) -> dict[str, object]:
+        return {"plan": self.server.rule.plan_file(asked)}
 
     def _body(self) -> bytes | None:
         """Return what was sent; refuse what is no JSON, too long, or of no length."""

@@ -30,10 +30,10 @@ _START = {
 @click.option("--port", type=Whole(0, 65535), default=0, help="Port of 127.0.0.1.  [default: a free one]")
 @click.option("--open/--no-open", "opens", default=True, help="Open the page in the browser.  [default: open]")
 def ui_command(model: str, system: str, port: int, opens: bool) -> None:
-    """Open the live slide rule: drag GPUs, degrees, bandwidths and prices, and see time, memory and cost follow.
+    """Open a local page with sliders for GPUs, degrees, bandwidths and prices; time, memory and cost follow.
 
-    It answers on 127.0.0.1 alone, to whoever has the address that is printed; stop it with Ctrl-C. Models and systems
-    are those of the catalogue.
+    It listens on 127.0.0.1 only and needs the address that is printed, with its token; stop it with Ctrl-C. Models and
+    systems are those of the catalogue.
 
     \b
     slipstick ui llama-3.1-405b --system dgx-h100

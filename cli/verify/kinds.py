@@ -32,6 +32,11 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     What cannot be run is said with its reason, and fails nothing. The model is made small, its own graph is not read.
     """
     del traced
+    _check_spread(plan)
+    if plan.redundant_experts:
+        raise NotBuiltError(
+            "--verify numeric with --redundant-experts: which copy gets a row is not followed; proof is"
+        )
     from ...frontend.forms import has_config
     from ...frontend.huggingface.configs.models import read_config
     from ...frontend.huggingface.configs.shrink import shrunken
@@ -48,6 +53,12 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     if found.broken or not (found.reason or found.equal):
         raise GateError(text)
     return text
+
+
+def _check_spread(plan: Plan) -> None:
+    """Neither kind of check follows parts of a softmax over ranks."""
+    if plan.cp > 1 and plan.family.workload is Workload.DECODE:
+        raise NotBuiltError("--verify with --cp in decode: parts of attention over cached tokens are not followed")
 
 
 def _compared(subject: Subject, lowered: Graph, plan: Plan) -> Verdict:
@@ -108,6 +119,7 @@ _MICRO_BATCHES_A_STAGE = 4
 
 def proof(request: Request, traced: Graph, plan: Plan) -> str:
     """Prove that what each rank runs is the model, and return the certificate; GateError names what is unproven."""
+    _check_spread(plan)
     from ...passes.proof.certificate import FUSE, SHARD, certify
 
     pipeline = pipeline_of(request, plan.family)

@@ -1,8 +1,8 @@
 """What a step does, in joules: operations, bytes of memory and bytes of network, node by node of the lowered graph.
 
-    E = FLOPs e_dtype + vector FLOPs e_vector + bytes (e_memory + e_cache) + wire bytes e_network <= (P - P_idle) t
+    E = FLOPs e_dtype + vector FLOPs e_vector + bytes (e_memory + e_cache) + wire bytes e_wires <= (P - P_idle) t
 
-in a node that takes t on a package of P. An all-reduce sends 2 (n-1)/n S in a ring of n, a gather (n-1)/n S.
+in a node that takes t on a package of P; what wires take, those between dies of a package included, is in `wires`.
 Source of the form and of most numbers: Chiplet Cloud (github bespoke-silicon-group/reallm) and RAPID-LLM.
 """
 
@@ -28,6 +28,7 @@ from ...ir.sizes.expr import Num
 from ...ir.sizes.points import Points
 from .cabling.trees import plain
 from .server import watts_of
+from .wires import Wires, sent_joules, wires_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -35,8 +36,6 @@ Index = NDArray[np.intp]
 USUAL_MEMORY = "hbm3"
 PARTS = ("matrix units", "vector units", "memory", "cache", "network")
 _ONCE = frozenset((Phase.OPTIMIZER, Phase.PREPARE, Phase.REDUCE))
-_RING = {"all_reduce": 2.0}
-_POINT_TO_POINT = frozenset(("send", "recv"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
     """Add up what a step does over all its nodes, micro-batches and packages.
 
     Raises:
-        UnknownNameError: a memory or a dtype of which the price book has no energy.
+        UnknownNameError: a memory, a dtype or an interface between dies of which nobody says the energy.
     """
     energy = prices.section.energy
     memory = memory_kind(system)
@@ -65,14 +64,16 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
     held_w = watts_of(system.chip) - idle_w(system, prices)
     points = Points(plans)
     sizes = timing.sizes(lambda symbols: _mean(points, symbols))
-    found = [_joules(p, of, energy, memory, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
+    wires = wires_of(system, energy)
+    found = [_joules(p, of, energy, wires, memory, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
     return Activity(dict(zip(PARTS, _added_up(timing, plans, found), strict=True)))
 
 
 def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:
     """Points of some symbols, and how many: energy is that of all ranks, and the mean of them has an even load."""
     env, point = points.of(symbols)
-    return {name: np.ones_like(v) if name == IMBALANCE else v for name, v in env.items()}, int(point.max()) + 1
+    num = int(point.max()) + 1
+    return {**env, IMBALANCE: np.ones(num)}, num
 
 
 def idle_w(system: System, prices: Prices) -> Num:
@@ -112,10 +113,14 @@ def _how_often(entry: Entry) -> str | None:
     return "once" if entry.phase in _ONCE else "each"
 
 
-def _joules(priced: Priced, sizes: Array, energy: EnergySection, memory: str, held_w: Num) -> Array:
+def _joules(priced: Priced, sizes: Array, energy: EnergySection, wires: Wires, memory: str, held_w: Num) -> Array:
     """Joules of each distinct entry at each point, part beside part, together at most what the package can take."""
     group = priced.group if priced.merged is None else priced.merged.distinct
-    found = _sent(group, sizes, energy) if group.axis else _computed(group, sizes, energy, memory)
+    if group.axis:
+        sent = sent_joules(group, sizes, wires)
+        found = (*(np.zeros_like(sent) for _ in PARTS[1:]), sent)
+    else:
+        found = _computed(group, sizes, energy, memory)
     total = sum(found)
     # What takes no energy is held by nothing.
     held = np.minimum(held_w * priced.distinct_s / np.where(total > 0, total, np.inf), 1.0)
@@ -152,14 +157,3 @@ def _element(dtype: str) -> str:
     ['bf16', 'fp8', 'fp8', 'fp4', 'int4']
     """
     return dtype.partition("_")[0].removeprefix("mx").removeprefix("nv")
-
-
-def _sent(group: Group, sizes: Array, energy: EnergySection) -> tuple[Array, ...]:
-    """Messages, and the sizes of each stretch of ranks that share them, between their strides."""
-    count = len(group.entries)
-    messages, stretches = sizes[:count], sizes[count::2]
-    ranks = np.maximum(np.prod(stretches, axis=0) / float(group.axis.partition("/")[2] or 1), 1.0)
-    kind = group.collective
-    share = np.ones_like(ranks) if kind in _POINT_TO_POINT else _RING.get(kind, 1.0) * (ranks - 1.0) / ranks
-    none = np.zeros_like(messages)
-    return none, none, none, none, messages * share * energy.network.si

@@ -1,7 +1,7 @@
 """The energy of a step: packages by what they do, hosts, network, and the building around them.
 
     packages  P_idle n t + what the step does (see `activity`), at most P n t;   or P n t times a load
-    hosts     what servers and racks draw beside packages;   network  switches and optics
+    hosts     host load x the most that servers and racks draw beside packages;   network  switches and optics
     building  (PUE - 1) of all these
 
 n are the accelerators, t is the time of the step, P the power of a package.
@@ -87,7 +87,8 @@ def step_energy(
     }
     load = prices.section.energy.average_load.si
     hosts_w = cost.servers.power_w - _packages(cost, system) * watts_of(system.chip)
-    parts = {**parts, "hosts": hosts_w * load * step_time_s, "network": cost.network.power_w * load * step_time_s}
+    of_hosts = prices.section.energy.host_load.si if by_activity else load
+    parts = {**parts, "hosts": hosts_w * of_hosts * step_time_s, "network": cost.network.power_w * load * step_time_s}
     machines_j = sum(parts.values(), start=0.0)
     building_j = machines_j * (pue_of(prices, cost.estate.cooling) - 1.0)
     return StepEnergy(parts, building_j, step_time_s, cost.num_gpus, _packages(cost, system))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ...backends.machine.system import System
@@ -16,6 +17,7 @@ from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.units import format_bytes, format_time
 from ..memory.states import held_parameters
 from .goodput import Shares, best_interval_s, shares
+from .sites import SiteExchange, Sites
 
 Unit: TypeAlias = Literal["gpu", "node", "job"]
 UNITS: tuple[Unit, ...] = ("gpu", "node", "job")
@@ -109,6 +111,7 @@ class Job:
     num_gpus: int
     num_nodes: int
     state_bytes: float
+    num_parameters: float = 0.0
     copy_bytes_per_s: float | None = None
 
     @classmethod
@@ -120,6 +123,7 @@ class Job:
             step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * length,
             num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
             state_bytes=checkpoint_bytes(graph, OptimizerAttrs(*plan.family.states)),
+            num_parameters=float(graph.num_parameters.evaluate({})),
             copy_bytes_per_s=None if link is None else float(link.bytes_per_s * link.efficiency),
         )  # fmt: skip
 
@@ -145,10 +149,16 @@ class RunEstimate:
     metrics: Mapping[str, float]
     saving: Saving | None = None
     shares: Shares | None = None
+    exchange: SiteExchange | None = None
 
     def warnings(self, job: Job, system: System) -> list[str]:
         """Say what a node's host lacks for its part of a checkpoint that is written from there."""
         asked = self.run.checkpoints
+        if self.exchange is not None and system.host is not None:
+            needed_bytes = self.exchange.outer_bytes * min(system.node_size, job.num_gpus)
+            if needed_bytes > system.host.num_bytes:
+                has = format_bytes(system.host.num_bytes)
+                return [f"states of the outer optimizer take {format_bytes(needed_bytes)} of a host that has {has}"]
         if self.saving is None or asked is None or not asked.asynchronous or system.host is None:
             return []
         part = self.saving.num_bytes / job.num_nodes
@@ -169,6 +179,7 @@ class TrainingRun:
     unit: Amount = "tokens"
     checkpoints: Checkpoints | None = None
     failures: Failures | None = None
+    sites: Sites | None = None
 
     def __post_init__(self) -> None:
         """Refuse an empty run, failures without checkpoints, and a best interval of nothing."""
@@ -183,7 +194,15 @@ class TrainingRun:
                              "--checkpoint-every with a time or a number of steps")  # fmt: skip
 
     def over(self, job: Job) -> RunEstimate:
-        """Estimate the run from its steps."""
+        """Estimate the run from its steps, which are those of one site where there are several."""
+        if self.sites is None:
+            return self._over(job)
+        exchange, num = self.sites.over(job.step_time_s, job.num_gpus, job.num_parameters), self.sites.num
+        of_all = {name: getattr(job, name) * num for name in ("samples", "tokens", "num_gpus", "num_nodes")}
+        found = self._over(replace(job, step_time_s=exchange.step_s, **of_all))
+        return replace(found, exchange=exchange, metrics={**found.metrics, **exchange.metrics})
+
+    def _over(self, job: Job) -> RunEstimate:
         length = self._length(job)
         if self.checkpoints is None:
             return RunEstimate(run=self, metrics=length | _spent(length, 1.0, job))

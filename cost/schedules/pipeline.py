@@ -64,6 +64,45 @@ class Paced:
     pace: NDArray[np.intp]
     micro_batch_s: Array
 
+    @classmethod
+    def of(cls, total_s: Array, micro_batch_s: Array, pace: NDArray[np.intp], num_micro_batches: Array) -> Paced:
+        """Take apart what a step takes."""
+        bubble_s = np.maximum(total_s - num_micro_batches * micro_batch_s, 0.0)
+        return cls(num_micro_batches * micro_batch_s + bubble_s, bubble_s, pace, micro_batch_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelines:
+    """The pipelines of a table of plans under one schedule.
+
+    Attributes:
+        schedule: a name of `SCHEDULES`.
+        times: of each class.
+        rows: the class of every stage from the first on, of each distinct layout.
+        which: the layout of each plan.
+        num_chunks: chunks a stage, plan by plan.
+        num_micro_batches: micro-batches a step, plan by plan.
+    """
+
+    schedule: str
+    times: ClassTimes
+    rows: Sequence[Sequence[int]]
+    which: NDArray[np.intp]
+    num_chunks: Array
+    num_micro_batches: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """Some plans of a table, and the column that gets the seconds of their steps."""
+
+    plans: NDArray[np.intp]
+    total_s: Array
+    times: ClassTimes
+    which: Index
+    shape: PipelineShape
+    rows: Sequence[Sequence[int]]
+
 
 def pipeline_time(
     schedule: str,
@@ -73,15 +112,7 @@ def pipeline_time(
     num_chunks: Array,
     num_micro_batches: Array,
 ) -> Paced:
-    """Return how long the micro-batches of a step take in a pipeline of stages that may differ.
-
-    Args:
-        schedule: a name of `SCHEDULES`.
-        times: of each class.
-        rows: the class of every stage from the first on, of each distinct layout.
-        which: the layout of each plan.
-        num_chunks: chunks a stage, plan by plan.
-        num_micro_batches: micro-batches a step, plan by plan.
+    """Return how long the micro-batches of a step take in a pipeline of stages that may differ: see `Pipelines`.
 
     A schedule without a closed form is run with few micro-batches and goes on from there in even steps. Neither takes
     longer to work out for more micro-batches, and with either no task that gets faster makes a step longer.
@@ -91,21 +122,36 @@ def pipeline_time(
     >>> pipeline_time("1f1b", times, [[0] * 4], np.zeros(1, dtype=int), np.ones(1), np.full(1, 8.0)).bubble_s
     array([9.])
     """
-    kind, stages = SCHEDULES[schedule], np.array([len(row) for row in rows], dtype=np.float64)[which]
-    micro_s, pace = _slowest(times, rows, which)
-    shape = PipelineShape(num_micro_batches, stages, num_chunks)
-    cases = kind.closed() if kind.closed else ()
-    case = np.full(len(which), _RUN)
-    for place in reversed(range(len(cases))):
-        case[np.asarray(cases[place].holds(shape))] = place
-    case[stages == 1.0] = _ALONE
-    total_s = num_micro_batches * micro_s
-    if len(closed := np.flatnonzero(case >= 0)):
-        total_s[closed] = _closed_s(cases, case[closed], *_part(closed, times, which, shape), rows)
-    if len(run := np.flatnonzero(case == _RUN)):
-        total_s[run] = _run_s(kind, *_part(run, times, which, shape), rows)
-    bubble_s = np.maximum(total_s - num_micro_batches * micro_s, 0.0)
-    return Paced(num_micro_batches * micro_s + bubble_s, bubble_s, pace, micro_s)
+    return pipeline_times([Pipelines(schedule, times, rows, which, num_chunks, num_micro_batches)])[0]
+
+
+def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
+    """Return what `pipeline_time` does for each of several tables; the tasks of all are run together.
+
+    To run a schedule costs a few array operations a wave of tasks, however many plans there are: tables of a few plans
+    each, as a search has them, take hardly longer together than one of them.
+    """
+    found, left = list[tuple[Array, Array, NDArray[np.intp], Array]](), dict[ScheduleKind, list[_Some]]()
+    for one in asked:
+        kind = SCHEDULES[one.schedule]
+        stages = np.array([len(row) for row in one.rows], dtype=np.float64)[one.which]
+        micro_s, pace = _slowest(one.times, one.rows, one.which)
+        shape = PipelineShape(one.num_micro_batches, stages, one.num_chunks)
+        cases = kind.closed() if kind.closed else ()
+        case = np.full(len(one.which), _RUN)
+        for place in reversed(range(len(cases))):
+            case[np.asarray(cases[place].holds(shape))] = place
+        case[stages == 1.0] = _ALONE
+        total_s = one.num_micro_batches * micro_s
+        if len(closed := np.flatnonzero(case >= 0)):
+            total_s[closed] = _closed_s(cases, case[closed], *_part(closed, one.times, one.which, shape), one.rows)
+        if len(run := np.flatnonzero(case == _RUN)):
+            part = _part(run, one.times, one.which, shape)
+            left.setdefault(kind, []).append(_Some(run, total_s, *part, one.rows))
+        found.append((total_s, micro_s, pace, one.num_micro_batches))
+    for kind, some in left.items():
+        _run(kind, some)
+    return [Paced.of(*one) for one in found]
 
 
 def _part(
@@ -150,24 +196,36 @@ def _closed_s(
     return found
 
 
-def _run_s(
-    kind: ScheduleKind, times: ClassTimes, which: Index, shape: PipelineShape, rows: Sequence[Sequence[int]]
-) -> Array:
-    """Schedules that are run: plans together with as many stages, chunks and, where it is small, micro-batches."""
-    found = np.zeros(len(which))
-    held = np.where(shape.v == 1, kind.chunks, shape.v) * kind.copies
-    each = np.where(shape.v > 1, shape.each, shape.p) if kind.interleaves else shape.p
-    few = np.minimum(shape.m, rounds_run(kind) * each)
-    forms, form = np.unique(np.stack([shape.p, held, few]).astype(np.int64), axis=1, return_inverse=True)
-    for k, (p, v, number) in enumerate(forms.T.tolist()):
-        plans = np.flatnonzero(form.reshape(-1) == k)
-        # Class by stage of every layout with so many stages.
-        table = np.array([row if len(row) == p else [0] * p for row in rows], dtype=np.int64).T
-        for start in range(0, len(plans), _AT_ONCE):
-            some = plans[start : start + _AT_ONCE]
-            kinds, m = table[:, which[some]], np.asarray(shape.of(some).m)
-            parts = (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
-            chunk = np.stack([part[kinds, some] for part in parts])
-            chunk[:3] *= kind.copies / v
-            found[some] = extrapolated_s(kind, chunk, m, number, v)
-    return found
+def _run(kind: ScheduleKind, tables: Sequence[_Some]) -> None:
+    """Run a schedule: plans together with as many stages, chunks and, where it is small, micro-batches."""
+    forms: dict[tuple[int, int, int], list[tuple[_Some, Index]]] = {}
+    for table in tables:
+        shape = table.shape
+        held = np.where(shape.v == 1, kind.chunks, shape.v) * kind.copies
+        each = np.where(shape.v > 1, shape.each, shape.p) if kind.interleaves else shape.p
+        few = np.minimum(shape.m, rounds_run(kind) * each)
+        met, form = np.unique(np.stack([shape.p, held, few]).astype(np.int64), axis=1, return_inverse=True)
+        for k, (p, v, number) in enumerate(met.T.tolist()):
+            forms.setdefault((p, v, number), []).append((table, np.flatnonzero(form.reshape(-1) == k)))
+    for (p, v, number), parts in forms.items():
+        chunks = [_chunk_times(table, plans, p) for table, plans in parts]
+        chunk, m = (np.concatenate(column, axis=-1) for column in zip(*chunks, strict=True))
+        chunk[:3] *= kind.copies / v
+        seconds = np.concatenate(
+            [
+                extrapolated_s(kind, chunk[..., start : start + _AT_ONCE], m[start : start + _AT_ONCE], number, v)
+                for start in range(0, len(m), _AT_ONCE)
+            ]
+        )
+        ends = np.cumsum([len(plans) for _, plans in parts])[:-1]
+        for (table, plans), some in zip(parts, np.split(seconds, ends), strict=True):
+            table.total_s[table.plans[plans]] = some
+
+
+def _chunk_times(table: _Some, plans: Index, num_stages: int) -> tuple[Array, Array]:
+    """Forward, dgrad, wgrad and send seconds of every stage of some plans, as (4, stage, plan), and micro-batches."""
+    # Class by stage of every layout with so many stages.
+    row = [row if len(row) == num_stages else [0] * num_stages for row in table.rows]
+    kinds, times = np.array(row, dtype=np.int64).T[:, table.which[plans]], table.times
+    parts = (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
+    return np.stack([part[kinds, plans] for part in parts]), np.asarray(table.shape.of(plans).m)

@@ -29,7 +29,11 @@ def design_bill(package: Package, others: Sequence[Package], book: SiliconSectio
         for (kind, node), usd in _interfaces(package, book).items()
     ]
     lines += [
-        _share(part.title, assembly_usd(part, book), _assembly_uses(part, products))
+        _share(
+            f"package {part.design}" if part.design else part.title,
+            _shared_usd(part, products, book),
+            _assembly_uses(part, products),
+        )
         for part, _ in _assemblies(package.assembly)
     ]
     return Bill.of("design", lines)
@@ -98,6 +102,14 @@ def assembly_usd(assembly: Assembly, book: SiliconSection) -> Num:
         bridge = _wires_usd("interposer", book.packages.bridge.area.si, book)
         return _substrate_usd(level.carrier_mm2, layer_factor(level.carrier_mm2, pieces, organic), book) + bridge
     return _wires_usd(assembly.joint, level.carrier_mm2, book) + _substrate_usd(level.footprint_mm2, 1.0, book)
+
+
+def _shared_usd(part: Assembly, products: Sequence[Package], book: SiliconSection) -> Num:
+    """Price the design of what joins; one that products share is made for the one of them that asks most of it."""
+    if not part.design:
+        return assembly_usd(part, book)
+    sharing = (a for p in products for a, _ in _assemblies(p.assembly) if a.design == part.design)
+    return np.maximum.reduce([np.asarray(assembly_usd(one, book)) for one in sharing])[()]
 
 
 def _substrate_usd(area: Num, layers: Num, book: SiliconSection) -> Num:

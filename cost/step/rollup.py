@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from ...backends.pricing.timing import Timing
 from ...ir.graph import Workload
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
-from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
+from ..schedules.pipeline import ClassTimes, Paced, Pipelines
+from ..schedules.together import alone
 from .account import Account, total_of
 from .beside import MESSAGE, WINDOW
 from .overlap import hidden_behind_products
@@ -84,13 +85,20 @@ def roll_up(
     direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
     In training all wait for the slowest rank: see `cost/step/stragglers.py`.
     """
+    return alone(rolled_up(timing, plans, staging, policy, program))
+
+
+def rolled_up(
+    timing: Timing, plans: PlanTable, staging: Staging, policy: Policy = _USUAL, program: StepProgram | None = None
+) -> Generator[Pipelines, Paced, Step]:
+    """Add up a step as `roll_up` does, and ask in between how long its pipelines take: see `together`."""
     program = program or StepProgram.of(timing.program)
     booked = program.booked(plans.family)
     spent = _with_hidden(timing.sums(booked.label, once=True), timing, plans, policy, booked)
     timer = StageTimer(spent, staging, plans, policy, program)
     passes = [timer.passes(k) for k in range(staging.num_classes)]
     train = timing.program.graph.workload is Workload.TRAIN
-    paced = _pipelined(passes, plans, staging) if train else _passed_on(passes, staging)
+    paced = (yield _pipelines(passes, plans, staging)) if train else _passed_on(passes, staging)
     micro_batch_s = paced.total_s / plans.num_micro_batches if train else paced.total_s
     stages = [timer.stage(one, micro_batch_s) for one in passes]
     best = _at(stages, paced.pace)
@@ -115,8 +123,8 @@ def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:
     return dict(sorted(parts.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))
 
 
-def _pipelined(stages: Sequence[StagePasses], plans: PlanTable, staging: Staging) -> Paced:
-    """Run the micro-batches of a step through the stages, as the schedule orders them."""
+def _pipelines(stages: Sequence[StagePasses], plans: PlanTable, staging: Staging) -> Pipelines:
+    """The stages through which the micro-batches of a step run, as the schedule orders them."""
     zero = np.zeros(len(plans))
     there = [staging.is_there(k) for k in range(len(stages))]
     forward, backward, wgrad = (
@@ -124,7 +132,7 @@ def _pipelined(stages: Sequence[StagePasses], plans: PlanTable, staging: Staging
     )
     times = ClassTimes(forward, backward - wgrad, wgrad, np.zeros_like(forward))
     schedule = plans.family.schedule
-    return pipeline_time(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
+    return Pipelines(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
 
 
 def _passed_on(stages: Sequence[StagePasses], staging: Staging) -> Paced:

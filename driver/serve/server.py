@@ -23,7 +23,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import check_served
 from ..estimate import Estimate, Lowered, estimate
 from .load import Load
-from .tables import Served, step_times
+from .tables import Served, of_phase, step_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Server:
         """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
         rows = max(1, round(batch))
         plan = replace(
-            self.plan, micro_batch=rows, global_batch=rows * self.plan.dp, seq_len=max(1, round(seq)),
-            kv_len=round(context), phase=str(lowered.source.workload),
+            of_phase(self.plan, lowered.source.workload), micro_batch=rows, global_batch=rows * self.plan.dp,
+            seq_len=max(1, round(seq)), kv_len=round(context),
         )  # fmt: skip
         return estimate(lowered.source, self.system, plan, self.convention, lowered)
 

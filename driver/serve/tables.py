@@ -53,14 +53,23 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     prompts = np.array([n for n in PROMPTS if n <= max(2, scheduler.max_num_seqs)], dtype=np.float64)
     decodes = _priced(served.decode, system, plan, *_pairs(batches, contexts))
     steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
+    decode_s, steps_s = decodes.metrics["step_time_s"], steps.metrics["step_time_s"] - _attention_s(steps)
+    if scheduler.dual_batch and plan.ep > 1:
+        batch, context = _pairs(batches, contexts)
+        halves = _priced(served.decode, in_turn(system), plan, np.ceil(batch / 2), context)
+        decode_s = np.where(batch > 1, np.minimum(decode_s, 2.0 * halves.metrics["step_time_s"]), decode_s)
+        halves = _priced(served.prefill, in_turn(system), plan, np.ones_like(tokens), np.ceil(tokens / 2))
+        half_s = halves.metrics["step_time_s"] - _attention_s(halves)
+        steps_s = np.where(tokens > 1, np.minimum(steps_s, 2.0 * half_s), steps_s)
     attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
     shape = (len(batches), len(contexts))
     # Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step
     # should be.
     prompt = 0 if scheduler.chunked_prefill else longest
     in_steps = tokens <= (max(scheduler.max_batched_tokens, prompt) + scheduler.max_num_seqs)
-    attention = _attention_s(decodes).reshape(shape)
-    rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
+    # What hides behind attention, where halves run in turn, shortens the steps of long contexts.
+    rest = (decode_s - _attention_s(decodes)).reshape(shape)[:, 0]
+    attention = decode_s.reshape(shape) - rest[:, None]
     # Part of the greatest step of prompts that is experts, and messages over the ranks that share
     # them.
     parts = steps.timing.sums(_is_shared)
@@ -68,7 +77,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     return StepTimes(
         Curve(batches, _rising(rest)),
         Surface(batches, contexts, _rising(_rising(attention).T).T),
-        Curve(tokens, _rising(steps.metrics["step_time_s"] - _attention_s(steps))),
+        Curve(tokens, _rising(steps_s)),
         Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
         Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
@@ -77,6 +86,24 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
         plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
         float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0,
     )
+
+
+def of_phase(plan: Plan, workload: Workload) -> Plan:
+    """Return the plan of a decode step for another phase: ranks that share out its cache split prompts by heads."""
+    if workload is Workload.DECODE:
+        return replace(plan, phase=str(workload))
+    tp, split = plan.tp * plan.cp, plan.etp == plan.tp
+    ep = plan.ep if split else plan.ep * plan.cp
+    return replace(plan, phase=str(workload), tp=tp, cp=1, etp=tp if split else plan.etp, ep=ep)
+
+
+def in_turn(system: System) -> System:
+    """Return a system on which the layers of two micro-batches run in turn, as far as its stack lets them.
+
+    Exchanges of experts hide behind computation of the other micro-batch; kernels that send take as many SMs as ever.
+    """
+    stack = system.stack
+    return replace(system, stack=replace(stack, overlap=replace(stack.overlap, batches=1.0)))
 
 
 def _grid(most: int, step: float, each: int) -> Array:
@@ -94,7 +121,7 @@ def _pairs(rows: Array, columns: Array) -> tuple[Array, Array]:
 def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: Array) -> Estimates:
     """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
     cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
-    one = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(batch))
+    one = PlanTable.of([of_phase(plan, lowered.source.workload)]).repeated(len(batch))
     return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
                                              seq_len=length, kv_len=cached))  # fmt: skip
 

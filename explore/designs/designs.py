@@ -9,17 +9,20 @@ takes what `slipstick cost` and `slipstick estimate` say of that file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...backends.machine.package import Package
 from ...backends.machine.system import System
 from ...backends.technology import columns
 from ...backends.technology.design import Budget, Design, design, design_table
 from ...backends.technology.packaging import packaged
 from ...cost.money import Money, Terms, Work, step_money, system_money
 from ...cost.silicon.dies.limits import obstacles
+from ...cost.silicon.nre import design_bill
 from ...cost.silicon.packages.package import good_yield, package_bill
 from ...driver.estimate import MACHINES, machine_tables
 from ...ir.errors import UsageError
@@ -187,11 +190,21 @@ def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Jo
         **_chip(made),
         "package_usd": money.package.usd,
         "package_yield": good_yield(system.package, setting.prices),
+        **_nre(system.package, setting),
         "usd_per_gpu": money.cost.bill.usd / num_gpus,
         "w_per_gpu": money.cost.power_w / num_gpus,
     }
     found |= {"usd_per_gpu_hour": money.owned.gpu_hour.usd} if job is None else _run(system, money, job)
     return found | _for_a_dollar(found), money.unpriced
+
+
+def _nre(package: Package, setting: Setting) -> dict[str, Num]:
+    """Return the design and masks of a package, paid once, and its share of them; nothing where nobody priced them."""
+    try:
+        once = design_bill(replace(package, volume=1.0), (), setting.prices.section).usd
+    except UsageError:
+        return {}
+    return {"nre_usd": once} if setting.volume is None else {"nre_usd": once, "package_nre_usd": once / setting.volume}
 
 
 def _for_a_dollar(found: Mapping[str, Num]) -> dict[str, Num]:

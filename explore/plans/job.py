@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,10 @@ from ...backends.machine.files.many_systems import Systems
 from ...backends.machine.system import System
 from ...cost.flops import Convention
 from ...cost.money import Terms, Work, step_money, system_money
-from ...driver.estimate import Estimates, Lowered, evaluate, screen
+from ...cost.schedules.pipeline import Paced, Pipelines
+from ...cost.schedules.together import alone, together
+from ...driver.estimate import Estimates, Lowered, screen
+from ...driver.evaluation import evaluated
 from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
@@ -45,6 +48,8 @@ _MACHINES = 1024
 PART = "part"
 # Tables of candidates that are kept, a few megabytes each.
 _TABLES = 64
+# Blocks that are worked on at a time, a second or so of work: their tables are held until their pipelines have run.
+_TOGETHER = 256
 # Columns that all rows of a part share, besides its machine.
 WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
 _STEP = (
@@ -276,6 +281,20 @@ class PlanWorker:
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
+        return alone(self._worked(block))
+
+    def work_through(self, blocks: Iterable[Block]) -> Iterator[Found]:
+        """Yield what is found in each block; small ones that are neighbours have their pipelines run together."""
+        batch, num = list[Block](), 0
+        for block in blocks:
+            batch.append(block)
+            num += len(block)
+            if num >= self._job.rows_at_once or len(batch) == _TOGETHER:
+                yield from together(map(self._worked, batch))
+                batch, num = [], 0
+        yield from together(map(self._worked, batch))
+
+    def _worked(self, block: Block) -> Generator[Pipelines, Paced, Found]:
         part = self._job.parts[block.part]
         numbers = self._job.numbers(part)[:, block.first : block.last]
         lowered = self._lower(part.family)
@@ -284,9 +303,12 @@ class PlanWorker:
         # Money is that of a system of so many devices: plans of one number of them are priced at a time.
         edges = np.flatnonzero(np.diff(numbers[0])) + 1
         alike = np.split(numbers, edges, axis=1) if self._job.terms is not None else [numbers]
-        return joined([self._found(block, part, lowered, some) for some in alike])
+        found = list[Found]()
+        for some in alike:
+            found.append((yield from self._found(block, part, lowered, some)))
+        return joined(found)
 
-    def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Found:
+    def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Generator[Pipelines, Paced, Found]:
         space, system = self._job.space, self._system(part.machine)
         plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, space.load(part.family))
         screened = screen(lowered, system, plans)
@@ -296,7 +318,7 @@ class PlanWorker:
         if fitting is None:
             return Found(block.number, _some(pruned), num_legal, self._none())
         try:
-            table = evaluate(lowered, system, fitting.plans, self._job.convention, fitting)
+            table = yield from evaluated(lowered, system, fitting.plans, self._job.convention, fitting)
         except SlipstickError as error:
             pruned[f"cannot be priced: {error}"] = len(rows)
             return Found(block.number, _some(pruned), num_legal, self._none())

@@ -46,7 +46,7 @@ class Runs:
     def path(self, name: str) -> Path:
         """Return the ledger of a run by its name, or by the path of its file; UnknownNameError names the nearest."""
         given = Path(name)
-        if given.name != name or (name not in self.names() and (given.suffix == SUFFIX or given.is_file())):
+        if given.name != name or (name not in self.names() and (given.suffix == SUFFIX or os.path.isfile(given))):
             return given
         return self.named(name)
 

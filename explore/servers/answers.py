@@ -85,12 +85,17 @@ def _flags(job: ServingJob, row: Row) -> Iterator[str]:
     yield from _said("--max-num-seqs", space.max_num_seqs, None)
     yield from _said("--block-size", space.block_tokens, None)
     yield from _said("--memory-utilization", space.memory_utilization, None)
+    yield from ["--dual-batch"] if space.dual_batch else []
     yield from _said("--dtype", space.dtype, "bf16")
     yield from _said("--kernels", space.kernels, None)
     yield from _said("--precision", setting.precision, "none")
     yield from _said("--kv-dtype", setting.kv_dtype, "same")
     yield from _said("--mla", space.mla, "latent")
-    yield from _said("--ep-exchange", space.exchange if row["ep"] > 1 else "alltoall", "alltoall")
+    if row["ep"] > 1:
+        yield from _said("--ep-exchange", space.exchange, "alltoall")
+        yield from _said("--expert-popularity", space.expert_popularity, "")
+        yield from ["--eplb"] if space.eplb else []
+        yield from _said("--redundant-experts", space.redundant_experts, 0)
     yield from _said("--basis", space.basis, "market")
     yield from ["--rent"] if space.rented else []
     yield from _said("--flops-convention", space.convention, "full")

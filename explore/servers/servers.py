@@ -17,6 +17,7 @@ from ...ir.graph import Graph, Workload
 from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
 from ...ir.plan.low_inference import AS_PUBLISHED
 from ...ir.plan.precision import check_units
+from ...ir.plan.word import changed
 from ...ir.records import dataclass
 from ..machine import Machine
 from ..plans.job import UNEVEN
@@ -82,6 +83,7 @@ class Servers:
             memory_utilization=space.memory_utilization or at.memory_utilization,
             chunked_prefill=at.chunked_prefill if tokens is None else tokens > 0,
             max_batched_tokens=tokens or at.max_batched_tokens,
+            dual_batch=space.dual_batch or at.dual_batch,
         )
         return replace(engine, scheduler=changed)
 
@@ -99,19 +101,25 @@ class Servers:
 
     def family(self, setting: Setting, unit: Unit, workload: Workload) -> Family:
         """Return the structural part of the plan of a unit, as a server has it."""
+        from ...frontend.huggingface.configs.models import popularity_of
         from ...frontend.huggingface.configs.published import Published, published_recipes
 
         system, space = self.machine(setting)[0], self.space
         peaks = tuple(system.chip.peak_flop_per_s.by_dtype())
         as_published = setting.precision == AS_PUBLISHED
         found = published_recipes(space.model, peaks) if as_published else Published(setting.precision)
+        placed: dict[str, object] = {}
+        if unit.ep > 1:
+            popularity = popularity_of(space.model, space.expert_popularity)
+            placed |= {"expert_popularity": popularity, "eplb": space.eplb}
+            placed["redundant_experts"] = space.redundant_experts
         words = PlanWords(
             phase=str(workload), mla=space.mla if workload is Workload.DECODE else "latent",
             exchange=space.exchange if unit.ep > 1 else "alltoall", kernels=space.kernels,
             precision=found.recipe, published_of=found.of, kv_dtype=setting.kv_dtype,
             seq_len=space.prompt + space.output, tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp,
         )  # fmt: skip
-        return structure_of(words, system.stack)
+        return structure_of(changed(words, placed), system.stack)
 
     def server(self, setting: Setting, unit: Unit) -> Server | Refused:
         """Return a server of one replica of a unit, or of those that it is coupled with; or why there is none."""

@@ -45,12 +45,16 @@ class ServingSpace:
         max_num_seqs: sequences that a replica runs at once at most; None for the engine's own.
         block_tokens: of the cache, likewise.
         memory_utilization: share of a device's memory that the engine reserves, likewise.
+        dual_batch: whether halves of a step run in turn where that is quicker.
         dtype: of weights and activations.
         kernels: `eager` or `fused`; None for those of the stack.
         precision: recipes by which layers multiply, or `as-published`.
         kv_dtype: types of keys and values, `same` for the model's.
         mla: what latent attention runs over in decode.
         exchange: how rows get to experts that are distributed.
+        expert_popularity: of those, as a plan says it; empty where all are alike.
+        eplb: whether they lie so that ranks have about equal loads.
+        redundant_experts: copies of popular ones, a layer.
         tp: tensor-parallel degrees; empty for powers of two and divisors of `gpus`.
         pp: pipeline stages, likewise.
         ep: ranks over which whole experts are sharded, likewise; 1 splits them as everything else.
@@ -91,12 +95,16 @@ class ServingSpace:
     max_num_seqs: int | None = None
     block_tokens: int | None = None
     memory_utilization: float | None = None
+    dual_batch: bool = False
     dtype: str = "bf16"
     kernels: str | None = None
     precision: tuple[str, ...] = ("none",)
     kv_dtype: tuple[str, ...] = ("same",)
     mla: str = "latent"
     exchange: str = "alltoall"
+    expert_popularity: str = ""
+    eplb: bool = False
+    redundant_experts: int = 0
     tp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()

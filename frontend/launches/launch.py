@@ -16,6 +16,8 @@ from .shell.words import UNKNOWN
 # A setting's value: None for a flag that stands alone.
 Value: TypeAlias = str | int | float | bool | Sequence[object] | None
 Word: TypeAlias = str | int | float | bool | Sequence[str]
+# What is counted in a launch: degrees, batches, lengths; and stages, of which each may be a list entry.
+_MOST, MOST_STAGES = 10**9, 10_000
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
 
 
@@ -76,6 +78,17 @@ class Reading:
             raise ParseError(f"{self._name(names)}: '{found:g}' is no whole number")
         return int(found)
 
+    def count(self, *names: str, least: int = 1, most: int = _MOST) -> int | None:
+        """Return the first of these settings as a number of things; None where none is there.
+
+        Raises:
+            ParseError: it is no whole number, or beyond its limits: a degree of 0 is an error in each framework.
+        """
+        found = self.number(*names)
+        if found is not None and not least <= found <= most:
+            raise ParseError(f"{self._name(names)}: {found}; give a whole number from {least} to {most:,}")
+        return found
+
     def real(self, *names: str) -> float | None:
         """Return the first of these settings as a number; ParseError where it is none."""
         name, value = self._first(names)
@@ -128,6 +141,8 @@ class Reading:
 
     def done(self, like: str | None = None) -> Launch:
         """Return the launch; what settings no word came from are, settings.yaml says under `like` or its framework."""
+        if int(str(self.words.get("gpus", 1))) < 1:
+            raise ParseError(f"{self.words['gpus']} GPUs: nodes and devices of a launch are 1 and more")
         table = settings_like(like or self.framework)
         rest = [name for name in self.given if name not in self._read]
         usual = [name for name in rest if table.is_usual(name, self.given[name])]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ...ir.errors import UsageError, did_you_mean
+from ...ir.errors import ParseError, UsageError, did_you_mean
 from ...ir.records import dataclass
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
@@ -113,9 +113,17 @@ def read_launch(
             f"unknown framework '{framework}'{did_you_mean(framework, FRAMEWORKS)} allowed: {', '.join(FRAMEWORKS)}"
         )
     wanted = LaunchContext(framework, num_gpus, dict(environment or {}), beside or (lambda _: None))
+    try:
+        return _of_text(text, name, wanted)
+    except RecursionError:
+        raise ParseError("brackets, conditions or calls are nested too deep to be read") from None
+
+
+def _of_text(text: str, name: str, wanted: LaunchContext) -> Launch:
+    """Read a launch by the form of its text."""
     file, _, recipe = name.partition("::")
     if file.endswith(".py"):
-        return python_recipe(text, file, recipe or None, num_gpus, wanted.beside)
+        return python_recipe(text, file, recipe or None, wanted.num_gpus, wanted.beside)
     documents = documents_of(text, name)
     if documents is None:
         return _of_script(text, wanted)
@@ -123,11 +131,11 @@ def read_launch(
         around = replace(
             wanted,
             environment={**inside.environment, **wanted.environment},
-            num_gpus=num_gpus or inside.num_gpus,
+            num_gpus=wanted.num_gpus or inside.num_gpus,
         )
         return _of_script(inside.script, around)
     given = settings_in(documents[0] if documents else {}, wanted.environment)
-    found = framework or given.framework or _told_by(given.values)
+    found = wanted.framework or given.framework or _told_by(given.values)
     if found not in FRAMEWORKS:
         told = ", ".join(f"{key} ({', '.join(words[:2])})" for key, words in _TELLS.items())
         named = f" it names '{found}'," if found else ""

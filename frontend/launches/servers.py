@@ -157,8 +157,8 @@ def server(name: str, given: Mapping[str, Value], shown: Mapping[str, str], mode
 
 def _degrees(r: Reading, e: ServerFlags) -> None:
     """Ranks of attention, and experts whole over all of them."""
-    tp, pp = r.number(*e.tp) or 1, (r.number(*e.pp) if e.pp else None) or 1
-    dp = (r.number(*e.dp) if e.dp else None) or 1
+    tp, pp = r.count(*e.tp) or 1, (r.count(*e.pp) if e.pp else None) or 1
+    dp = (r.count(*e.dp) if e.dp else None) or 1
     attends_apart = bool(e.attends_apart) and r.flag(*e.attends_apart)
     if attends_apart and not e.dp:
         dp = tp
@@ -168,15 +168,23 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
         ranks, tp = tp, tp // dp
     else:
         ranks = tp * dp
+    # Ranks of tensor parallelism that share out the tokens of a cache; layers behind attention are split over both.
+    spread = r.count("decode_context_parallel_size") or 1
+    if spread > 1 and tp % spread:
+        raise ParseError(f"{r.shown('decode_context_parallel_size')} {spread} does not divide the {tp} ranks of tp")
+    tp //= spread
     # A switch takes all ranks; a degree below them splits experts inside as well, and stays what it is.
     switched = any(r.flag(one) for one in e.whole_experts if r.has(one))
-    ep = ranks if switched else (r.number(*e.ep) if e.ep else None) or 1
+    ep = ranks if switched else (r.count(*e.ep) if e.ep else None) or 1
+    # Experts that lie whole over tp lie whole over the ranks of a spread cache too.
+    ep = max(ep // spread, 1)
     whole = ep > 1
     r.say("tp", tp, *e.tp)
+    r.say("cp", spread if spread > 1 else None, "decode_context_parallel_size")
     r.say("pp", pp if pp > 1 else None, *e.pp)
     r.say("dp", dp if dp > 1 else None, *e.dp, *e.attends_apart, "enable_dp_lm_head")
     r.say("ep", ep if whole else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
-    if whole and tp > 1 and ep == ranks:
+    if whole and tp > 1 and ep * spread == ranks:
         r.words["etp"] = 1
     backend = r.text("all2all_backend", "moe_a2a_backend")
     if backend is not None and whole:
@@ -188,12 +196,17 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
             "enable_deepep_moe",
             "deepep_mode",
         )
+    dual = ("enable_dbo", "enable_two_batch_overlap")
+    r.say("dual_batch", True if whole and any(map(r.flag, dual)) else None, *dual)
+    r.say("eplb", True if whole and r.flag("enable_eplb") else None, "enable_eplb")
+    copies = r.number("ep_num_redundant_experts", "num_redundant_experts")
+    r.say("redundant_experts", copies if whole else None, "ep_num_redundant_experts", "num_redundant_experts")
     if not whole:
         r.understand("of experts on one rank", "all2all_backend", "moe_a2a_backend", "deepep_mode")
 
 
 def _limits(r: Reading, e: ServerFlags) -> None:
-    r.say("max_num_seqs", r.number(*e.seqs), *e.seqs)
+    r.say("max_num_seqs", r.count(*e.seqs), *e.seqs)
     tokens = r.number(*e.tokens)
     chunked = r.flag("enable_chunked_prefill", usual=True) and not r.flag("no_enable_chunked_prefill")
     if tokens is not None and tokens <= 0:
@@ -201,8 +214,11 @@ def _limits(r: Reading, e: ServerFlags) -> None:
     r.say("chunked_prefill", tokens if chunked else 0, *e.tokens, "enable_chunked_prefill", "no_enable_chunked_prefill")
     if tokens is None and chunked:
         r.words.pop("chunked_prefill", None)
-    r.say("memory_utilization", r.real(*e.memory), *e.memory)
-    r.say("block_size", r.number(*e.block), *e.block)
+    share = r.real(*e.memory)
+    if share is not None and share <= 0:
+        raise ParseError(f"{r.shown(e.memory[0])}: {share:g}; give a share of the memory above 0")
+    r.say("memory_utilization", share, *e.memory)
+    r.say("block_size", r.count(*e.block), *e.block)
     r.understand("longest request; say --isl and --osl", *e.longest)
 
 
@@ -233,17 +249,19 @@ def _speculation(r: Reading) -> None:
             raise ParseError(f"--speculative-config: '{text[:60]}' is no JSON") from None
         number = said.get("num_speculative_tokens") if isinstance(said, dict) else None
         method = str(said.get("method", "")) if isinstance(said, dict) else ""
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise ParseError(f"--speculative-config: num_speculative_tokens {number}; give a whole number of 1 and more")
         if isinstance(number, int) and ("mtp" in method or "eagle" in method or "ngram" in method):
             r.say("ngram" if "ngram" in method else "mtp", number, "speculative_config")
     if (r.text("speculative_config.decoding_type") or "").lower() in ("mtp", "eagle", "eagle3"):
         names = ("speculative_config.num_nextn_predict_layers", "speculative_config.max_draft_len")
-        r.say("mtp", r.number(*names), "speculative_config.decoding_type", *names)
+        r.say("mtp", r.count(*names), "speculative_config.decoding_type", *names)
     if r.text("method") in ("mtp", "eagle", "eagle3"):
-        r.say("mtp", r.number("num_speculative_tokens"), "method", "num_speculative_tokens")
-    steps = r.number("speculative_num_steps", "speculative_num_draft_tokens")
+        r.say("mtp", r.count("num_speculative_tokens"), "method", "num_speculative_tokens")
+    steps = r.count("speculative_num_steps", "speculative_num_draft_tokens")
     if r.text("speculative_algorithm", "speculative_algo") is not None and steps:
         r.say("mtp", steps, "speculative_algorithm", "speculative_algo", "speculative_num_steps")
-        if (r.number("speculative_eagle_topk") or 1) == 1:
+        if (r.count("speculative_eagle_topk") or 1) == 1:
             # A tree of drafts is left out.
             r.understand("drafts as a chain", "speculative_eagle_topk", "speculative_num_draft_tokens")
     if "mtp" in r.words:

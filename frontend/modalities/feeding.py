@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
 from ..huggingface.lengths import SOURCE
-from ..record.adapter import FakeWorld, faked, swapped
+from ..record.adapter import FakeWorld, faked
 from ..record.failures import explained
 from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.record import kept_mode
@@ -326,18 +325,10 @@ def _main_input(model: nn.Module) -> str:
 def _tried(model: nn.Module, feeds: Feeds, calls: _Calls) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()))
-    with unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
+    with _running(model, world), torch.no_grad(), lifted(model), explained(model):
         given = {**feeds.sketched(world), **feeds.beside(feeds.lengths["batch"])}
         with world.mode, feeds.working_out(), calls:
             model(**given)
-
-
-@contextmanager
-def unlogged() -> Iterator[None]:
-    """Torch logs each shape that does not fit: here it is one of several that are tried."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    with swapped(logger, "disabled", True):
-        yield
 
 
 @one_context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -10,14 +11,18 @@ from torch import nn
 
 from ...ir.errors import DataSizeError, SlipstickError, TraceError
 from ..runs.guards import is_users
-from .adapter import DataDependent
+from .adapter import DataDependent, swapped
 
 
 @contextmanager
 def explained(module: nn.Module) -> Iterator[None]:
-    """Turn what a module raises while it runs into a TraceError with the place; our own errors gain the place."""
+    """Turn what a module raises while it runs into a TraceError with the place; our own errors gain the place.
+
+    Torch also logs each shape that does not fit, with its own stack: the error says it in one line.
+    """
     try:
-        yield
+        with swapped(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True):
+            yield
     except DataDependent as error:
         raise TraceError(_data_dependent(module, error)) from error
     except TraceError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,7 +105,7 @@ def _import(where: str) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"no file '{path}'")
     spec = importlib.util.spec_from_file_location(f"slipstick_user_{path.stem}", path)
     if spec is None or spec.loader is None:

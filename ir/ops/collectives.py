@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..plan import IMBALANCE
 from ..records import dataclass
+from ..sizes.busiest import is_imbalance
 from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..sizes.rounding import evened
 from ..types import TensorType
@@ -50,7 +50,7 @@ def message_bytes(call: OpCall) -> Expr:
     all-to-all: what each rank puts in, or what the busiest gets where rows are distributed unevenly; send, recv,
     broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
-    uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)
+    uneven = call.op == "all_to_all" and any(map(is_imbalance, (f for t in call.outputs for f in t.numel.factors)))
     tensors = call.outputs if call.op in _GATHERS or uneven else call.inputs
     attrs = call.attrs_as(CollectiveAttrs)
     wire = attrs.wire

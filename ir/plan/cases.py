@@ -61,8 +61,13 @@ def _beyond(value: int) -> bool:
 # What words ask of one another and of which degrees are above one.
 TOGETHER = (
     Rule(
-        "--cp {c.cp} in decode: not modelled in this version; what is: --tp, --ep, --dp, --pp",
-        lambda c, f: (c.cp > 1) & (f.workload is Workload.DECODE),
+        "--expert-popularity with --cp {c.cp} in decode and whole experts over tp: not modelled; what is: --etp "
+        "{c.tp}, --expert-imbalance",
+        lambda c, f: (
+            (c.cp > 1)
+            & (c.tp > 1)
+            & (f.workload is Workload.DECODE and f.ep and not f.etp and bool(f.expert_popularity))
+        ),
         NotBuiltError,
     ),
     Rule(

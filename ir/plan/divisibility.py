@@ -123,7 +123,15 @@ def _message(graph: Graph, plan: Plan, size: float, c: Constraint) -> str:
     legal = ", ".join(map(str, legal_degrees(graph, plan, c.axis)))
     nearest = _nearest_lengths(plan) if "seq" in as_expr(c.dim).symbols else ""
     rest = f" that cp={plan.cp} leaves" if "cp" in as_expr(c.dim).symbols and _is_count(c) else ""
-    flag = "cp_ulysses" if c.axis == "up" else "etp" if plan.family.etp_dp and c.axes[-1] == "ep" else c.axes[-1]
+    flag = (
+        "tp x cp"
+        if c.axis == "tp+cp"
+        else "cp_ulysses"
+        if c.axis == "up"
+        else "etp"
+        if plan.family.etp_dp and c.axes[-1] == "ep"
+        else c.axes[-1]
+    )
     return f"{flag}={degree} {_trouble(size, degree, c)}{rest}; legal {flag}: {legal}{nearest}"
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from ..errors import NotBuiltError, PlanError, UnknownNameError
 from ..graph import Workload
 from ..schedules.registry import schedule_kind
+from .experts.words import check_placed
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
-from .words import AXES, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
+from .words import AXES, CP_METHODS, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
@@ -53,6 +54,11 @@ def _check_workload(family: Family) -> None:
     if family.workload is Workload.DECODE and (family.sp or family.async_tp):
         what = "sp" if family.sp else "async-tp"
         raise PlanError(f"{what} splits the sequence, of which a decode step has one token: leave it out")
+    if family.workload is Workload.DECODE and (family.usp or family.cp not in ("none", CP_METHODS[0])):
+        raise PlanError(
+            "cp-method and cp-ulysses say how a sequence attends, and a decode step has one token, whose cache --cp "
+            "spreads: leave them out"
+        )
 
 
 def _of_training(family: Family) -> Iterator[str]:
@@ -140,6 +146,9 @@ def check_exchange(family: Family) -> None:
     """Raise PlanError for options of the exchange of rows that make no sense, or without expert parallelism."""
     if family.routing_nodes < 0:
         raise PlanError(f"routing_nodes={family.routing_nodes}: nodes a token is sent to at most, 0 for no limit")
+    check_placed(family, family.workload is not Workload.TRAIN)
+    if family.imbalance and family.expert_popularity:
+        raise PlanError("expert_imbalance and expert_popularity both say the load of the busiest rank: give one")
     _check_gathering(family)
     unused = list(_exchange_options(family))
     if unused and not family.ep:
@@ -152,7 +161,8 @@ def _check_gathering(family: Family) -> None:
         return
     if family.workload is Workload.TRAIN:
         raise NotBuiltError(f"ep_exchange={family.exchange} in training: not modelled; what is: alltoall")
-    sent = [text for text in _exchange_options(family) if not text.startswith(("expert_imbalance", "ep_exchange"))]
+    placed = ("expert_imbalance", "ep_exchange", "expert_popularity", "eplb", "redundant_experts")
+    sent = [text for text in _exchange_options(family) if not text.startswith(placed)]
     if sent:
         raise PlanError(f"{', '.join(sent)}: of rows that are sent, and ep_exchange={family.exchange} sends none")
 

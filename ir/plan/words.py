@@ -15,11 +15,14 @@ from ..graph import Workload
 from ..records import dataclass
 from ..schedules import registry
 from ..schedules.kind import ScheduleKind
+from ..sizes.busiest import IMBALANCE as IMBALANCE
 from ..types import DType
+from .experts.words import EXCHANGES as EXCHANGES
+from .experts.words import WIRES as WIRES
+from .experts.words import ExpertWords
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
-from .training.adapters import AdapterWords
 from .word import Axis, Row, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
@@ -33,9 +36,6 @@ PHASES = ("train", "prefill", "decode", "serve")
 CP_METHODS = ("allgather", "ring", "ulysses")
 OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full", "save")
-# Types in which rows travel to experts; how they get there: sent, or every rank has all tokens and takes its own rows.
-WIRES = ("same", "fp8")
-EXCHANGES = ("alltoall", "allgather")
 RESHARD = ("layer", "microbatch", "step")
 # `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
 KERNELS = ("plain", "eager", "merged", "torch", "compiled", "fused")
@@ -43,9 +43,9 @@ SERVING_KERNELS = ("eager", "fused")
 _SUMS = ("fp32", "bf16", "fp16")
 ATTENTION = ("flash", "unfused")
 MLA = ("latent", "expanded")
-# Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
-# the mean.
-CAPACITY, IMBALANCE = "cf", "imb"
+# A symbol of a lowered graph that is no degree: rows an expert has room for over the mean. That of the busiest rank is
+# `IMBALANCE`.
+CAPACITY = "cf"
 
 
 # fmt: off
@@ -105,7 +105,7 @@ class PlanNumbers:
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(
-        "Ulysses degree inside cp: ranks that exchange sequence for heads; --cp-method joins the others.",
+        "Ulysses degree inside cp (all-to-all between sequence and heads); --cp-method works across these groups.",
         behind="cp_method", axis=Axis.NUMBER,
     )] = 1
     dp_shard: Annotated[int | None, Word(
@@ -127,7 +127,7 @@ class PlanNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy(AdapterWords):
+class Policy(ExpertWords):
     """Words that a graph is lowered for as they stand: types, states, experts, kernels, what is kept.
 
     None where a rule or the stack decides; a family has nothing left open. `published_of` is no word: with precision
@@ -170,20 +170,9 @@ class Policy(AdapterWords):
         axis=Axis.NONE,
     )] = None
     order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
-    exchange: Annotated[str, Word(
-        "How tokens reach the experts of other ranks: all-to-all dispatch and combine, or (in inference) all ranks "
-        "gather all tokens, run their own experts and sum.",
-        name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance", needs="ep",
-    )] = "alltoall"
-    dispatch_dtype: Annotated[str, Word(
-        "Data type of the dispatch to experts; the combine keeps its own.",
-        choices=WIRES, noun="dispatch dtype", needs="ep",
-    )] = SAME
-    routing_nodes: Annotated[int, Word(
-        "Node-limited routing: most nodes that a token is sent to, with copies inside a node; 0: no limit.", needs="ep",
-    )] = 0
     sp: Annotated[bool | None, Word(
-        "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]", axis=Axis.CHOICE,
+        "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]",
+        behind="redundant_experts", axis=Axis.CHOICE,
     )] = None
     tp_plan: Annotated[str, Word(
         "Tensor-parallel sharding of layers: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: "
@@ -199,7 +188,7 @@ class Policy(AdapterWords):
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
     reshard: Annotated[str, Word(
-        "How long ZeRO 3 keeps gathered parameters.",
+        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
     kernels: Annotated[str | None, Word(
@@ -215,8 +204,8 @@ class Policy(AdapterWords):
         choices=ATTENTION, noun="kind of attention",
     )] = "flash"
     mla: Annotated[str, Word(
-        "Latent attention in decode: over the cached latents, as serving engines do, or over keys and values expanded "
-        "from them at every step, as the model's own code does.",
+        "MLA in decode: attention over the cached latents (absorbed, as serving engines do), or over keys and "
+        "values that are expanded at every step (as the model's own code does).",
         choices=MLA, noun="kind of latent attention",
     )] = "latent"
     precision: Annotated[str, Word(
@@ -243,15 +232,14 @@ class Policy(AdapterWords):
         of_training=True,
     )] = False
     bf16_first: Annotated[int, Word(
-        "First layers kept out of --precision.", also=("--num-layers-at-start-in-bf16",),
+        "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0
     bf16_last: Annotated[int, Word(
-        "Last layers kept out of --precision.", also=("--num-layers-at-end-in-bf16",),
+        "Number of last layers that keep --dtype.", also=("--num-layers-at-end-in-bf16",),
     )] = 0
     recompute: Annotated[str, Word(
-        "Activation recomputation in the backward pass: the attention core or --recompute-modules (selective), all "
-        "but the results of attention and every second matrix product (ops), whole layers (full), "
-        "all but --recompute-save (save).",
+        "Activation recomputation (checkpointing): selective (the attention core, or --recompute-modules), ops (all "
+        "but attention and every second matrix product), full (whole layers), save (all but --recompute-save).",
         choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
@@ -284,7 +272,7 @@ class Policy(AdapterWords):
         is_told=False, least=1,
     )] = 1
     early_stop: Annotated[bool, Word(
-        "Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
+        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.",
     )] = True
     offload: Annotated[tuple[str, ...], Word(
         "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
@@ -326,7 +314,7 @@ class PlanWords(Policy, PlanNumbers):
     """
 
     phase: Annotated[str, Word(
-        "Phase: one step of train, prefill or decode, or a server of requests.",
+        "What to estimate: one step of train, prefill or decode, or with serve a server of requests.",
         choices=PHASES, section="Workload", axis=Axis.ONE,
     )] = "train"
     cp_method: Annotated[str, Word(

@@ -87,6 +87,8 @@ def open_regular(path: Path, most: int | None = None) -> Iterator[BufferedReader
 
     `most` None bounds nothing but the kind of file: for what is read in a stream, or mapped.
     """
+    if "\0" in str(path):
+        raise ParseError(f"{str(path)!r}: no file has a null character in its name")
     # What is opened is looked at, and not the name, which may mean something else a moment later.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:

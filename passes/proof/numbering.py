@@ -13,8 +13,8 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
-from ...ir.plan import IMBALANCE
 from ...ir.records import dataclass
+from ...ir.sizes.busiest import is_imbalance
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from .conversions import global_dims
 
@@ -64,7 +64,7 @@ def dims_of(region: Region, node: Node, whole: bool) -> Dims:
 
 def balanced(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Return dims as if no rank had more rows than the mean."""
-    return tuple(as_dim(as_expr(d).substitute({IMBALANCE: 1})) for d in dims)
+    return tuple(as_dim(d.substitute(dict.fromkeys(filter(is_imbalance, d.factors), 1))) for d in map(as_expr, dims))
 
 
 def source_key(v: Value) -> Key:

@@ -10,7 +10,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
-from ...ir.plan import AXES, CAPACITY, IMBALANCE
+from ...ir.plan import AXES, CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ...ir.types import DType, TensorType
@@ -298,7 +298,7 @@ class RegionBuilder:
                 self._constrain_dim(axis, (world, p.dim), rest, where)
             dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
-            dims[0] = as_dim(as_expr(dims[0]) * symbol(IMBALANCE))
+            dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
         return world.type.with_dims(tuple(dims))
 
     def _constrain_dim(self, axis: str, at: tuple[Value, int], rest: dict[int, Expr], where: str) -> None:

@@ -8,6 +8,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
+from ..experts.popularity import busiest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,12 @@ class Exchange:
 
     `wire` is the type of what goes to the experts, rows as well as their gradients; what comes back keeps its own
     (DeepSeek-V3, arXiv 2412.19437, section 3.3). `routing_nodes` is the most nodes a token is sent to, 0 for no limit.
+    `imbalance` is the symbol of the rows of the busiest rank over the mean, empty where all have as many.
     """
 
     wire: str = ""
     routing_nodes: int = 0
-    imbalance: bool = False
+    imbalance: str = ""
     top_k: Dim = 1
 
     @property
@@ -44,6 +46,19 @@ def is_routed(placement: Placement) -> bool:
 def routes(region: Region) -> bool:
     """Whether a region has experts."""
     return any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in region.nodes)
+
+
+def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, ...]) -> str:
+    """Return the symbol of rows of the busiest of the ranks on some axes over the mean; empty without experts.
+
+    `popularity` says how popular experts are, then `eplb` where that places them, then how many copies banks have.
+    """
+    banks = (n for n in region.nodes if has(n, Trait.BANK, backward=False))
+    num, picked = next((region.by_id[n.inputs[1]].type.dims[0] for n in banks), None), top_k(region)
+    if not popularity or not isinstance(num, int) or not isinstance(picked, int):
+        return ""
+    copies = int(popularity[2]) if len(popularity) > 2 else 0
+    return busiest_of(popularity[0], num - copies, picked, copies, "eplb" in popularity, axes).name
 
 
 def top_k(region: Region) -> Dim:

@@ -11,7 +11,7 @@ from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
-from ...ir.plan import CP_METHODS
+from ...ir.plan import CP_METHODS, IMBALANCE
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
@@ -35,7 +35,7 @@ from .annotate import (
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts, cuts_of
-from .exchange import Exchange, routes, top_k
+from .exchange import Exchange, imbalance_of, routes, top_k
 from .follow import is_cut_apart
 from .own_batch import OwnBatch, data_axes, localised
 from .plans.auto import Ports
@@ -65,6 +65,7 @@ class ShardPass(Pass):
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
     | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
     | imbalance         | the busiest rank gets and computes more rows than the mean: the symbol `imb`            |
+    | popularity        | of experts, power:X or a file; eplb, where they lie so that loads are equal; copies     |
     | wire              | fp8: rows, and gradients of results, travel to their experts in fp8                     |
     | routing_nodes     | a token is sent to at most so many nodes and copied there; 0 for no limit               |
     | zero              | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too        |
@@ -88,6 +89,7 @@ class ShardPass(Pass):
     reduced: str = ""
     etp: bool = True
     imbalance: bool = False
+    popularity: tuple[str, ...] = ()
     wire: str = ""
     routing_nodes: int = 0
     exchange: str = "alltoall"
@@ -145,7 +147,9 @@ class _Propagation:
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
-        exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
+        spread = (EP,) if self.etp else (TP, EP)
+        imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, spread)
+        exchange = Exchange(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
         return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks))
@@ -155,8 +159,7 @@ class _Propagation:
         for name in self.graph.sequence_once():
             self._sources(self.builders[name])
             self._phase(self.builders[name], forward=True)
-        # the last layer may be of the first kind
-        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):
+        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):  # the last layer may be of the first kind
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         notes = (*self.graph.notes, *dict.fromkeys(self.notes))

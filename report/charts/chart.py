@@ -84,10 +84,11 @@ def metric_title(name: str) -> str:
     """Return what an axis says of a number: its label and unit, or its name in words.
 
     >>> metric_title("step_time_s"), metric_title("fp16_flop_per_s")
-    ('step time, s', 'fp16 flop per s')
+    ('step time, s', 'fp16 FLOP/s')
     """
     if name not in METRICS:
-        return name.replace("_per_", " per ").replace("_", " ")
+        words = name.replace("_per_", "/").replace("_", " ")
+        return re.sub(r"\bflops?\b", "FLOP", words).replace("usd", "$").replace("hbm", "HBM").replace("bytes", "B")
     metric = METRICS[name]
     return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
 

@@ -1,4 +1,4 @@
-"""Charts of chip designs: the two goals against each other, lines of equal worth over two axes, yield of packages."""
+"""Charts of chip designs: the two goals, lines of equal worth over two axes, yield, NRE over volume."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ _AXES = {
     "link_bytes_per_s": ("links, TB/s", 1e12),
     "d2d_bytes_per_s": ("between dies, TB/s", 1e12),
 }
+# Production volumes over which NRE is spread, and the designs that are drawn over them.
+_VOLUMES = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6)
+_MOST_LINES = 6
 _WORDS = ("node", "unit", "memory", "link", "joint", "d2d", "join")
 
 
@@ -32,6 +35,8 @@ def designs_charts(document: Document) -> Iterator[Chart]:
     yield from _lines(goals[0] if goals else "usd_per_gpu", rows)
     if any(number(row.get("package_yield")) > 0 for row in rows):
         yield _yields(rows)
+    if any(number(row.get("nre_usd")) > 0 for row in rows):
+        yield _volumes(rows)
 
 
 def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
@@ -67,8 +72,8 @@ def _goals(goals: Sequence[str], rows: Sequence[Document]) -> Chart:
     }
     num = sum(bool(row["best"]) for row in data)
     axes = f"{metric_title(first)} and {metric_title(second)}"
-    alt = f"{len(data)} designs by {axes}; the {num} in full colour no other beats."
-    return Chart("The front", alt, spec, data, 320)
+    alt = f"{len(data)} designs by {axes}; the {num} in full colour are Pareto-optimal."
+    return Chart("Pareto front", alt, spec, data, 320)
 
 
 def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
@@ -130,8 +135,8 @@ def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
             }
         )
     at = f"{_AXES[first][0]} and {_AXES[second][0]}"
-    alt = f"{metric_title(goal)} of the best design at each {at}: one colour is equal worth."
-    yield Chart("Lines of equal worth", alt, {"layer": layers}, data, 34 * len(ys))
+    alt = f"{metric_title(goal)} of the best design at each {at}; one colour is one band of values."
+    yield Chart("Best design by two axes", alt, {"layer": layers}, data, 34 * len(ys))
 
 
 def _yields(rows: Sequence[Document]) -> Chart:
@@ -174,6 +179,63 @@ def _yields(rows: Sequence[Document]) -> Chart:
     return Chart(
         "Yield", f"The share of good packages, from {least:.1%} to {most:.1%}, by their silicon.", spec, data, 240
     )
+
+
+def _volumes(rows: Sequence[Document]) -> Chart:
+    """Return what a package costs with its share of NRE, over production volume: those of least cost, node by node."""
+    word = _differs(rows, "node")
+    first: dict[str, Document] = {}
+    for row in rows:
+        if number(row.get("nre_usd")) > 0:
+            first.setdefault(str(row.get(word)), row)
+    data: list[Datum] = []
+    for name, row in list(first.items())[:_MOST_LINES]:
+        once = number(row.get("nre_usd"))
+        # Without a volume, the cost of a package has no NRE in it.
+        made = number(row.get("package_usd")) - (number(row["package_nre_usd"]) if "package_nre_usd" in row else 0.0)
+        data += [
+            {
+                "volume": volume,
+                "usd": made + once / volume,
+                "word": name,
+                "design": _design(row),
+                "share": f"{once / volume / (made + once / volume):.0%}",
+                "told": f"${made + once / volume:,.0f}",
+                "nre": f"${once / 1e6:,.0f}M",
+            }
+            for volume in _VOLUMES
+        ]
+    spec: Spec = {
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {
+                "field": "volume",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "axis": {"title": "packages made", "format": "~s", "values": list(_VOLUMES)},
+            },
+            "y": {
+                "field": "usd",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "axis": {"title": "cost of a package with its NRE, $", "format": "~s"},
+            },
+            "color": {"field": "word", "legend": {"title": word.replace("_", " "), "orient": "top"}},
+            "tooltip": [
+                {"field": "design"},
+                {"field": "volume", "title": "packages made", "format": ",.0f"},
+                {"field": "told", "title": "a package"},
+                {"field": "share", "title": "share of NRE"},
+                {"field": "nre", "title": "NRE"},
+            ],
+        },
+    }
+    ends = (
+        f"{row['word']}: {row['told']} at {number(row['volume']):,.0f}"
+        for row in data
+        if row["volume"] in (_VOLUMES[0], _VOLUMES[-1])
+    )
+    return Chart("NRE over production volume", f"Cost of a package; {'; '.join(ends)}.", spec, data, 280)
 
 
 def _differs(rows: Sequence[Document], usual: str = "") -> str:

@@ -52,7 +52,7 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
             "x": number(row[first]),
             "y": number(row[second]),
             "plan": str(row.get("plan")),
-            "class": "no other beats it" if k < best else "best rows behind it",
+            "class": "Pareto-optimal" if k < best else "best of the others",
             "tx": format_metric(first, number(row[first])),
             "ty": format_metric(second, number(row[second])),
         }
@@ -61,7 +61,7 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
     ]
     told = [{"field": "plan"}, {"field": "tx", "title": first}, {"field": "ty", "title": second}]
     x, y = metric_axis("x", first), metric_axis("y", second)
-    names = ["no other beats it", "best rows behind it"]
+    names = ["Pareto-optimal", "best of the others"]
     on: Spec = {"filter": {"field": "class", "equal": names[0]}}
     spec: Spec = {
         "layer": [
@@ -87,8 +87,8 @@ def _front(goals: Sequence[str], rows: Sequence[Document], best: int) -> Chart:
         ]
     }
     axes = f"{metric_title(first)} and {metric_title(second)}"
-    alt = f"Plans by {axes}: {best} that no other beats, and the best rows behind them."
-    return Chart("The front", alt, spec, data, 320)
+    alt = f"Plans by {axes}: {best} Pareto-optimal, and the best of the others."
+    return Chart("Pareto front", alt, spec, data, 320)
 
 
 def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iterator[Chart]:
@@ -118,7 +118,7 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
                     "at": (value - low) / (high - low) if high > low else 0.5,
                     "value": text,
                     "plan": str(rows[k].get("plan")),
-                    "class": "no other beats it" if k < best else "best rows behind it",
+                    "class": "Pareto-optimal" if k < best else "best of the others",
                 }
             )
     x: Spec = {
@@ -156,7 +156,7 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
                     "detail": {"field": "row"},
                     "color": {
                         "field": "class",
-                        "scale": {"domain": ["no other beats it", "best rows behind it"], "range": [ORANGE, BLUE]},
+                        "scale": {"domain": ["Pareto-optimal", "best of the others"], "range": [ORANGE, BLUE]},
                         "legend": {"title": None, "orient": "bottom"},
                     },
                     "opacity": {"condition": {"param": "over", "empty": False, "value": 1}, "value": 0.4},

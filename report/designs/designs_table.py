@@ -16,7 +16,8 @@ from .designs import Ranking, goals_text
 # Numbers of a design, where designs differ in them.
 _NUMBERS = ("die_mm2", "package_w", "num_stacks", "d2d_bytes_per_s")
 _RESULTS = (
-    "fp16_flop_per_s", "hbm_bytes_per_s", "package_usd", "package_yield", "usd_per_gpu", "usd_per_gpu_hour",
+    "fp16_flop_per_s", "hbm_bytes_per_s", "package_usd", "package_nre_usd", "package_yield", "usd_per_gpu",
+    "usd_per_gpu_hour",
     "step_time_s", "mfu", "usd_per_step", "usd_per_mtok", "usd_per_mtok_input", "usd_per_mtok_output", "usd_run",
     "j_per_token",
 )  # fmt: skip
@@ -24,7 +25,8 @@ _ONLY_UNTIMED = ("fp16_flops_per_usd", "hbm_bytes_per_usd")
 _LABELS = {
     "num_dies": "dies", "die_mm2": "die", "package_w": "power", "num_stacks": "stacks",
     "d2d_bytes_per_s": "D2D bandwidth", "d2d": "D2D", "fp16_flop_per_s": "fp16", "hbm_bytes_per_s": "HBM",
-    "package_usd": "package", "package_yield": "yield", "usd_per_gpu": "$/GPU", "usd_per_gpu_hour": "$/GPU-h",
+    "package_usd": "package", "package_nre_usd": "of it NRE", "package_yield": "yield",
+    "usd_per_gpu": "$/GPU", "usd_per_gpu_hour": "$/GPU-h",
     "step_time_s": "step", "mfu": "MFU", "usd_per_step": "$/step", "usd_per_mtok": "$/Mtok",
     "usd_per_mtok_input": "$/Mtok in", "usd_per_mtok_output": "$/Mtok out", "usd_run": "$/run",
     "j_per_token": "J/token", "fp16_flops_per_usd": "FLOP/$", "hbm_bytes_per_usd": "HBM/$",
@@ -57,7 +59,7 @@ def _notes(ranking: Ranking, num_shown: int) -> Iterator[str]:
     legal, best = int(ranking.legal.sum()), int(ranking.best.sum())
     goals = goals_text(ranking.goals)
     rest = "" if num_shown == legal else f", {num_shown:,} of them here"
-    yield f"{legal:,} of {len(ranking.reason):,} designs{rest}; * the {best:,} that no other beats in {goals}"
+    yield f"{legal:,} of {len(ranking.reason):,} designs{rest}; * the {best:,} Pareto-optimal in {goals}"
     codes, numbers = np.unique(ranking.reason[ranking.reason != 0], return_counts=True)
     if codes.size:
         why = "; ".join(f"{reason_text(code)} {n:,}" for code, n in zip(codes, numbers, strict=True))

@@ -44,8 +44,8 @@ def form_of_file(path: str, forms: Sequence[str]) -> str:
     found = next((form for form in forms if name in SUFFIXES[form]), None)
     if found is None or (found in _BINARY and path.endswith(_GZIPPED)):
         allowed = ", ".join(SUFFIXES[form][0] for form in forms)
-        given = f"suffix '{Path(path).suffix}'" if Path(path).suffix else "no suffix"
-        raise UsageError(f"'{path}': {given} says no form of this result; allowed: {allowed}")
+        given = f"cannot write '{Path(path).suffix}'" if Path(path).suffix else "the name needs a suffix"
+        raise UsageError(f"'{path}': {given}; formats of this result: {allowed}")
     return found
 
 

@@ -98,7 +98,7 @@ class PolicyResult(Result):
         return [
             Panel("Policies", head, [self._cells(p) for p in policies]),
             Panel("Results of all layers of a rank", ("name", "to keep", "to make again"), names),
-            Panel("The front", ("memory/GPU", "step", "flags"), front),
+            Panel("Pareto front", ("memory/GPU", "step", "flags"), front),
         ]
 
     def _settings(self) -> Mapping[str, str]:

@@ -68,7 +68,7 @@ class SearchResult(Result):
 
     def page(self) -> Page:
         """Return what the page says; where nothing draws charts, with the picture of the house."""
-        alt = f"Plans that no other beats in {', '.join(map(str, self.answer.rows.goals))}"
+        alt = f"Pareto-optimal plans in {', '.join(map(str, self.answer.rows.goals))}"
         return replace(super().page(), picture=self.svg(), alt=alt)
 
     def rows(self) -> Sequence[Row]:

@@ -39,7 +39,7 @@ def front_html(front: Front, columns: Sequence[str] = (), notes: Sequence[str] =
 
     `columns` are numbers to show behind the goals, `notes` lines above the picture.
     """
-    title = escape(front.title or "Plans that no other beats")
+    title = escape(front.title or "Pareto-optimal plans")
     shown = [*front.goals, *(Goal(name) for name in columns if name in front.others)]
     lines = [
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
@@ -60,7 +60,7 @@ def _caption(front: Front) -> str:
     cloud = len(next(iter(front.cloud.values()))) if front.cloud else 0
     picked = ", picked at random" if cloud + len(front.labels) < front.num_evaluated else ""
     sample = f" Grey: {cloud:,} of the others{picked}." if cloud else ""
-    return f"{num:,} plan{'' if num == 1 else 's'}{whole} that no other beats in {goals}.{sample}"
+    return f"{num:,} plan{'' if num == 1 else 's'}{whole}, Pareto-optimal in {goals}.{sample}"
 
 
 def _rows(front: Front, shown: Sequence[Goal]) -> Iterator[str]:

@@ -44,7 +44,7 @@ def front_svg(front: Front, titled: bool = True) -> str:
     """
     parts = list(_bars(front) if len(front.goals) == 1 else _scatter(front))
     height = _height(front)
-    title = escape(front.title or "plans that no other beats")
+    title = escape(front.title or "Pareto-optimal plans")
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
         f'height="{height:g}" role="img" aria-label="{title}">'

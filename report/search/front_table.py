@@ -48,7 +48,7 @@ def _note(front: Front, num_shown: int) -> str:
     num, goals = int(front.is_best.sum()), " and ".join(map(_head, front.goals))
     rest = f", {num_shown:,} of them here" if num_shown < num else ""
     whole = f" of {front.num_evaluated:,}" if front.num_evaluated else ""
-    return f"{num:,} plan{'' if num == 1 else 's'}{whole} that no other beats in {goals}{rest}"
+    return f"{num:,} plan{'' if num == 1 else 's'}{whole}, Pareto-optimal in {goals}{rest}"
 
 
 def front_json(front: Front) -> str:

@@ -48,6 +48,8 @@ _HEADING = (
     "CO2e/1M",
 )
 _S_PER_HOUR = 3600.0
+# GPUs that stand idle over those that work, from which on it is said.
+_MANY_IDLE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,7 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
         *_over_day(fleets),
         *_break_evens(fleets),
         *simulated,
+        *money_told(fleets),
         *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings),
     ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
@@ -247,6 +250,23 @@ def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
             yield f"{one.system} costs what {fleets[0].system} does at {prices}"
 
 
+def money_told(fleets: Sequence[Fleet]) -> Iterator[str]:
+    """Yield what sums leave out or are not of, GPUs that are paid for and stand idle, and who rents nothing out."""
+    for one in fleets:
+        if one.answer.money is None:
+            continue
+        money = one.answer.money.money
+        if money.without:
+            yield f"{one.system} costs at least so much, without: {', '.join(money.without)}"
+        yield from (f"{one.system}, no sum is of this machine: {line}" for line in money.outdated)
+        idle = round(float(money.cost.gpus_bought)) - one.choice.num_gpus
+        if not money.terms.rented and idle >= _MANY_IDLE * one.choice.num_gpus:
+            yield f"{one.system}: {idle:,} GPUs more are paid for and stand idle: servers, or racks, are bought whole"
+    without = [one.system for one in fleets if one.rented_usd_per_hour is None]
+    if without:
+        yield f"no rent, prices.cloud has no price of their chips: {', '.join(without)}"
+
+
 def _winners(found: FleetComparison) -> Iterator[str]:
     """Yield which system is first at which rates, where several were asked for: neighbours with one winner together."""
     pairs = sorted(zip((day.peak_per_s for day in found.days), found.fleets, strict=True), key=lambda pair: pair[0])
@@ -290,6 +310,8 @@ def fleets_json(found: FleetComparison) -> str:
                 "simulated": confirmed_record(one.choice.confirmed),
                 "break_even_usd_per_gpu_hour": None if one is fleets[0] else break_even(one, fleets[0]),
                 "metrics": dict(one.metrics),
+                "standing": None if one.answer.money is None else one.answer.money.money.standing,
+                "told": [*money_told([one])],
                 "warnings": list(one.answer.warnings),
             }
             for day, fleets in zip(found.days, found.fleets, strict=True)

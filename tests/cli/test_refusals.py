@@ -10,9 +10,9 @@ Cli = Callable[..., CompletedProcess[str]]
 
 
 def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli) -> None:
-    done = estimate("--cp", "2", "--gpus", "2", "--phase", "decode")
+    done = estimate("--pp", "2", "--gpus", "2", "--recompute", "full", "--recompute-every", "2")
     assert (done.returncode, done.stdout) == (4, "")
-    assert "--cp 2 in decode: not modelled" in done.stderr
+    assert "--recompute-every with --pp 2 (groups of layers inside of stages): not modelled" in done.stderr
 
 
 def test_an_onnx_file_is_refused_in_one_line_with_exit_4(cli: Cli, tmp_path: Path) -> None:
@@ -62,7 +62,8 @@ def test_every_schedule_that_two_layers_allow_can_be_had(tiny: Cli, schedule: st
 
 @pytest.mark.parametrize("verb", ["estimate", "compile"])
 def test_compile_refuses_the_same_flags(cli: Cli, verb: str) -> None:
-    assert cli(verb, "gpt2", "--system", "dgx-h100", "--cp", "2", "--phase", "decode").returncode == 4
+    groups = ("--pp", "2", "--recompute", "full", "--recompute-every", "2")
+    assert cli(verb, "gpt2", "--system", "dgx-h100", *groups).returncode == 4
 
 
 def test_a_degree_that_does_not_divide_names_dim_and_degree(tiny: Cli) -> None:

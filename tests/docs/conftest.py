@@ -6,6 +6,8 @@
 - `python` blocks run as scripts; a `text printed` block behind one holds what it printed.
 - `LANGUAGE file=NAME` blocks become files; a page's blocks run in order in one folder.
 - A page that begins as a notebook of jupytext is one: its `python` blocks are cells, which share what they define.
+
+`slipstick` and `python` are forks of one process that has imported everything (`tests/warm.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from slipstick.tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 _NOTEBOOK = "---\njupytext:\n"
@@ -44,10 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass
 class Shell:
-    """A folder to run in, the environment, and what the last Python block printed."""
+    """A folder to run in, the environment, what runs Python, and what the last Python block printed."""
 
     folder: Path
     environment: dict[str, str]
+    warm: Warm
     printed: list[str] = field(default_factory=list)
     cells: Iterator[list[str]] | None = None
 
@@ -58,10 +62,9 @@ class Shell:
 
     def _executed(self, cells: list[str]) -> Iterator[list[str]]:
         """Run the cells of a notebook in one process."""
-        done = subprocess.run(
-            [sys.executable, "-c", _KERNEL], input=json.dumps(cells), cwd=self.folder, env=self.environment,
-            capture_output=True, encoding="utf-8", check=False,
-        )  # fmt: skip
+        done = self.warm.run(
+            "python", ["-c", _KERNEL], self.folder, self.environment, apart=True, given=json.dumps(cells)
+        )
         assert done.returncode == 0, done.stderr
         return iter(json.loads(done.stdout))
 
@@ -81,9 +84,7 @@ class Shell:
         elif (language, option) == ("text", "printed"):
             return self.printed
         elif (language, option) == ("python", ""):
-            self.printed = (
-                self._run([sys.executable, "-c", "\n".join(body)]) if self.cells is None else next(self.cells)
-            )
+            self.printed = self._run(["python", "-c", "\n".join(body)]) if self.cells is None else next(self.cells)
         return body
 
     def _console(self, command: str) -> list[str]:
@@ -109,11 +110,11 @@ def _recipe(target: str) -> str:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, graph_folder: Path) -> Shell:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+def shell(tmp_path: Path, graph_folder: Path, warm: Warm) -> Shell:
+    path = os.pathsep.join([str(warm.programs), os.environ.get("PATH", "")])
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIPSTICK", "COLUMNS", "PYTEST"))}
     # Pages name files of the checkout as they are seen from its root.
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     # Searches of a page are its own, else the numbers of runs would hang on which pages ran before.
     folders = {"SLIPSTICK_CACHE": str(graph_folder), "SLIPSTICK_RUNS": str(tmp_path / ".runs")}
-    return Shell(tmp_path, {**kept, "PATH": path, **folders})
+    return Shell(tmp_path, {**kept, "PATH": path, **folders}, warm)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+
+from slipstick.tests.warm import Warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -25,13 +26,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def written(tmp_path_factory: pytest.TempPathFactory, warm: Warm) -> Callable[[str], Path]:
     """Run a study on its reduced grid, warnings as errors; the folder that it wrote to."""
     folder = tmp_path_factory.mktemp("studies")
 
     def run(script: str) -> Path:
-        command = [sys.executable, "-W", "error", str(EXAMPLES / f"{script}.py"), "--output", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        words = ["-W", "error", str(EXAMPLES / f"{script}.py"), "--output", str(folder)]
+        done = warm.run("python", words, folder, os.environ, apart=True)
         assert done.returncode == 0, done.stderr
         return folder
 

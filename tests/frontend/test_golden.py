@@ -51,7 +51,9 @@ for file in sys.argv[1:]:
 @pytest.mark.slow
 def test_a_graph_is_the_same_in_every_run_of_python(configs: Path) -> None:
     # Sets of texts are in another order under another seed, "full_attention" and "sliding_attention" among them.
-    files = sorted(map(str, configs.glob("tiny-*.json")))
+    # Steps that train and have a golden graph are compared with it in every run, each of another seed.
+    golden = {name for name, workload in CASES if workload == "train"}
+    files = sorted(str(file) for file in configs.glob("tiny-*.json") if file.stem not in golden)
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", PRINT, *files],

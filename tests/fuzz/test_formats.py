@@ -38,7 +38,7 @@ def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.deep) for first in (1, 2, 3))])
 def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> None:
     # Every fourth of 1,400 seeds; `make fuzz` tries more.
     found = counted("graph", range(1000 + 4 * first, 2400, 16))

@@ -22,8 +22,8 @@ posix = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes 
 def test_a_search_that_is_killed_goes_on_to_the_same_table(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    assert of_drivers(tmp_path / "a", 2, random.Random(1)).wrong == 0
-    assert of_workers(tmp_path / "b", 2, random.Random(1)).wrong == 0
+    assert of_drivers(tmp_path / "a", 1, random.Random(1)).wrong == 0
+    assert of_workers(tmp_path / "b", 1, random.Random(1)).wrong == 0
 
 
 def test_no_damage_of_a_ledger_is_taken_for_what_was_found(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ LATENCY = NumberKind("Latency", "A time that may be zero.", "s", (1e-12, 10.0), 
 FREQUENCY = NumberKind("Frequency", "A clock.", "Hz", (1e6, 1e11), better="more")
 POWER = NumberKind("Power", "Electrical power.", "W", (1e-3, 1e6))
 REST_POWER = NumberKind("RestPower", "Power that may be none.", "W", (1e-3, 1e6), zero=True)
+WIRE_ENERGY = NumberKind("WireEnergy", "Energy to move data.", "J/B", (1e-16, 1e-6), better="less")
 PRICE = NumberKind("Price", "What something is bought for.", "USD", (1e-3, 1e9))
 SOME = NumberKind("Some", "How many there are, on average where that is no whole number.", sane=(1e-3, 1e6), zero=True)
 CABLE_LENGTH = NumberKind("CableLength", "The length of a cable.", "mm", (1.0, 1e8))

@@ -90,6 +90,14 @@ def _number_at(tree: Tree, keys: Sequence[str]) -> object:
         return value
 
 
+def _ending(tree: Tree, keys: tuple[str, ...], path: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the paths of a tree that end in some keys."""
+    if path[-len(keys) :] == keys:
+        return (".".join(path),)
+    inside = tree.items() if isinstance(tree, dict) else ()
+    return tuple(found for key, part in inside for found in _ending(part, keys, (*path, key)))
+
+
 def form_at(keys: Sequence[str], tree: Tree, form: Form, called: str) -> Form:
     """Return the form of what stands at a path; UnknownNameError names the nearest legal key.
 
@@ -103,7 +111,9 @@ def form_at(keys: Sequence[str], tree: Tree, form: Form, called: str) -> Form:
             raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
         known = form.fields()
         if key not in known:
-            raise UnknownNameError.of(f"key of {path}", key, known)
+            error = UnknownNameError.of(f"key of {path}", key, known)
+            whole = _ending(tree, tuple(keys)) if path == called else ()
+            raise UnknownNameError(f"{error}; the whole path: {', '.join(whole)}") if whole else error
         path = key if path == called else f"{path}.{key}"
         tree = tree.get(key) if isinstance(tree, dict) else None
         form = known[key].form

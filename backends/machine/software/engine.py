@@ -31,6 +31,8 @@ class Scheduler:
         memory_utilization: share of the device's memory that the engine may take in all.
         cache_utilization: share of what weights and temporaries leave of that, which the KV cache takes.
         reserve_output: room for all tokens of a request is set aside before it starts, so that none is ever evicted.
+        dual_batch: halves of a step run in turn where that is quicker, so that exchanges of experts of one half hide
+            behind the computation of the other.
     """
 
     batching: Annotated[str, OneWord(("continuous", "static"))] = "continuous"
@@ -42,6 +44,7 @@ class Scheduler:
     memory_utilization: Annotated[float, RATIO] = 0.9
     cache_utilization: Annotated[float, RATIO] = 1.0
     reserve_output: bool = False
+    dual_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,14 +68,14 @@ def package_lines(
     yield f"      node: {budget.node}"
     yield f"      area: {number(budget.die_mm2, 'mm2', 'given')}"
     yield f"      count: {number(budget.num_dies, '', 'given')}"
-    yield from _interface(design, level, number)
+    yield from _interface(design, technology, level, number)
     yield f"    - name: {budget.memory}"
     yield f"      memory: {budget.memory}"
     yield f"      capacity: {number(kind.capacity.si / 1e9, 'GB', f'a stack of {budget.memory}')}"
     yield f"      count: {number(memory.num_stacks * budget.num_ranks, '', 'stacks of the package')}"
 
 
-def _interface(design: Design, level: str, number: Numbered) -> Iterator[str]:
+def _interface(design: Design, technology: Technology, level: str, number: Numbered) -> Iterator[str]:
     budget = design.budget
     if not budget.d2d or budget.num_dies == 1:
         return
@@ -87,3 +87,5 @@ def _interface(design: Design, level: str, number: Numbered) -> Iterator[str]:
         rate = number(budget.d2d_bytes_per_s / 1e9, "GB/s", "given: to one neighbour, one direction")
         yield f"        bandwidth: {rate}"
     yield f"        edges: {number(design.interface.num_neighbours, '', f'neighbours of a die in a {budget.join}')}"
+    kind = technology.d2d(budget.d2d)
+    yield f"        energy: {number(kind.energy_j_per_byte / 8e-12, 'pJ/bit', f'of {kind.name}, both ends')}"

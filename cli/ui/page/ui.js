@@ -194,13 +194,19 @@ function draw(found) {
     : best.plan + ' mbs ' + best.mbs + ': ' + best.step + ', MFU ' + best.mfu +
       (bad || !found.fits ? '' : ', ' + (100 * (1 - best.step_time_s / found.metrics.step_time_s)).toFixed(1) + '% shorter');
   at('take').hidden = !best || same;
-  if (found[text] !== undefined) at('copied').textContent = found[text];
+  if (text === 'plan') copied();
+  else at('copied').textContent = found[text];
+}
+// A plan file is written when it is looked at: it costs as much as an answer.
+async function copied() {
+  if (text === 'plan') answer.plan = (await post('/plan', state).catch(() => ({}))).plan;
+  at('copied').textContent = answer[text] || '';
 }
 at('take').addEventListener('click', () => { for (const name of ['tp', 'pp', 'mbs']) state[name] = answer.best[name]; refresh(); ask(); });
 at('reset').addEventListener('click', () => { for (const [name] of moved) state[name] = 1; refresh(); ask(); });
-for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', () => {
+for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', async () => {
   text = button.dataset.copy;
-  at('copied').textContent = answer[text] || '';
+  await copied();
   if (navigator.clipboard) navigator.clipboard.writeText(answer[text] || '').then(() => { at('told').textContent = 'copied'; }, () => {});
 });
 at('controls').addEventListener('submit', event => event.preventDefault());

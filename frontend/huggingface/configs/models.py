@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NotRequired, TypedDict, cast
 
 from ....ir.errors import InternalError, NotUnderstoodError, UnknownNameError, UsageError
+from ....ir.plan.experts.words import OF_MODEL
 from ....ir.plan.precision import NONE
 from ....ir.records import dataclass
 from ....ir.text.formats import read_json
@@ -52,6 +53,8 @@ class CatalogueEntry:
         note: What a reader should know: quantisation as published, departures, assumptions.
         aliases: Other spellings and hub ids, compared without regard to case.
         precision: Recipe by which it was published quantised; none where it was not.
+        expert_popularity: How unevenly it is known to use its experts, as a plan says it; empty where nobody says.
+        popularity_source: Who says so.
     """
 
     name: str
@@ -62,6 +65,8 @@ class CatalogueEntry:
     note: str
     aliases: tuple[str, ...]
     precision: str = NONE
+    expert_popularity: str = ""
+    popularity_source: str = ""
 
 
 class _IndexRow(TypedDict):
@@ -72,6 +77,8 @@ class _IndexRow(TypedDict):
     note: str
     aliases: list[str]
     precision: NotRequired[str]
+    expert_popularity: NotRequired[str]
+    popularity_source: NotRequired[str]
 
 
 def names() -> tuple[str, ...]:
@@ -92,6 +99,24 @@ def index() -> Mapping[str, CatalogueEntry]:
     """
     rows = cast("dict[str, _IndexRow]", json.loads(_resource("index").read_text(encoding="utf-8")))
     return MappingProxyType({name: _entry(name, row) for name, row in rows.items()})
+
+
+def popularity_of(model: str, text: str) -> str:
+    """Return a popularity of experts as it is, or that of a model where `model` was asked for.
+
+    >>> popularity_of("deepseek-v3", "model"), popularity_of("deepseek-v3", "power:1.2")
+    ('power:1.01', 'power:1.2')
+
+    Raises:
+        UsageError: the catalogue has none of this model.
+    """
+    if text != OF_MODEL:
+        return text
+    entry = index().get(aliases().get(model.casefold(), model))
+    if entry is None or not entry.expert_popularity:
+        known = ", ".join(name for name, one in index().items() if one.expert_popularity)
+        raise UsageError(f"--expert-popularity {text}: nobody says it of '{model}'; known: {known}; or give power:X")
+    return entry.expert_popularity
 
 
 @cache
@@ -160,6 +185,8 @@ def _entry(name: str, row: _IndexRow) -> CatalogueEntry:
         note=row["note"],
         aliases=tuple(row["aliases"]),
         precision=row.get("precision", NONE),
+        expert_popularity=row.get("expert_popularity", ""),
+        popularity_source=row.get("popularity_source", ""),
     )
 
 
@@ -206,6 +233,8 @@ def _model_type(origin: str, loaded: object) -> str:
 
 
 def _not_found(given: str) -> UsageError:
+    if given.endswith(".py") and os.path.isfile(given):
+        return UsageError(f"'{given}' is Python: name the class or factory in it, as in {given}:Net")
     if not _is_path(given):
         error = UnknownNameError.of("model", given, names())
         if not given or not os.path.isdir(given):
@@ -215,7 +244,7 @@ def _not_found(given: str) -> UsageError:
     owner = given.partition("/")[0]
     if _HUB_ID.fullmatch(given) is not None and not given.endswith(".json") and not os.path.exists(owner):
         return UnknownNameError(
-            f"'{given}' is no file or folder here, and a hub id is never downloaded; "
+            f"'{given}' is not a file or folder here, and nothing is downloaded from the hub; "
             f"{_nearest_text(given)}give the path of a config.json, or one of: {', '.join(names())}"
         )
     return UsageError(f"no file or folder '{given}'; {_nearest_text(given)}give the path of a config.json")

@@ -81,6 +81,8 @@ def _binary(scope: Variables, left: Node, operator: Node, right: Node) -> bool |
     if how in ("=", "==", "!="):
         # The right side is a pattern where it stands outside of quotes.
         is_pattern = right.type not in ("string", "raw_string") and re.search(r"[*?\[]", two) is not None
+        if is_pattern:
+            scope.look(one, two, right)
         same = bool(re.match(translate(two), one)) if is_pattern else one == two
         return same if how != "!=" else not same
     if how in _TESTS and re.fullmatch(r"-?\d{1,18}", one) and re.fullmatch(r"-?\d{1,18}", two):

@@ -171,6 +171,8 @@ def _read_case(script: ShellScript, node: Node, above: int) -> None:
     for item in (child for child in node.children if child.type == "case_item"):
         closing = next((k for k, child in enumerate(item.children) if child.type == ")"), 0)
         patterns = [text(script.scope, child) for child in item.children[:closing] if child.is_named]
+        for pattern in patterns:
+            script.scope.look(told, pattern, item)
         if UNKNOWN in told or any(fnmatchcase(told, pattern) for pattern in patterns):
             _read_all(script, item.children[closing + 1 :], above)
             if UNKNOWN not in told:
@@ -230,7 +232,7 @@ def _read_simple(script: ShellScript, node: Node, above: int) -> None:
         return
     script.commands.append(Command(tuple(found), line_of(node) + above))
     for inner in _scripts_in(found):
-        _inside(script, inner, line_of(node) + above - 1)
+        _inside(script, inner, node, line_of(node) + above - 1)
 
 
 def _call(script: ShellScript, found: Sequence[str], node: Node, above: int) -> None:
@@ -261,10 +263,11 @@ def _scripts_in(found: Sequence[str]) -> Iterator[str]:
             yield behind if "=" not in word else word.partition("=")[2]
 
 
-def _inside(script: ShellScript, inner: str, above: int) -> None:
+def _inside(script: ShellScript, inner: str, node: Node, above: int) -> None:
     """Read a script within a word; one that is no shell says nothing."""
     if script.depth >= _DEEPEST:
         return
+    script.scope.make(len(inner), node)
     kept = inner.replace(f"{UNKNOWN}${{", "${").replace(f"}}{UNKNOWN}", "}").replace(UNKNOWN, "")
     script.depth += 1
     try:
@@ -291,7 +294,9 @@ def _assign(scope: Variables, node: Node) -> None:
         _assign_array(scope, key, value, adds)
         return
     filled = "" if value is None else text(scope, value)
-    scope.known[key] = scope.known.get(key, "") + filled if adds else filled
+    before = scope.known.get(key, "") if adds else ""
+    scope.make(len(before), node)
+    scope.known[key] = before + filled
     scope.arrays.pop(key, None)
 
 
@@ -305,7 +310,9 @@ def _assign_array(scope: Variables, key: str, value: Node, adds: bool) -> None:
             scope.tables.setdefault(key, {})[pair[1].strip("\"'")] = re.match(
                 r"\[.*?\]=(.*)", text(scope, child), re.DOTALL
             )[1]  # type: ignore[index]
-    scope.arrays[key] = [*scope.arrays.get(key, []), *elements] if adds else elements
+    before = scope.arrays.get(key, []) if adds else []
+    scope.make(len(before), value)
+    scope.arrays[key] = [*before, *elements]
     scope.known.pop(key, None)
 
 
@@ -326,7 +333,9 @@ def _write(script: ShellScript, node: Node) -> None:
         return
     name = text(script.scope, place)
     adds = any(child.type == ">>" for child in to.children)
-    script.files[name] = (script.files.get(name, "") if adds else "") + written
+    before = script.files.get(name, "") if adds else ""
+    script.scope.make(len(before), node)
+    script.files[name] = before + written
 
 
 def _redirects(node: Node) -> Iterator[Node]:

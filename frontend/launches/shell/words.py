@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UNKNOWN = "\0"
 # A script that does more than this, or makes longer texts, is no launch.
 MOST_STEPS, MOST_CHARS, MOST_WORDS = 2_000_000, 4_000_000, 200_000
+# Characters of all texts that are made, one by one and together.
+_MOST_MADE = 20_000_000
 _GAP = re.compile(rf"(?:[^\s{UNKNOWN}]|{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN})+")
 _UNSET = re.compile(rf"{UNKNOWN}\$\{{?\w+\}}?{UNKNOWN}")
 
@@ -33,12 +35,32 @@ class Variables:
     arrays: dict[str, list[str]] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     steps: int = 0
+    made: int = 0
 
     def step(self, node: Node) -> None:
         """Count one step; ParseError for a script without end."""
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise ParseError(f"line {line_of(node)}: the script takes more than {MOST_STEPS:,} steps to read")
+
+    def make(self, size: int, node: Node) -> None:
+        """Count characters of a text before it is made, or what it takes to look through one.
+
+        Raises:
+            ParseError: a script whose texts grow without end.
+        """
+        self.made += size
+        if self.made > _MOST_MADE:
+            raise ParseError(f"line {line_of(node)}: the script makes more than {_MOST_MADE:,} characters of text")
+
+    def join(self, words: Sequence[str], node: Node) -> str:
+        """Return words as one text."""
+        self.make(sum(map(len, words)) + len(words), node)
+        return " ".join(words)
+
+    def look(self, text: str, pattern: str, node: Node) -> None:
+        """Count what it takes to look for a pattern in a text."""
+        self.make(len(text) * (1 + pattern.count("*")), node)
 
 
 def line_of(node: Node) -> int:
@@ -63,6 +85,12 @@ def unset_is_empty(text: str) -> str:
 
 def words(scope: Variables, node: Node) -> list[str]:
     """Return the words that a node of a command becomes: none, one, or as many as its arrays and blanks make."""
+    found = _words(scope, node)
+    scope.make(sum(map(len, found)) + len(found), node)
+    return found
+
+
+def _words(scope: Variables, node: Node) -> list[str]:
     scope.step(node)
     if node.type == "string":
         inner = _inner(node)
@@ -101,13 +129,14 @@ def text(scope: Variables, node: Node) -> str:
         case "process_substitution":
             found = unknown(node)
         case "array":
-            found = " ".join(word for child in _inner(node) for word in words(scope, child))
+            found = scope.join([word for child in _inner(node) for word in words(scope, child)], node)
         case "command_name" if node.child_count == 1:
             found = text(scope, node.children[0])
         case _:
             found = re.sub(r"\\(.)", r"\1", re.sub(r"\\\r?\n", "", source(node)))
     if len(found) > MOST_CHARS:
         raise ParseError(f"line {line_of(node)}: a text of {len(found):,} characters: at most {MOST_CHARS:,} are read")
+    scope.make(len(found), node)
     return found
 
 
@@ -184,12 +213,14 @@ def _variable(scope: Variables, name: str, node: Node) -> str:
     if name in scope.known:
         return scope.known[name]
     elements = scope.arrays.get("@" if name == "*" else name, [] if name in "@*" else None)
-    return unknown(node) if elements is None else " ".join(elements[:1] if name not in "@*" else elements)
+    return unknown(node) if elements is None else scope.join(elements[:1] if name not in "@*" else elements, node)
 
 
 def _expansion(scope: Variables, node: Node) -> str:
     """Fill in `${NAME}` with what changes it: a default, an alternative, a prefix or a suffix taken off, a length."""
-    match = re.fullmatch(r"\$\{([#!]?)(\w+|[@*])(\[(?:[^\[\]]|\$\{[^{}]*\})*\])?(.*)\}", source(node), re.DOTALL)
+    # What is matched inside of an index is not tried in other ways: there are two for each `${b}`.
+    index_of = r"(\[(?:\$\{[^{}]*\}|[^\[\]])*+\])?"
+    match = re.fullmatch(rf"\$\{{([#!]?)(\w+|[@*]){index_of}(.*)\}}", source(node), re.DOTALL)
     if match is None:
         return unknown(node)
     how, name, index, change = match.groups()
@@ -217,7 +248,7 @@ def _element(scope: Variables, name: str, index: str | None, node: Node) -> str 
     inner = subscript.child_by_field_name("index") if subscript is not None else None
     key = index[1:-1] if inner is None else text(scope, inner)
     if key in ("@", "*"):
-        return " ".join(scope.arrays[name]) if name in scope.arrays else None
+        return scope.join(scope.arrays[name], node) if name in scope.arrays else None
     if name in scope.tables:
         return scope.tables[name].get(key)
     elements = scope.arrays.get(name, [])
@@ -256,8 +287,12 @@ def _changed(scope: Variables, value: str, change: str, node: Node) -> str:
         return value[start:] if cut[2] is None else value[start : start + int(cut[2])]
     if (off := re.match(r"##?|%%?", change)) is not None:
         pattern = "".join(text(scope, child) for child in _after(node, off[0]))
+        # Each prefix, or each suffix, is looked through.
+        scope.make(len(value) // 100 * len(value), node)
+        scope.look(value, pattern, node)
         return unknown(node) if UNKNOWN in pattern else _taken_off(value, off[0], pattern)
     if (replaced := re.fullmatch(r"(//?)([^/$*?\[]+)/([^$]*)", change)) is not None:
+        scope.make(value.count(replaced[2]) * len(replaced[3]), node)
         return value.replace(replaced[2], replaced[3], -1 if replaced[1] == "//" else 1)
     return unknown(node)
 

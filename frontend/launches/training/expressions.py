@@ -45,17 +45,22 @@ def parameters(function: ast.FunctionDef, call: ast.Call, known: Known) -> Known
 
 def told(given: Mapping[str, ast.expr], known: Known) -> dict[str, Value]:
     """Return the values that are known; what is None is, what cannot be read is not."""
-    return {name: literal(value, known) for name, value in given.items() if is_told(value, known)}
+    read = {name: reading(value, known) for name, value in given.items()}
+    return {name: value for name, (is_known, value) in read.items() if is_known}
 
 
-def is_told(value: ast.expr, known: Known) -> bool:
-    """Return whether the value of an expression is known, None among them."""
+def reading(value: ast.expr, known: Known) -> tuple[bool, Value]:
+    """Return whether the value of an expression is known, None among them, and the value.
+
+    Both at once: each asked for by itself, a condition in a condition would be read twice as often a level.
+    """
+    found = literal(value, known)
     match value:
         case ast.Name(id=name):
-            return name in known
+            return name in known, found
         case ast.Constant():
-            return True
-    return literal(value, known) is not None
+            return True, found
+    return found is not None, found
 
 
 def is_met(test: ast.expr, known: Known) -> bool | None:
@@ -68,9 +73,11 @@ def is_met(test: ast.expr, known: Known) -> bool | None:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             met = is_met(operand, known)
             return None if met is None else not met
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if is_told(left, known) and is_told(right, known):
-            one, other = literal(left, known), literal(right, known)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            (is_known, one), (is_other_known, other) = reading(left, known), reading(right, known)
             match op:
+                case _ if not (is_known and is_other_known):
+                    return None
                 case ast.Is() | ast.Eq():
                     return one == other
                 case ast.IsNot() | ast.NotEq():
@@ -80,4 +87,5 @@ def is_met(test: ast.expr, known: Known) -> bool | None:
             return None
         case ast.Compare():
             return None
-    return bool(literal(test, known)) if is_told(test, known) else None
+    is_known, found = reading(test, known)
+    return bool(found) if is_known else None

@@ -140,7 +140,7 @@ def _devices(r: Reading) -> int | None:
     kind, _, count = topology.partition("-")
     if not count.isdigit():
         return None
-    slices = r.number("compile_topology_num_slices") or 1
+    slices = max(r.count("compile_topology_num_slices", least=-1) or 1, 1)
     r.understand(f"{count} of {kind}", "compile_topology", "compile_topology_num_slices")
     return int(count) * slices // (2 if kind in ("v4", "v5p") else 1)
 
@@ -149,11 +149,14 @@ def _batches(r: Reading, degrees: Mapping[str, int]) -> None:
     """A device's batch may be a fraction: sequences are shared by those that split them."""
     each = r.real("per_device_batch_size")
     each = 12.0 if each is None else each
-    steps = r.number("gradient_accumulation_steps") or 1
+    if each <= 0:
+        raise ParseError(f"per_device_batch_size: {each:g} is no batch: more than 0")
+    steps = r.count("gradient_accumulation_steps") or 1
     replicas = degrees["shards"] * degrees["copies"] * degrees["ep"]
     of_replica = each * prod(degrees[word] for word in ("tp", "pp", "cp"))
-    r.say("seq", r.number("max_target_length") or 2048, "max_target_length")
-    micro = r.number("num_pipeline_microbatches") or degrees["pp"]
+    r.say("seq", r.count("max_target_length") or 2048, "max_target_length")
+    micro = r.count("num_pipeline_microbatches", least=-1) or -1
+    micro = degrees["pp"] if micro < 0 else micro
     mbs = max(int(of_replica // (micro if degrees["pp"] > 1 else 1)), 1)
     r.say("mbs", mbs, "per_device_batch_size", "num_pipeline_microbatches")
     r.say("gbs", max(int(of_replica * replicas), 1) * steps, "per_device_batch_size", "gradient_accumulation_steps")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ....ir.errors import ParseError, UsageError
-from ..launch import Launch, Reading, Value
+from ..launch import MOST_STAGES, Launch, Reading, Value
 from ..shapes import catalogue_name, layers_of
 from .megatron_shape import read_shape
 
@@ -75,10 +75,10 @@ def _check_trains(r: Reading) -> None:
 
 
 def _parallel(r: Reading) -> None:
-    tp = r.number("tensor_model_parallel_size", "model_parallel_size") or 1
+    tp = r.count("tensor_model_parallel_size", "model_parallel_size") or 1
     r.say("tp", tp, "tensor_model_parallel_size", "model_parallel_size")
     r.say("sp", r.flag("sequence_parallel") and tp > 1, "sequence_parallel", "no_sequence_parallel")
-    pp = r.number("pipeline_model_parallel_size") or 1
+    pp = r.count("pipeline_model_parallel_size", most=MOST_STAGES) or 1
     r.say("pp", pp, "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size")
     if pp > 1:
         _stages(r, pp)
@@ -88,7 +88,7 @@ def _parallel(r: Reading) -> None:
         "pipeline_model_parallel_layout",
         *(name for name in ("num_layers_per_virtual_pipeline_stage",) if pp == 1),
     )
-    cp = r.number("context_parallel_size") or 1
+    cp = r.count("context_parallel_size") or 1
     r.say("cp", cp if cp > 1 else None, "context_parallel_size")
     if cp > 1:
         kind = (r.text("cp_comm_type") or "p2p").split()[0]
@@ -109,8 +109,8 @@ def _parallel(r: Reading) -> None:
 
 def _stages(r: Reading, pp: int) -> None:
     """Chunks of stages by their number, their layers, or a layout."""
-    vpp = r.number("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
-    per_chunk, layers = r.number("num_layers_per_virtual_pipeline_stage"), r.number("num_layers")
+    vpp = r.count("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    per_chunk, layers = r.count("num_layers_per_virtual_pipeline_stage"), r.count("num_layers")
     layers = layers or layers_of(r.text("model") or "")
     if per_chunk and layers:
         if layers % (pp * per_chunk):
@@ -130,7 +130,7 @@ def _stages(r: Reading, pp: int) -> None:
         "virtual_pipeline_model_parallel_size",
         "num_layers_per_virtual_pipeline_stage",
     )
-    first, last = r.number("decoder_first_pipeline_num_layers"), r.number("decoder_last_pipeline_num_layers")
+    first, last = r.count("decoder_first_pipeline_num_layers"), r.count("decoder_last_pipeline_num_layers")
     if layers and pp > 1 and (first or last) and not layout:
         middle = pp - (first is not None) - (last is not None)
         each = (layers - (first or 0) - (last or 0)) // max(middle, 1)
@@ -151,11 +151,15 @@ def layers_of_layout(text: str) -> tuple[int, ...]:
     >>> layers_of_layout("Et*7|(t*8|)*2t*7L"), layers_of_layout("Et|(tt|)*2L")
     ((7, 8, 8, 7), (1, 2, 2, 0))
     """
+    if len(text) > MOST_STAGES:
+        raise ParseError(f"--pipeline-model-parallel-layout '{text[:60]}': more than {MOST_STAGES:,} characters")
     for _ in range(100):
         opened = re.sub(r"\(([^()]*)\)\*(\d{1,4})", lambda m: m[1] * int(m[2]), text)
-        if opened == text or len(opened) > 100_000:
+        if opened == text or len(opened) > MOST_STAGES:
             break
         text = opened
+    if len(text) + sum(map(int, re.findall(r"\*(\d{1,5})", text))) > 10 * MOST_STAGES:
+        raise ParseError(f"--pipeline-model-parallel-layout '{text[:60]}': more than {10 * MOST_STAGES:,} layers")
     single = re.sub(r"(\w)\*(\d{1,5})", lambda m: m[1] * int(m[2]), text.replace(",", ""))
     if re.search(r"[^EtmLd|]", single):
         raise ParseError(
@@ -165,10 +169,10 @@ def layers_of_layout(text: str) -> tuple[int, ...]:
 
 
 def _experts(r: Reading, tp: int) -> None:
-    ep = r.number("expert_model_parallel_size") or 1
+    ep = r.count("expert_model_parallel_size") or 1
     r.say("ep", ep if ep > 1 else None, "expert_model_parallel_size")
-    etp = r.number("expert_tensor_parallel_size")
-    has = bool(r.number("num_experts", "num_local_experts"))
+    etp = r.count("expert_tensor_parallel_size")
+    has = bool(r.count("num_experts", "num_local_experts", least=0))
     r.say("etp", etp if has and etp is not None and etp != tp else None, "expert_tensor_parallel_size")
     dispatcher = r.text("moe_token_dispatcher_type") or "allgather"
     if dispatcher not in ("allgather", "alltoall", "flex", "alltoall_seq"):
@@ -187,9 +191,9 @@ def _experts(r: Reading, tp: int) -> None:
 
 
 def _batches(r: Reading, num_gpus: int | None) -> None:
-    mbs = r.number("micro_batch_size", "batch_size") or 1
+    mbs = r.count("micro_batch_size", "batch_size") or 1
     r.say("mbs", mbs, "micro_batch_size", "batch_size")
-    seq = r.number("seq_length", "encoder_seq_length", "decoder_seq_length")
+    seq = r.count("seq_length", "encoder_seq_length", "decoder_seq_length")
     if seq is None:
         r.assume("seq 4096: the launch names no --seq-length")
         seq = 4096
@@ -198,14 +202,14 @@ def _batches(r: Reading, num_gpus: int | None) -> None:
     ep, etp = int(str(r.words.get("ep", 1))), int(str(r.words.get("etp", tp)))
     # Experts' ranks lie over tp x cp x dp of a stage.
     replicas = max(1, -(-ep * etp // (tp * cp)))
-    replicas *= r.number("num_distributed_optimizer_instances") or 1
+    replicas *= r.count("num_distributed_optimizer_instances") or 1
     if num_gpus is None:
         num_gpus = tp * pp * cp * replicas
         r.assume(f"gpus {num_gpus}: the launch names no number of nodes; say --gpus N for the one that runs")
     if num_gpus % (tp * pp * cp):
         raise ParseError(f"{num_gpus} GPUs are no multiple of tp {tp} x pp {pp} x cp {cp}")
     r.words["gpus"] = num_gpus
-    gbs = r.number("global_batch_size")
+    gbs = r.count("global_batch_size")
     if gbs is None:
         gbs = mbs * num_gpus // (tp * pp * cp)
         r.assume(f"gbs {gbs}: without --global-batch-size a step is one micro-batch a replica")
@@ -233,7 +237,7 @@ def _optimizer(r: Reading) -> None:
     )
     if zero > 1:
         r.understand("as Megatron-FSDP adds gradients", "no_gradient_accumulation_fusion")
-    copies = r.number("num_distributed_optimizer_instances") or 1
+    copies = r.count("num_distributed_optimizer_instances") or 1
     if copies > 1 and zero:
         tp, pp, cp = (int(str(r.words.get(name, 1))) for name in ("tp", "pp", "cp"))
         r.say("dp_shard", int(str(r.words["gpus"])) // (tp * pp * cp) // copies, "num_distributed_optimizer_instances")
@@ -244,7 +248,10 @@ def _optimizer(r: Reading) -> None:
     r.say("grad_dtype", "bf16" if reduced else None, "grad_reduce_in_bf16")
     sums = r.text("main_grads_dtype")
     r.say("grad_dtype", "bf16" if reduced or sums == "bf16" else None, "main_grads_dtype")
-    moved = {"optimizer": r.flag("optimizer_cpu_offload"), "activations": bool(r.number("cpu_offloading_num_layers"))}
+    moved = {
+        "optimizer": r.flag("optimizer_cpu_offload"),
+        "activations": bool(r.count("cpu_offloading_num_layers", least=0)),
+    }
     away = [word for word, is_away in moved.items() if is_away]
     r.say("offload", ",".join(away) or None, "optimizer_cpu_offload", "cpu_offloading_num_layers")
 
@@ -294,7 +301,7 @@ def _recompute(r: Reading) -> None:
         ]
         r.say("recompute_modules", ",".join(modules), "recompute_modules")
     if kind == "full":
-        method, number = r.text("recompute_method"), r.number("recompute_num_layers") or 1
+        method, number = r.text("recompute_method"), r.count("recompute_num_layers") or 1
         word = "recompute_layers" if method == "block" else "recompute_every"
         r.say(word, number if method == "block" or number > 1 else None, "recompute_method", "recompute_num_layers")
         r.words["early_stop"] = False
@@ -331,5 +338,5 @@ def _precision(r: Reading) -> None:
     r.say("fp8_param_gather", (r.flag("fp8_param_gather") and on) or None, "fp8_param_gather", "fp8_param")
     edges = r.flag("first_last_layers_bf16") and on
     for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):
-        number = r.number(name)
+        number = r.count(name, least=0)
         r.say(word, (1 if number is None else number) if edges else None, name, "first_last_layers_bf16")

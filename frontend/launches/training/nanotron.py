@@ -31,8 +31,8 @@ def nanotron(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int
     r = Reading("nanotron", given, shown)
     r.words["phase"], r.words["stack"] = "train", "nanotron"
     p = "parallelism."
-    dp, tp, pp = (r.number(f"{p}{name}") or 1 for name in ("dp", "tp", "pp"))
-    cp, ep = (r.number(f"{p}{name}") or 1 for name in ("context_parallel_size", "expert_parallel_size"))
+    dp, tp, pp = (r.count(f"{p}{name}") or 1 for name in ("dp", "tp", "pp"))
+    cp, ep = (r.count(f"{p}{name}") or 1 for name in ("context_parallel_size", "expert_parallel_size"))
     num_ranks = dp * tp * pp * cp
     if num_gpus not in (None, num_ranks):
         raise ParseError(f"dp {dp} x tp {tp} x pp {pp} x cp {cp} are {num_ranks} GPUs, and the launch has {num_gpus}")
@@ -47,11 +47,11 @@ def nanotron(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int
     schedule = next((kind.name for kind in SCHEDULES.values() if engine in kind.names.get("nanotron", ())), None)
     r.say("schedule", schedule if pp > 1 else None, *([f"{p}pp_engine"] if schedule or pp == 1 else []))
     r.say("recompute", "full" if r.flag(f"{p}recompute_layer") else None, f"{p}recompute_layer")
-    mbs, steps = r.number("tokens.micro_batch_size") or 1, r.number("tokens.batch_accumulation_per_replica") or 1
+    mbs, steps = r.count("tokens.micro_batch_size") or 1, r.count("tokens.batch_accumulation_per_replica") or 1
     r.say("mbs", mbs, "tokens.micro_batch_size")
     r.say("gbs", mbs * steps * dp, "tokens.batch_accumulation_per_replica")
-    r.say("seq", r.number("tokens.sequence_length"), "tokens.sequence_length")
-    r.say("zero", r.number("optimizer.zero_stage") or 0, "optimizer.zero_stage")
+    r.say("seq", r.count("tokens.sequence_length"), "tokens.sequence_length")
+    r.say("zero", r.count("optimizer.zero_stage", least=0) or 0, "optimizer.zero_stage")
     dtype = r.text("model.dtype")
     r.say("dtype", _DTYPES.get(dtype or "bfloat16"), *(["model.dtype"] if dtype in _DTYPES else []))
     # It sums gradients in the type of the weights where nothing else is said.

@@ -19,10 +19,11 @@ from ....ir.errors import ParseError, UsageError, did_you_mean
 from ....ir.records import dataclass
 from ..launch import Launch, Value, Word
 from ..shapes import catalogue_name
-from .expressions import Known, is_met, is_told, literal, parameters, told
+from .expressions import Known, is_met, literal, parameters, reading, told
 from .megatron import megatron
 
-_DEEPEST, _MOST_CALLS = 20, 2_000
+# Calls in calls, and nodes of all functions that are read: those of NeMo read some thousand.
+_DEEPEST, _MOST_NODES = 20, 200_000
 # What its data parallelism is where a recipe does not say: src/megatron/bridge/training/config.py, comm_overlap.py.
 _SHARDED: Mapping[str, Value] = {
     "use_distributed_optimizer": True,
@@ -114,7 +115,7 @@ class _Recipe:
     unread: list[str] = field(default_factory=list)
     parts: set[str] = field(default_factory=set)
     modules: dict[str, _Module | None] = field(default_factory=dict)
-    num_calls: int = 0
+    num_nodes: int = 0
 
 
 def module_of(text: str, name: str) -> _Module:
@@ -165,6 +166,7 @@ def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None
         raise UsageError(f"{name}: no recipe '{function}'{near} it has {', '.join(public) or 'none'}")
     read = _Recipe(beside)
     known = parameters(module.functions[function], call, module.constants)
+    _check_arguments(module.functions[function], call, name)
     _run(read, module, module.functions[function], known, 0)
     adapters = _adapters(read, str(known.get("peft_scheme") or "none"))
     given, stack, devices = _of_framework(read, module, function)
@@ -185,6 +187,20 @@ def _call_of(recipe: str, name: str) -> ast.Call:
         case ast.Call(func=ast.Name(), args=[]):
             return found
     raise UsageError(f"{name}: '{recipe}' is no recipe; write its name, or name(num_nodes=8)")
+
+
+def _check_arguments(function: ast.FunctionDef, call: ast.Call, name: str) -> None:
+    """Refuse arguments that a user gives to a recipe and that would be lost: of another name, or no literal."""
+    takes = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    for one in call.keywords:
+        if one.arg is None or (one.arg not in takes and function.args.kwarg is None):
+            told = f"'{one.arg}'" if one.arg else "**"
+            near = did_you_mean(one.arg or "", takes)
+            raise UsageError(
+                f"{name}: {function.name}() takes no {told}{near} it takes {', '.join(takes) or 'nothing'}"
+            )
+        if not reading(one.value, {})[0]:
+            raise UsageError(f"{name}: {one.arg} is no literal in {ast.unparse(call)[:80]}")
 
 
 def _of_framework(
@@ -225,7 +241,7 @@ def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Word]:
         raise UsageError(f"peft {kind}: adapters of low rank (LoRA) are read, and no others")
     named_parts = parts if isinstance(parts, list | tuple) else ()
     modules = [name for part in named_parts for name in _ADAPTED.get(str(part), (str(part),))]
-    words: dict[str, Word] = {"lora_rank": rank if isinstance(rank, int) else 32}
+    words: dict[str, Word] = {"lora_rank": rank if isinstance(rank, int) and not isinstance(rank, bool) else 32}
     return (
         words
         | ({"lora_modules": ",".join(modules)} if modules else {})
@@ -235,8 +251,8 @@ def _adapters(read: _Recipe, scheme: str) -> Mapping[str, Word]:
 
 def _run(read: _Recipe, module: _Module, function: ast.FunctionDef, known: Known, depth: int) -> None:
     """Read the statements of a function in order, with its parameters as they are known."""
-    read.num_calls += 1
-    if depth > _DEEPEST or read.num_calls > _MOST_CALLS:
+    read.num_nodes += sum(1 for _ in ast.walk(function))
+    if depth > _DEEPEST or read.num_nodes > _MOST_NODES:
         raise ParseError(f"{function.name}: recipes call each other more than {_DEEPEST} deep, or without end")
     _statements(read, module, function.body, {**module.constants, **known}, depth)
 
@@ -292,7 +308,7 @@ def _set(read: _Recipe, name: str, value: ast.expr, known: Known) -> None:
         return
     if found is None:
         read.values.pop(name, None)
-        read.unread += [] if is_told(value, known) else [f"{name} = {ast.unparse(value)[:60]}"]
+        read.unread += [] if reading(value, known)[0] else [f"{name} = {ast.unparse(value)[:60]}"]
     elif name == "grad_reduce_in_fp32":
         read.values["grad_reduce_in_bf16"] = not found
     else:

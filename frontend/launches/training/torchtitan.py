@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ....ir.errors import ParseError
 from ....ir.schedules.registry import SCHEDULES
-from ..launch import Launch, Reading, Value
+from ..launch import MOST_STAGES, Launch, Reading, Value
 from ..shapes import catalogue_name
 
 
@@ -23,6 +23,10 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
     copies = _titan(r, f"{p}data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
     shard = r.number(f"{p}data_parallel_shard_degree", "training.data_parallel_shard_degree")
     shard = -1 if shard is None else shard
+    if shard < -1 or shard == 0:
+        raise ParseError(
+            f"data_parallel_shard_degree: {shard} is no degree: 1 and more, or -1 for all ranks that are left"
+        )
     if num_gpus is None and shard < 1:
         # All ranks that are left shard, and a launch does not say how many there are.
         num_gpus = tp * pp * cp * copies * max(ep // max(tp * cp * copies, 1), 1)
@@ -62,11 +66,11 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
 def _titan_stages(r: Reading, pp: int) -> None:
     """Layers of chunks, where the first and the last have fewer for the embedding and the loss."""
     names = tuple(f"parallelism.pipeline_parallel_{name}" for name in ("layers_per_stage", *_LESS))
-    each = r.number(names[0])
+    each = r.count(names[0])
     if pp == 1 or each is None:
         r.understand("of one stage", *(names if pp == 1 else ()))
         return
-    first, last = (1 if (less := r.number(name)) is None else less for name in names[1:])
+    first, last = (1 if (less := r.count(name, least=0)) is None else less for name in names[1:])
     layers = [each] * (pp * int(str(r.words.get("vpp", 1))))
     layers[0] -= first
     layers[-1] -= last
@@ -90,7 +94,7 @@ def _titan_model(r: Reading) -> None:
 
 
 def _titan(r: Reading, *names: str) -> int:
-    return r.number(*names) or 1
+    return r.count(*names, most=MOST_STAGES) or 1
 
 
 def _titan_sharding(r: Reading, shard: int, copies: int) -> None:
@@ -104,8 +108,8 @@ def _titan_sharding(r: Reading, shard: int, copies: int) -> None:
 
 
 def _titan_batches(r: Reading, replicas: int, pp: int) -> None:
-    local = r.number("training.local_batch_size", "training.batch_size") or 8
-    each = r.number("parallelism.pipeline_parallel_microbatch_size") or 1
+    local = r.count("training.local_batch_size", "training.batch_size") or 8
+    each = r.count("parallelism.pipeline_parallel_microbatch_size") or 1
     mbs = each if pp > 1 else local
     gbs = r.number("training.global_batch_size")
     gbs = local * replicas if gbs is None or gbs < 1 else gbs
@@ -118,7 +122,7 @@ def _titan_batches(r: Reading, replicas: int, pp: int) -> None:
         "experimental.pipeline_parallel_microbatches",
     )
     r.say("gbs", gbs, "training.global_batch_size")
-    r.say("seq", r.number("training.seq_len") or 2048, "training.seq_len")
+    r.say("seq", r.count("training.seq_len") or 2048, "training.seq_len")
 
 
 _GATHERS = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")

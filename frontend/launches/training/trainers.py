@@ -20,9 +20,9 @@ def deepspeed(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: in
     r = Reading("deepspeed", given, shown)
     r.words["phase"] = "train"
     _auto_is_left_open(r)
-    tp = r.number("tensor_parallel.autotp_size", "autotp_size") or 1
-    mbs, gbs = r.number("train_micro_batch_size_per_gpu"), r.number("train_batch_size")
-    steps = r.number("gradient_accumulation_steps")
+    tp = r.count("tensor_parallel.autotp_size", "autotp_size", least=0) or 1
+    mbs, gbs = r.count("train_micro_batch_size_per_gpu"), r.count("train_batch_size")
+    steps = r.count("gradient_accumulation_steps")
     mbs = mbs or 1
     if num_gpus is None and gbs:
         num_gpus = max(gbs // (mbs * (steps or 1)), 1) * tp
@@ -62,7 +62,7 @@ def _auto_is_left_open(r: Reading) -> None:
 def _zero(r: Reading) -> None:
     """ZeRO, and what it keeps in host memory."""
     z = "zero_optimization."
-    stage = r.number(f"{z}stage", "zero_stage") or 0
+    stage = r.count(f"{z}stage", "zero_stage", least=0) or 0
     if not 0 <= stage <= 3:
         raise ParseError(f"{r.shown(f'{z}stage')}: {stage} is none of 0, 1, 2, 3")
     r.say("zero", stage, f"{z}stage", "zero_stage")
@@ -93,18 +93,18 @@ def trainer(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
     r.words["phase"] = "train"
     _adapters(r)
     r.say("model", r.text("model_name_or_path", "base_model", "model"), "model_name_or_path", "base_model", "model")
-    num_gpus = num_gpus or r.number("num_processes") or 1
+    num_gpus = num_gpus or r.count("num_processes") or 1
     r.understand("of its launch", "num_machines", "gpu_ids")
     if not r.has("num_processes") and num_gpus == 1:
         r.assume("gpus 1: no launch is named; say --gpus N")
     r.say("gpus", num_gpus, "num_processes", "num_machines")
-    mbs = r.number("per_device_train_batch_size", "micro_batch_size") or 1
-    copies = r.number("dp_replicate_size") or 1
-    shards = r.number("dp_shard_size")
+    mbs = r.count("per_device_train_batch_size", "micro_batch_size") or 1
+    copies = r.count("dp_replicate_size") or 1
+    shards = r.count("dp_shard_size")
     r.say("dp_shard", shards if copies > 1 else None, "dp_shard_size", "dp_replicate_size")
     in_config = "deepspeed_config.gradient_accumulation_steps"
-    steps = r.number("gradient_accumulation_steps", in_config) or 1
-    tp, cp = r.number("tensor_parallel_size") or 1, r.number("context_parallel_size") or 1
+    steps = r.count("gradient_accumulation_steps", in_config) or 1
+    tp, cp = r.count("tensor_parallel_size") or 1, r.count("context_parallel_size") or 1
     r.say("tp", tp if tp > 1 else None, "tensor_parallel_size")
     r.say("cp", cp if cp > 1 else None, "context_parallel_size")
     r.say("mbs", mbs, "per_device_train_batch_size", "micro_batch_size")
@@ -114,7 +114,7 @@ def trainer(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
         "gradient_accumulation_steps",
         "deepspeed_config.gradient_accumulation_steps",
     )
-    seq = r.number("max_seq_length", "max_length", "sequence_len", "cutoff_len", "max_seq_len")
+    seq = r.count("max_seq_length", "max_length", "sequence_len", "cutoff_len", "max_seq_len")
     r.say("seq", seq, "max_seq_length", "max_length", "sequence_len", "cutoff_len", "max_seq_len")
     mixed = r.text("mixed_precision")
     bf16 = mixed == "bf16" or r.text("bf16") in ("auto", "full") or r.flag("bf16") or r.flag("pure_bf16")
@@ -148,7 +148,9 @@ def _adapters(r: Reading) -> None:
     trains = any(_is_set(r, name) and (r.text(name) or "").lower() in _LOW_RANK for name in _METHODS)
     trains = trains or any(_is_set(r, name) for name in (*_RANKS, *_TARGETS))
     bits = (
-        4 if (r.text("adapter") or "") == "qlora" or _is_set(r, "load_in_4bit") else r.number("quantization_bit") or 0
+        4
+        if (r.text("adapter") or "") == "qlora" or _is_set(r, "load_in_4bit")
+        else r.count("quantization_bit", least=0) or 0
     )
     bits = 8 if _is_set(r, "load_in_8bit") and not bits else bits
     quantised = (
@@ -165,7 +167,7 @@ def _adapters(r: Reading) -> None:
     r.understand("all weights are trained", *(() if trains else (*_METHODS, *quantised)))
     if not trains:
         return
-    rank = r.number(*_RANKS)
+    rank = r.count(*_RANKS)
     if rank is None:
         r.assume("lora_rank 8: the launch names none, and PEFT's own is 8")
     r.say("lora_rank", rank or 8, *_RANKS, *_METHODS)
@@ -211,7 +213,7 @@ def _sharded(r: Reading) -> None:
     strategy = (r.text(*named, "fsdp") or "").upper()
     reshards = tuple(f"fsdp_config.{prefix}reshard_after_forward" for prefix in ("fsdp_", ""))
     reshard = r.text(*reshards)
-    zero = r.number("deepspeed_config.zero_stage", "zero_stage")
+    zero = r.count("deepspeed_config.zero_stage", "zero_stage", least=0)
     is_fsdp = bool(strategy) or reshard is not None or r.text("distributed_type") == "FSDP"
     if is_fsdp:
         keeps = "GRAD_OP" in strategy or strategy == "2" or str(reshard).lower() == "false"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...plan import CAPACITY, IMBALANCE
+from ...plan import CAPACITY
 from ...records import dataclass
+from ...sizes.busiest import is_imbalance
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from ..traits import Trait
@@ -35,8 +36,9 @@ def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[st
     attrs = call.attrs_as(RoutedAttrs)
     copies = as_expr(tokens) * top_k / attrs.ranks
     want = copies * symbol(CAPACITY) if attrs.capacity else copies
-    more = want * symbol(IMBALANCE) if attrs.own else want
-    if as_expr(given) not in (want, more):
+    rows = as_expr(given)
+    busy = next(filter(is_imbalance, rows.factors), "") if attrs.own else ""
+    if rows not in (want, want * symbol(busy) if busy else want):
         yield f"rows of tokens x k: {given} is not {want}"
 
 

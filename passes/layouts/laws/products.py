@@ -58,9 +58,15 @@ def _plain(p: Placement) -> Placement:
 
 
 def attention(lay: Lay) -> Iterator[str]:
-    """Queries, keys and values share batch and heads; keys and values are whole for queries cut along the sequence."""
+    """Queries, keys and values share batch and heads; keys and values are whole for queries cut along the sequence.
+
+    Of keys and values cut along theirs, each rank makes a summand of the result for whole queries.
+    """
     yield from no_sums(lay, 0, 3)
     q, k, v = map(_plain, lay.ins[:3])
+    if q == REPLICATE and k == v == Shard(2):
+        yield from (fault for i in (0, 1) for fault in result_is(lay, i, _plain(lay.outs[i]), PARTIAL))
+        return
     yield from _keys(lay, q, (k, v), 0)
     yield from result_is(lay, 0, _plain(lay.outs[0]), _result(q))
 

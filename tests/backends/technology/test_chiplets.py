@@ -173,7 +173,8 @@ def test_a_system_of_chiplets_has_a_level_inside(
     assert die.area_mm2 == pytest.approx(814.0)
     # The interface of the package is that of the network: what is set there holds for both.
     assert die.d2d is not None
-    assert die.d2d == D2d("ucie-advanced", 2e12, float(found.interface.num_neighbours), "d2d")
+    # 0.25 pJ/bit.
+    assert die.d2d == D2d("ucie-advanced", 2e12, float(found.interface.num_neighbours), "d2d", pytest.approx(2e-12))
     faster = load_system(path, ["network.d2d.link_bandwidth=3TB/s"])
     assert faster.package is not None
     assert next(iter(faster.package.assembly.dies)).d2d == replace(die.d2d, bytes_per_s=3e12)

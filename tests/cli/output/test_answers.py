@@ -17,10 +17,10 @@ Cli = Callable[..., CompletedProcess[str]]
 VERBS = {
     "estimate": "estimate {model} --system dgx-h100 --gpus 2 --tp 2 --seq 128 -q",
     "serve": "estimate {model} --phase serve --system dgx-h100 --isl 64 --osl 16 -q",
-    "size": "size {model} --system dgx-h100 --target-rps 10 --isl 64 --osl 16 -q",
+    "size": "size {model} --system dgx-h100 --target-rps 10 --isl 64 --osl 16 --tp 1 --pp 1 -q",
     "cost": "cost dgx-h100 --gpus 16",
     "trace": "trace {model} -q",
-    "search": "search {model} --system dgx-h100 --gpus 2 --seq 128 --gbs 4 -q --no-ledger",
+    "search": "search {model} --system dgx-h100 --gpus 2 --seq 128 --gbs 4 --tp 2 --fix recompute=none -q --no-ledger",
     "area": "design area",
     "study": "design study --area 826mm2 --power 400W --unit a100 --memory hbm2e",
     "list": "list systems",
@@ -98,10 +98,10 @@ def test_a_row_of_csv_has_the_digits_of_the_document(words: Callable[[str], list
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["-o", "a.xlsx"], "suffix '.xlsx' says no form of this result; allowed: .json, .csv, .parquet, .md, .html"),
-        (["-o", "a.svg", "--phase", "serve"], "suffix '.svg' says no form"),
+        (["-o", "a.xlsx"], "cannot write '.xlsx'; formats of this result: .json, .csv, .parquet, .md, .html"),
+        (["-o", "a.svg", "--phase", "serve"], "cannot write '.svg'"),
         (["-o", "a.csv", "--format", "json"], "--format json and -o a.csv say two things, and the suffix is of csv"),
-        (["-o", "a.parquet.gz"], "says no form"),
+        (["-o", "a.parquet.gz"], "formats of this result"),
         (["--format", "parquet"], "--format parquet is no text: name a file"),
     ],
 )

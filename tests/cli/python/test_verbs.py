@@ -61,8 +61,10 @@ CASES = (
          "--phase serve --isl 64 --osl 16 --serve poisson:20,n=20 --cut 0.1", verb="estimate"),
     Case("size", {**SHORT, "target_rps": 10, "top": 2}, "--target-rps 10 --top 2 --isl 64 --osl 16"),
     Case("cost", {"gpus": 1024, "basis": "build"}, "--gpus 1024 --basis build", model=None),
-    Case("search", {"gpus": 4, "seq": 128, "gbs": 8, "vary": {"precision": ["none", "fp8"]}, "constraint": "mfu>=0"},
-         "--gpus 4 --seq 128 --gbs 8 --vary precision=none,fp8 --constraint mfu>=0 --no-ledger"),
+    Case("search", {"gpus": 4, "tp": 2, "pp": 1, "cp": 1, "seq": 128, "gbs": 8,
+                    "vary": {"precision": ["none", "fp8"]}, "fix": "recompute=none", "constraint": "mfu>=0"},
+         "--gpus 4 --tp 2 --pp 1 --cp 1 --seq 128 --gbs 8 --vary precision=none,fp8 --fix recompute=none "
+         "--constraint mfu>=0 --no-ledger"),
     Case("sweep", {"die_area": "400,800mm2", "power": "500W"}, "--die-area 400,800mm2 --power 500W", None, "none"),
     Case("compile", {"seq": 128, "tp": 2}, "--seq 128 --tp 2 --emit report"),
     Case("trace", {"seq": 128, "coverage": True}, "--seq 128 --coverage", None),
@@ -207,8 +209,8 @@ def test_a_system_as_an_object_is_as_it_is(tiny_config: str) -> None:
 
 
 def test_python_leaves_no_run_on_the_disk(tiny_config: str, tmp_path: Path) -> None:
-    found = slipstick.search(tiny_config, "dgx-h100", gpus=2, seq=128, gbs=4, runs=tmp_path)
+    found = slipstick.search(tiny_config, "dgx-h100", gpus=2, tp=2, seq=128, gbs=4, runs=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert isinstance(found, Result)
-    slipstick.search(tiny_config, "dgx-h100", gpus=2, seq=128, gbs=4, runs=tmp_path, ledger=True)
+    slipstick.search(tiny_config, "dgx-h100", gpus=2, tp=2, seq=128, gbs=4, runs=tmp_path, ledger=True)
     assert len(list(tmp_path.iterdir())) >= 1

@@ -141,3 +141,35 @@ def test_nothing_that_fits_is_no_answer(cli: Cli) -> None:
     )  # fmt: skip
     assert done.returncode == 3
     assert "plans is left" in done.stderr
+
+
+def test_what_is_set_moves_times_and_says_what_it_outdates(cli: Cli) -> None:
+    """A faster memory shortens steps; the price of the server is then of another machine, that of a part is not."""
+    plain, faster = (
+        told(cli, "--system", "dgx-h100", "--tp", "1", *more)["best"][0]  # type: ignore[index]
+        for more in ((), ("--set", "chip.memory.hbm.bandwidth=8TB/s"))
+    )
+    assert faster["metrics"]["step_time_s"] < plain["metrics"]["step_time_s"]
+    assert plain["outdated"] == []
+    assert any("server.price" in line for line in faster["outdated"])
+    text = cli(*ASKED, "--system", "dgx-h100", "--set", "chip.memory.hbm.bandwidth=8TB/s").stdout
+    assert "no sum is of this machine: server.price" in text
+    wired = told(cli, "--system", "dgx-h100", "--tp", "1", "--set", "nic=800g")["best"][0]  # type: ignore[index]
+    assert wired["outdated"] == []
+    assert wired["metrics"]["usd_run"] != plain["metrics"]["usd_run"]
+
+
+def test_a_deadline_that_is_missed_says_how_many_gpus_would_keep_it(cli: Cli) -> None:
+    done = cli(*ASKED, "--system", "dgx-h100", "--deadline", "1min")
+    assert "GPUs would keep it if each were as fast" in done.stdout
+
+
+def test_without_a_rent_power_and_carbon_stay_and_the_reason_is_said(cli: Cli) -> None:
+    found = told(cli, "--system", "dgx-h100,l40s-server", "--rent")["best"]
+    assert isinstance(found, list)
+    other = next(one for one in found if one["system"] == "l40s-server")
+    assert "prices.cloud" in other["unpriced"]
+    assert {"facility_power_w", "tco2e", "usd_run_owned"} <= set(other["metrics"])
+    assert "usd_run" not in other["metrics"]
+    text = cli(*ASKED, "--system", "dgx-h100,l40s-server").stdout
+    assert "no rent, prices.cloud has no price of their chips: l40s-server" in text

@@ -325,7 +325,7 @@ def test_a_model_too_large_for_a_gpu_says_how_many_hold_it(cli: Cli) -> None:
 
 def test_flags_of_servers_are_not_ignored_elsewhere(tiny: Cli, cli: Cli, data: Path) -> None:
     done = tiny("--concurrency", "2")
-    assert (done.returncode, "--concurrency: of --phase serve, not train" in done.stderr) == (2, True)
+    assert (done.returncode, "--concurrency: needs --phase serve, not train" in done.stderr) == (2, True)
     done = cli("compile", str(data / "configs" / "tiny-llama.json"), "--phase", "serve")
     assert (done.returncode, "two graphs" in done.stderr) == (2, True)
 

@@ -28,6 +28,9 @@ class Echo:
     def warm(self, asked: Dragged) -> int:
         return 3
 
+    def plan_file(self, asked: Dragged) -> str:
+        return f"gpus: {asked.gpus}"
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RuleServer]:
@@ -88,6 +91,8 @@ def test_a_point_is_answered(server: RuleServer) -> None:
     assert found.getheader("Access-Control-Allow-Origin") is None
     _, body = asked(server, "POST", "/warm", json.dumps(START).encode())
     assert json.loads(body) == {"warming": 3}
+    _, body = asked(server, "POST", "/plan", json.dumps(START).encode())
+    assert json.loads(body) == {"plan": "gpus: 8"}
 
 
 @pytest.mark.parametrize(

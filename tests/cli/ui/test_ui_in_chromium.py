@@ -100,6 +100,7 @@ def test_it_is_copied_as_python_and_as_a_plan_file(page: Chrome) -> None:
     page.find_element("css selector", "[data-copy=python]").click()
     assert page.find_element("id", "copied").text.startswith("import slipstick")
     page.find_element("css selector", "[data-copy=plan]").click()
+    until(page, "!document.getElementById('copied').textContent.startsWith('import')", 60)
     assert page.find_element("id", "copied").text.startswith("schema: slipstick/plan/1")
 
 
@@ -111,6 +112,7 @@ def test_nothing_serious_for_who_cannot_see_or_point(page: Chrome) -> None:
         pytest.skip("no axe-core: npm install axe-core, and AXE_SCRIPT=node_modules/axe-core/axe.min.js")
     for scheme in ("light", "dark"):
         in_light(page, scheme)
+        settled(page)
         page.execute_script(script.read_text(encoding="utf-8"))
         found = page.execute_async_script("const done = arguments[0]; axe.run().then(done)")
         serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]

@@ -1,5 +1,8 @@
 """Recipes of Megatron-Bridge and of NeMo."""
 
+import time
+from contextlib import suppress
+
 import pytest
 
 from slipstick.frontend.launches.launch import Launch
@@ -200,10 +203,40 @@ def test_an_adapter_that_is_spelled_out_is_read() -> None:
     )
 
 
-def test_a_degree_of_zero_is_none() -> None:
+def test_a_degree_of_zero_is_refused() -> None:
+    # Megatron divides by it.
     text = NEMO.replace("tensor_parallelism=4", "tensor_parallelism=0")
-    launch = read_launch(text, "llama3_70b.py::pretrain_recipe", beside={"lib/trainers.py": TRAINERS}.get)
-    assert (launch.words["tp"], launch.words["gpus"]) == (1, 32)
+    with pytest.raises(ParseError, match="tensor_model_parallel_size: 0; give a whole number from 1"):
+        read_launch(text, "llama3_70b.py::pretrain_recipe", beside={"lib/trainers.py": TRAINERS}.get)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ("pretrain_recipe(num_node=8)", r"takes no 'num_node'; did you mean 'num_nodes'\?"),
+        ("pretrain_recipe(**{'num_nodes': 8})", r"takes no \*\*"),
+        ("pretrain_recipe(num_nodes=os.getpid())", "num_nodes is no literal"),
+    ],
+)
+def test_no_argument_of_a_user_is_lost(recipe: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        nemo(recipe)
+
+
+DEEP = {
+    "conditions": f"if {'(' * 80}num_nodes{' == 1)' * 80} == 1:\n        pass",
+    "names": f"cfg{'.a' * 950} = 3",
+    "calls": f"f{'()' * 900}",
+    "functions": "f0()" + "".join(f"\n\n\ndef f{i}():\n    f{i + 1}()\n    f{i + 1}()" for i in range(19)),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_what_is_nested_without_end_ends(kind: str) -> None:
+    text, start = f"def pretrain_recipe(num_nodes=1):\n    {DEEP[kind]}\n", time.process_time()
+    with suppress(ParseError):
+        read_launch(text, "x.py::pretrain_recipe")
+    assert time.process_time() - start < 5.0
 
 
 @pytest.mark.parametrize("recipe", ["pretrain_recipe(8)", "os.system('x')", "pretrain_recipe(", "a.b"])

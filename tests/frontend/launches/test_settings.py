@@ -86,7 +86,7 @@ def test_settings_of_a_framework_may_stand_among_those_of_another() -> None:
 
 
 def test_an_unusual_value_is_left_out_and_a_usual_one_is_not() -> None:
-    launch = read_launch("vllm serve m --max-beam-width 4 --moe-backend x --enable-dbo --hf-overrides '{}' --seed 1")
-    assert set(launch.left_out) == {"--max-beam-width", "--enable-dbo", "--hf-overrides"}
+    launch = read_launch("vllm serve m --max-beam-width 4 --moe-backend x --hf-overrides '{}' --seed 1")
+    assert set(launch.left_out) == {"--max-beam-width", "--hf-overrides"}
     assert launch.usual == ("--moe-backend",)
     assert launch.ignored == ("--seed",)

@@ -115,9 +115,9 @@ def test_a_negative_cache_is_refused() -> None:
 
 
 def test_what_is_not_built_is_refused_with_what_is() -> None:
-    message = refused(NotBuiltError, cp=2, family=DECODE)
-    assert "--cp 2 in decode" in message
-    assert "what is: --tp, --ep, --dp, --pp" in message
+    message = refused(NotBuiltError, pp=2, family=Family(pp=True, recompute="full", recompute_every=2))
+    assert "--recompute-every with --pp 2" in message
+    assert "what is: --recompute full of all layers" in message
     assert NotBuiltError.exit_code == 4
 
 
@@ -146,10 +146,8 @@ def test_a_pipeline_that_makes_no_sense_is_refused(family: Family, said: str) ->
     assert said in str(caught.value)
 
 
-def test_context_parallel_decode_is_not_built() -> None:
-    assert "--cp 2 in decode: not modelled in this version; what is: --tp" in refused(
-        NotBuiltError, cp=2, family=DECODE
-    )
+def test_context_parallel_decode_has_no_method() -> None:
+    assert "a decode step has one token, whose cache --cp spreads" in refused(cp=2, family=replace(DECODE, cp="ring"))
 
 
 def test_expert_parallelism_lies_inside_data_parallelism() -> None:

@@ -91,7 +91,7 @@ def test_people_see_what_differs_and_why_others_are_missing() -> None:
         "*  N5    1     -              line  400 mm2  4       -              1 PFLOP/s    90.0%  $1.00",
         "   N3    2     ucie-advanced  ring  400 mm2  4       1 TB/s         900 TFLOP/s  70.0%  $1.50",
         "*  N5    1     -              line  600 mm2  6       -              1.5 PFLOP/s  80.0%  $2.00",
-        "3 of 4 designs; * the 2 that no other beats in usd_per_gpu_hour,+fp16_flop_per_s",
+        "3 of 4 designs; * the 2 Pareto-optimal in usd_per_gpu_hour,+fp16_flop_per_s",
         "cannot be built: die beyond the field of lithography 1",
         "every sum is at least so much, without switches",
         "not priced: switches: no price",

@@ -64,7 +64,7 @@ def test_the_table_names_units_and_which_way_is_better() -> None:
         "   step time (less)  memory/GPU (less)  tp  plan",
         "1            1.00 s           60.0 GiB   8  tp8 <b>&",
         "2            2.00 s           30.0 GiB   4  tp4",
-        "2 plans of 1,000 that no other beats in step time (less) and memory/GPU (less)",
+        "2 plans of 1,000, Pareto-optimal in step time (less) and memory/GPU (less)",
     ]
     assert front_table(front(), most=1).endswith(", 1 of them here")
 

@@ -161,7 +161,7 @@ def test_nonsense_is_an_unknown_name(given: str) -> None:
 def test_an_unknown_hub_id_is_not_downloaded_and_gets_the_nearest() -> None:
     said = message(UnknownNameError, "meta-llama/Llama-3.3-70B-Instruct")
     assert said.startswith(
-        "'meta-llama/Llama-3.3-70B-Instruct' is no file or folder here, and a hub id is never downloaded; "
+        "'meta-llama/Llama-3.3-70B-Instruct' is not a file or folder here, and nothing is downloaded from the hub; "
         "the nearest in the catalogue is 'llama-3.1-70b'; give the path of a config.json, or one of: gpt2, "
     )
 
@@ -169,7 +169,7 @@ def test_an_unknown_hub_id_is_not_downloaded_and_gets_the_nearest() -> None:
 def test_a_hub_id_near_nothing_still_lists_the_names() -> None:
     said = message(UnknownNameError, "acme/zzz")
     assert said == (
-        "'acme/zzz' is no file or folder here, and a hub id is never downloaded; "
+        "'acme/zzz' is not a file or folder here, and nothing is downloaded from the hub; "
         f"give the path of a config.json, or one of: {', '.join(names())}"
     )
 

@@ -1,0 +1,76 @@
+"""Several models on one fleet: `choose MODEL --rps R --also 'MODEL rps=R isl=N ...'`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
+from ..flags.request import Request
+from ..prepare import check_model
+from .flags import Serving
+from .size import Sought, compared_fleets, days_of
+
+if TYPE_CHECKING:
+    from ...report.results.result import Result
+    from ...report.serving.fleets import FleetComparison
+
+# What a further model may say of its requests; what it does not say is as of the first.
+_WORDS = ("rps", "isl", "osl", "ttft", "tpot")
+ALSO = click.Option(
+    ["--also"],
+    multiple=True,
+    metavar="'MODEL rps=R [isl=N] [osl=N] [ttft=T] [tpot=T]'",
+    help="A further model on the same fleet, with the rate, lengths and limits of its own requests. Repeatable.",
+)
+
+
+def mixed_fleets(ctx: click.Context, request: Request, serving: Serving, sought: Sought, also: Sequence[str]) -> Result:
+    """Find the fleets of every model on every system, and put them together; InfeasibleError where none serves all."""
+    from ...report.serving.mixed import AIMS, mixed, mixed_result
+
+    if sought.aim not in AIMS:
+        raise UsageError(f"--objective {sought.aim}: of one model's tokens; of several models {', '.join(AIMS)}")
+    asked = [(request.source.model, dict[str, str]()), *map(also_of, also)]
+    models = [_of_model(ctx, request, serving, sought, model, words) for model, words in asked]
+    found = mixed(models, AIMS[sought.aim])
+    if not found.fleets:
+        told = "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
+        raise InfeasibleError(f"no system serves all of {len(models)} models in time: {told}")
+    return mixed_result(found)
+
+
+def also_of(text: str) -> tuple[str, Mapping[str, str]]:
+    """Read a further model.
+
+    >>> also_of("mixtral-8x7b rps=100 ttft=p99:1s")
+    ('mixtral-8x7b', {'rps': '100', 'ttft': 'p99:1s'})
+    """
+    model, *words = text.split()
+    said = dict[str, str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in _WORDS:
+            raise UnknownNameError.of("word of --also", name, _WORDS)
+        if not equals or not value:
+            raise UsageError(f"--also '{text}': {name} needs a value, as in {name}=100")
+        said[name] = value
+    if "rps" not in said:
+        raise UsageError(f"--also '{text}': say its rate, as in '{model} rps=100'")
+    return model, said
+
+
+def _of_model(
+    ctx: click.Context, request: Request, serving: Serving, sought: Sought, model: str, words: Mapping[str, str]
+) -> FleetComparison:
+    """Compare the systems for one model."""
+    own = request.said({"model": model})
+    check_model(own)
+    rate = words.get("rps", sought.target_rps)
+    days, said = days_of(rate, replace(serving, **{k: v for k, v in words.items() if k != "rps"}))
+    if len(days) > 1:
+        raise UsageError(f"{rate} requests/s: several models take one rate each")
+    return compared_fleets(ctx, own, said, replace(sought, target_rps=rate), days)

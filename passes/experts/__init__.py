@@ -1,0 +1,1 @@
+"""Popularity of experts, and placements that make up for it."""
