@@ -195,8 +195,7 @@ class Policy(ExpertWords):
         "Kernels, and with them the activations that training keeps: one kernel per norm, rotary embedding and "
         "activation (plain); those of the model's own code (eager); as plain with one QKV tensor as in nanotron "
         "(merged) or PyTorch's loss in two steps (torch); those of torch.compile over model and loss (compiled); "
-        "hand-fused as in Megatron-Core (fused). In inference: "
-        "eager, or fused as in serving engines.  [default: "
+        "hand-fused as in Megatron-Core (fused). In inference: eager, or fused as in serving engines.  [default: "
         "those of the stack]",
         choices=KERNELS, noun="kind of kernels",
     )] = None
