@@ -21,6 +21,7 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
+from ..ir.ops import OpClass, has
 from ..ir.records import dataclass
 from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -272,9 +273,9 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
                 raise TraceError(f"{error}{routed.refused}") from error
             graph = along_roads(record, wanted)
             return replace(graph, notes=(*graph.notes, *routed.notes))
-        if run.inputs is not None or error.__cause__ is None:
+        if run.inputs is not None or not (assumed := _assumed(run.module)):
             raise
-        raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
+        raise TraceError(f"{error}{assumed}") from error.__cause__
     if run.inputs is None and (path := _multiplied(graph)) is not None:
         raise TraceError(f"{path} multiplies token ids by its weights{_assumed(run.module)}")
     return graph
@@ -284,8 +285,8 @@ def _multiplied(graph: Graph) -> str | None:
     """Return the path of the first module that multiplies whole numbers, as one does that was fed ids for numbers."""
     for region in graph.regions:
         for node in region.nodes:
-            if node.op == "matmul" and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
-                return node.scope
+            if has(node, OpClass.MATMUL) and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
+                return node.scope or graph.name
     return None
 
 

@@ -134,6 +134,14 @@ class Region:
         order = sorted(self.values, key=lambda v: 0 if v.role is not Role.RESULT else place.get(v.id, len(place) + 1))
         object.__setattr__(self, "values", tuple(order))
 
+    def __hash__(self) -> int:
+        """Hash all of it, once: what is worked out of a region is kept under it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.values, self.nodes, self.outputs, self.grads))
+
     @cached_property
     def by_id(self) -> Mapping[int, Value]:
         """Values by id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -197,42 +198,57 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
     found: dict[Symbols, list[Entry]] = {}
+    trains = graph.workload is Workload.TRAIN
     for region in graph.regions:
-        shared = joined(region)
-        for node in region.nodes:
-            if node.kernel is None and not has(node, OpClass.FREE):
-                inside = shared.get(node.key, (node,))
-                kind = op_def(node.op).kind
-                axis, across = (
-                    (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
-                )
-                dtype, second = operand_types(region, node)
-                # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
-                alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
-                entry = Entry(
-                    region.name,
-                    node.key,
-                    node.op,
-                    kind,
-                    node.phase,
-                    node.scope,
-                    graph.counts[region.name],
-                    dtype,
-                    work_of(region, node) if alone else kernel_work(region, inside),
-                    axis,
-                    message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
-                    across,
-                    node.attrs,
-                    _shape(call_of(region, node)),
-                    None if second is dtype else second,
-                    graph.workload is Workload.TRAIN,
-                    tuple(n.op for n in inside) if len(inside) > 1 else (),
-                    _reduced_before(region, inside),
-                )
-                found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
+        for symbols, entry in _entries(region, graph.counts[region.name], trains, graph.axes, order):
+            found.setdefault(symbols, []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
     return Program(graph, tuple(_table(s, entries, ranks) for s, entries in _joined(found).items()), order)
+
+
+# Families of plans share most of their regions: each is looked at once. A large model has a dozen.
+@lru_cache(maxsize=512)
+def _entries(
+    region: Region, count: int, trains: bool, axes: tuple[str, ...], order: str
+) -> tuple[tuple[Symbols, Entry], ...]:
+    """Every kernel of a region that runs so often, with the symbols that its time depends on."""
+    shared = joined(region)
+    found: list[tuple[Symbols, Entry]] = []
+    for node in region.nodes:
+        if node.kernel is None and not has(node, OpClass.FREE):
+            entry = _entry(region, node, shared.get(node.key, (node,)), count, trains)
+            found.append((_symbols(entry, axes, order), entry))
+    return tuple(found)
+
+
+def _entry(region: Region, node: Node, inside: Sequence[Node], count: int, trains: bool) -> Entry:
+    """One kernel of a region, of one node or of several."""
+    kind = op_def(node.op).kind
+    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
+    dtype, second = operand_types(region, node)
+    # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
+    alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
+    return Entry(
+        region.name,
+        node.key,
+        node.op,
+        kind,
+        node.phase,
+        node.scope,
+        count,
+        dtype,
+        work_of(region, node) if alone else kernel_work(region, inside),
+        axis,
+        message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
+        across,
+        node.attrs,
+        _shape(call_of(region, node)),
+        None if second is dtype else second,
+        trains,
+        tuple(n.op for n in inside) if len(inside) > 1 else (),
+        _reduced_before(region, inside),
+    )
 
 
 def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Sequence[Expr]]:

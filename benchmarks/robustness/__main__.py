@@ -26,6 +26,7 @@ PARTS: Mapping[str, tuple[int, _Part]] = {
     "ledgers": (1000, lambda folder, number, draw: [ledgers.of_ledgers(folder, number, draw)]),
     "nodes": (10, lambda folder, number, draw: [nodes.of_nodes(folder, number, draw)]),
     "clusters": (2, nodes.of_clusters),
+    "heads": (2, nodes.of_heads),
     "clients": (100, lambda folder, number, draw: [clients.of_clients(number, 60.0 if number >= 100 else 2.0)]),
 }
 _TEXT = """# Robustness

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...ir.errors import ParseError, UnknownNameError
-from .shared import flag_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +50,9 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
         if command is None or (path is None and not any(name.startswith(PREFIX) for name in os.environ)):
             return {}
         params = command.get_params(click.Context(command))
+        # Flags of plans are heavy, and most people have no defaults of their own.
+        from .shared import flag_name
+
         known = {flag_name(p): p for p in params if isinstance(p, click.Option) and p.name not in ("help", "help_all")}
         found: dict[str, tuple[click.Option, object, str]] = {}
         for section in (ALL, verb):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -30,9 +31,17 @@ class _Beside(NamedTuple):
     num_bytes: Expr
 
 
+class _Messages(NamedTuple):
+    """What may be beside a region in each phase; while it sends, in the backward phase, only gathers are."""
+
+    forward: tuple[_Beside, ...]
+    backward: tuple[_Beside, ...]
+    sending: tuple[_Beside, ...]
+
+
 def moments(graph: Graph) -> Iterator[Alive]:
     """Yield bytes alive while each node runs, kept or not: see `moments_by_node`."""
-    return (alive for _, alive in moments_by_node(graph))
+    return (alive for _, found in _by_region(graph) for _, alive in found)
 
 
 def moments_by_node(graph: Graph) -> Iterator[tuple[Node, Alive]]:
@@ -45,16 +54,33 @@ def moments_by_node(graph: Graph) -> Iterator[tuple[Node, Alive]]:
     reduce-scatter until the next one starts (`post_backward` in torch/distributed/fsdp/_fully_shard). Where layers are
     recomputed in groups, the new results of the earlier ones of a group wait while the later ones run.
     """
+    return ((nodes[k], alive) for nodes, found in _by_region(graph) for k, alive in found)
+
+
+def _by_region(graph: Graph) -> Iterator[tuple[Sequence[Node], Sequence[tuple[int, Alive]]]]:
+    """Yield the running nodes of each region, and the bytes alive by their places."""
     received, waiting = received_gradients(graph), _waiting(graph)
     for region in graph.regions:
-        beside, senders = _beside(graph, region), _senders(region)
-        filled = {i for n in senders for i in n.inputs}
-        before = waiting.get(region.name, {as_expr(0)})
-        for node, live in zip(running(region), live_bytes(region, received), strict=True):
-            filling = node in senders or (has(node, Trait.CASTS) and node.key in filled)
-            when = "forward" if node.phase is Phase.FORWARD else "sending" if filling else "backward"
-            for (names, more), held in product(beside[when], {as_expr(0)} if when == "forward" else before):
-                yield node, Alive(region.name, names | {region.name}, live + more + held)
+        before = frozenset(waiting.get(region.name, {as_expr(0)}))
+        yield running(region), _alive(region, received, _beside(graph, region), before)
+
+
+# Families of plans share most of their regions, and of these the neighbours often differ in nothing that is sent.
+@lru_cache(maxsize=512)
+def _alive(
+    region: Region, received: frozenset[str], beside: _Messages, before: frozenset[Expr]
+) -> tuple[tuple[int, Alive], ...]:
+    """Bytes alive while each running node of a region runs, by its place."""
+    senders = _senders(region)
+    filled = {i for n in senders for i in n.inputs}
+    found: list[tuple[int, Alive]] = []
+    for k, (node, live) in enumerate(zip(running(region), live_bytes(region, received), strict=True)):
+        filling = node in senders or (has(node, Trait.CASTS) and node.key in filled)
+        forward = node.phase is Phase.FORWARD
+        there = beside.forward if forward else beside.sending if filling else beside.backward
+        for (names, more), held in product(there, {as_expr(0)} if forward else before):
+            found.append((k, Alive(region.name, names | {region.name}, live + more + held)))
+    return tuple(found)
 
 
 def _waiting(graph: Graph) -> Mapping[str, set[Expr]]:
@@ -86,8 +112,8 @@ def _recomputed(region: Region, value: int) -> bool:
     return node is not None and node.phase is Phase.RECOMPUTE
 
 
-def _beside(graph: Graph, region: Region) -> Mapping[str, list[_Beside]]:
-    """Bytes of messages beside a region's nodes, for each pair of neighbours; while it sends, only gathers are."""
+def _beside(graph: Graph, region: Region) -> _Messages:
+    """Bytes of messages beside a region's nodes, for each pair of neighbours."""
     # Pairs of regions of which the second runs right behind the first in the forward phase.
     runs = [run for run in graph.schedule if run.count]
     found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
@@ -101,8 +127,8 @@ def _beside(graph: Graph, region: Region) -> Mapping[str, list[_Beside]]:
     reductions = _messages(
         region, ((r, total(r.by_id[i].type.num_bytes for n in _senders(r) for i in n.inputs)) for r in later)
     )
-    backward = [_Beside(a | b, x + y) for (a, x), (b, y) in product(gathers, reductions)]
-    return {"forward": forward, "backward": backward, "sending": gathers}
+    backward = (_Beside(a | b, x + y) for (a, x), (b, y) in product(gathers, reductions))
+    return _Messages(tuple(forward), tuple(backward), tuple(gathers))
 
 
 def _messages(region: Region, found: Iterable[tuple[Region, Expr]]) -> list[_Beside]:

@@ -26,7 +26,7 @@ from .owned import Owned, counted, entry
 Basis: TypeAlias = Literal["market", "build"]
 _NO_SERVER = Server()
 _AT_COST = (
-    "margin of packages, which stand at what they cost their maker: "
+    "margin of package vendors (packages are priced at their manufacturing cost): "
     "add package.price or package.gross_margin to the chip"
 )
 

@@ -57,9 +57,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The worker is no more; what it was doing is lost."""
+    """The worker is no more; what it was doing is lost; `with_machine` where its machine was lost, and it along."""
 
     why: str
+    with_machine: bool = False
 
 
 Report = Ready | Done | Failed | Refused | Gone

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LISTEN_S = 5.0
 # What Ray says of an actor that could not be made, which takes no more than the code of our package.
 _NOT_MADE = "error raised in its creation task"
+_NODE_DIED = r"its node has died|node was terminated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class _Worker:
 
     actor: _Actor
     asked: deque[ObjectRef[bytes]] = field(default_factory=deque)
+    is_open: bool = False
 
 
 class _RayCrew:
@@ -152,8 +154,9 @@ class _RayCrew:
             packet = ray.get(worker.asked[0])
         except RayError as error:
             self._end(self._workers.pop(number))
-            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else Gone(_ending(error))
+            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error, worker.is_open)
         worker.asked.popleft()
+        worker.is_open = True
         report: Report = pickle.loads(packet)
         return report
 
@@ -177,6 +180,20 @@ def _not_installed(error: Exception) -> UsageError:
     """Return the error of a machine that cannot even load the code of a worker."""
     why = str(error).strip().splitlines()[-1]
     return UsageError(f"a machine of the Ray cluster cannot load {versions()} ({why}); install the same on all")
+
+
+def _gone(error: Exception, is_open: bool) -> Gone:
+    """Return a lost worker, and whether its machine was lost with it, as far as Ray knows.
+
+    Who cannot be reached has lost its machine, unless it was at work that may have ended it.
+
+    >>> _gone(RuntimeError("The actor died because its node has died. Node Id: 1"), True).with_machine
+    True
+    """
+    from ray.exceptions import ActorUnavailableError
+
+    is_out_of_reach = isinstance(error, ActorUnavailableError) and not is_open
+    return Gone(_ending(error), with_machine=is_out_of_reach or re.search(_NODE_DIED, str(error)) is not None)
 
 
 def _ending(error: Exception) -> str:

@@ -68,7 +68,7 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
         ClusterLostError: the cluster is gone, or driver after driver is lost.
         UsageError: what `OnRay.run` raises before the first block.
     """
-    left, beginnings, why = {block.number: block for block in blocks}, 0, ""
+    left, beginnings, why, before = {block.number: block for block in blocks}, 0, "", ""
     while left:
         beginnings += 1
         if beginnings > _BEGINNINGS:
@@ -78,7 +78,8 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
                 answering(wanted.address, wanted.timeout_s)
             work = pickle.dumps((wanted, job, list(left.values())))
             with _driver() as (process, told):
-                why = ""
+                # A cluster that was lost answers for a moment longer, and then no more.
+                before, why = why or before, ""
                 for report in _reports(process, work):
                     if isinstance(report, Refused) and isinstance(report.error, ClusterLostError):
                         why = str(report.error)
@@ -90,8 +91,8 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
                         yield report.found
                 why = why or _why(process, told) if left else ""
         except UsageError as error:
-            if why and not isinstance(error, ClusterLostError):
-                raise _lost(wanted.address, f"{why}, and then: {error}") from error
+            if (why or before) and not isinstance(error, ClusterLostError):
+                raise _lost(wanted.address, f"{why or before}, and then: {error}") from error
             raise
 
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from time import monotonic
 from typing import Protocol
 
-from ...ir.errors import InternalError
+from ...ir.errors import ClusterLostError, InternalError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from .messages import Done, Failed, Gone, Ready, Refused, Report
@@ -17,6 +17,8 @@ from .retry import Pieces
 # One to work on, and one at hand for when it is done; more would only fill memory with what is found.
 _AT_HAND = 2
 _MAX_FALSE_STARTS = 3
+# Machines in a row; a cluster that loses so many is no place to work on.
+_MAX_LOST_MACHINES = 10
 # A block takes seconds, those that lower a family of a large model first perhaps a minute on a busy machine.
 LIMIT_S = 600.0
 # More passes between two looks only where this process itself was held up, and perhaps its workers with it.
@@ -106,6 +108,7 @@ class _Dispatch:
         self._limit_s = limit_s
         self._places: dict[int, _Place] = {}
         self._false_starts = 0
+        self._lost_machines = 0
         self._now_s = 0.0
         self._looked_s = monotonic()
 
@@ -129,15 +132,15 @@ class _Dispatch:
         place = self._places[number]
         match report:
             case Ready():
-                place.is_ready, self._false_starts = True, 0
+                place.is_ready, self._false_starts, self._lost_machines = True, 0, 0
             case Done(found):
                 return self._pieces.done(place.answered(self._now_s), found)
             case Failed(why):
                 return self._pieces.failed(place.answered(self._now_s), why)
             case Refused(error):
                 raise error
-            case Gone(why):
-                return self._replace(number, why)
+            case Gone():
+                return self._replace(number, report)
         return None
 
     def end_overdue(self) -> Iterator[Found]:
@@ -163,16 +166,24 @@ class _Dispatch:
             place.given.append(piece)
             self._pool.give(number, piece)
 
-    def _replace(self, number: int, why: str) -> Found | None:
-        if not self._places[number].is_ready:
+    def _replace(self, number: int, gone: Gone) -> Found | None:
+        """Take a lost worker away; what it was doing is suspect, unless its machine was lost and it with it."""
+        if gone.with_machine:
+            self._lost_machines += 1
+            if self._lost_machines == _MAX_LOST_MACHINES:
+                raise ClusterLostError(f"{_MAX_LOST_MACHINES} machines were lost before a worker was ready on another")
+        elif not self._places[number].is_ready:
             self._false_starts += 1
             if self._false_starts == _MAX_FALSE_STARTS:
                 raise InternalError(
-                    f"{_MAX_FALSE_STARTS} workers died one after another before they were ready, the last one: {why}; "
-                    "if memory is short, fewer workers need less"
+                    f"{_MAX_FALSE_STARTS} workers died one after another before they were ready, "
+                    f"the last one: {gone.why}; if memory is short, fewer workers need less"
                 )
         piece = self._take_away(number)
-        return None if piece is None else self._pieces.lost(piece, why)
+        if piece is None or not gone.with_machine:
+            return None if piece is None else self._pieces.lost(piece, gone.why)
+        self._pieces.back(piece)
+        return None
 
     def _take_away(self, number: int) -> Block | None:
         """Take away a lost worker: return its first piece, which may have done it; what lay behind was not begun."""

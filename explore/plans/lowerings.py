@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...driver.estimate import Lowered, compiled, pipeline_for
 from ...ir.errors import SlipstickError
-from ...ir.graph import Graph
+from ...ir.graph import Graph, Region
 from ...ir.kept import Kept
 from ...ir.plan import Family
 from ...ir.plan.layout.layouts import Layouts
@@ -35,6 +35,8 @@ def side_by_side(families: Sequence[Family]) -> list[int]:
 
 # Families compiled and graphs in between that are kept, some megabytes each for a large model.
 FAMILIES, GRAPHS = 24, 64
+# Regions of lowered graphs that are known again; a family has three to a dozen.
+REGIONS = 512
 
 
 class Lowerings:
@@ -44,7 +46,7 @@ class Lowerings:
     on stages share all but that; others share the passes with which their pipelines begin, and all share layouts.
     """
 
-    __slots__ = ("_compiled", "_graph", "_layouts", "_prefixes")
+    __slots__ = ("_compiled", "_graph", "_layouts", "_prefixes", "_regions")
 
     def __init__(self, graph: Graph, families: int = FAMILIES, graphs: int = GRAPHS) -> None:
         """Keep a traced graph; so many families and graphs at most, those asked for last."""
@@ -53,14 +55,21 @@ class Lowerings:
         self._prefixes = Prefixes(graph, graphs)
         self._compiled = Kept[tuple[tuple[Pass, ...], str], Lowered](families)
         self._layouts = Layouts()
+        self._regions = Kept[Region, Region](REGIONS)
 
     def of(self, family: Family) -> Lowered:
         """Return the graph lowered for a family, with the errors of `lower`."""
         pipeline = pipeline_for(family)
 
         def made() -> Lowered:
-            return compiled(self._graph, family, *self._prefixes.run(pipeline), self._layouts)
+            lowered, times = self._prefixes.run(pipeline)
+            return compiled(self._graph, family, self._known(lowered), times, self._layouts)
 
         found = self._compiled.of((pipeline.passes, family.order), made)
         stages = found.stages.laid(family.pp_layout, family.recomputed_layers)
         return found if stages is found.stages else replace(found, stages=stages)
+
+    def _known(self, graph: Graph) -> Graph:
+        """Return a lowered graph with regions of others in the place of equal ones: what is kept of these is found."""
+        regions = tuple(self._regions.of(region, lambda region=region: region) for region in graph.regions)
+        return replace(graph, regions=regions)

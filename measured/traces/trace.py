@@ -33,6 +33,9 @@ _SIZES = {
 }
 
 
+_MOST = 2.0**63
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A name with the microseconds in which it ran."""
@@ -179,7 +182,7 @@ def _message(name: str, given: str) -> Message:
     if not given:
         return Message(message_of(name, ""))
     told, ranks, dtype, sent, received, group = given.split("|")
-    size = _SIZES.get(dtype.lower(), 0)
-    return Message(
-        message_of(name, told), int(number_of(ranks)), size * max(number_of(sent), number_of(received)), group
-    )
+    num_ranks, num_bytes = number_of(ranks), _SIZES.get(dtype.lower(), 0) * max(number_of(sent), number_of(received))
+    # What no machine can hold is not known, as what is no number.
+    known = [number if number < _MOST else 0.0 for number in (num_ranks, num_bytes)]
+    return Message(message_of(name, told), int(known[0]), known[1], group)

@@ -97,3 +97,19 @@ def test_rows_without_a_sequence_are_counted_as_samples(cli: Cli, data: Path) ->
     assert "including PUE" in done.stdout
     assert "kgCO2e for 1M samples" in done.stdout
     assert "token" not in done.stdout
+
+
+def test_a_module_of_vectors_that_was_fed_token_ids_is_refused_with_what_to_say(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.py"
+    path.write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(48, 48)\n", encoding="utf-8")
+    done = cli("trace", f"{path}:net", "-q")
+    assert (done.returncode, done.stdout) == (4, "")
+    # One line: torch's own log of the shapes that were tried is not part of it.
+    assert done.stderr.count("\n") == 1
+    assert "No inputs were said, so forward was run on token ids" in done.stderr
+    assert "--input 'input:bf16[batch,seq,48]' for vectors" in done.stderr
+    # At one length, rows of ids are as long as a vector.
+    other = tmp_path / "vectors64.py"
+    other.write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(64, 64)\n", encoding="utf-8")
+    assert "net multiplies token ids by its weights" in cli("trace", f"{other}:net", "-q").stderr
+    assert cli("trace", f"{path}:net", "-q", "--input", "input:bf16[batch,seq,48]").returncode == 0

@@ -125,3 +125,17 @@ def test_each_system_says_what_its_sliders_move() -> None:
     assert isinstance(systems, dict)
     assert systems["dgx-h100"]["numbers"]["price"] == {"value": 310000.0, "unit": "USD"}
     assert systems["dgx-h100"]["numbers"]["hbm"] == {"value": 3.35e12, "unit": "B/s"}
+
+
+def test_what_a_price_does_not_change_is_kept_and_is_what_would_be_worked_out_anew() -> None:
+    rule, kept = SlideRule(), ("curves", "best", "warming")
+    rule.warm(Dragged.read(START))
+    first = rule.answer(Dragged.read(START))
+    dearer = rule.answer(Dragged.read({**START, "price": 2.0}))
+    assert {name: first[name] for name in kept} == {name: dearer[name] for name in kept}
+    assert first["metrics"] != dearer["metrics"]
+    for moved in ({"hbm": 2.0}, {"tp": 1}, {"gpus": 16}, {"clock": 0.5}):
+        here = Dragged.read({**START, **moved})
+        anew = SlideRule()
+        anew.lowered = dict(rule.lowered)
+        assert rule.answer(here) == anew.answer(here)

@@ -181,7 +181,7 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     described = Package(Assembly("package", "organic", (Die("die", "N5", 100.0),)))
     system = replace(dgx(server=Server(rest_w=100.0, parts=(Fitted("gpu-chassis"),))), package=described)
     at_cost = system_cost(system, 8, load_prices(), "market", PACKAGE)
-    assert any("stand at what they cost their maker" in line for line in at_cost.unpriced)
+    assert any("priced at their manufacturing cost" in line for line in at_cost.unpriced)
     priced = replace(system, package=replace(described, price_usd=28_000.0))
     found = system_cost(priced, 8, load_prices(), "market", PACKAGE)
     assert found.bill.line("servers/servers/packages").usd == 8 * 28_000

@@ -15,7 +15,7 @@ from slipstick.explore.executors.messages import Done, Failed, Gone, Ready, Refu
 from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces
 from slipstick.explore.executors.worker_pool import work_through
 from slipstick.explore.job import InProcess
-from slipstick.ir.errors import InternalError, UsageError
+from slipstick.ir.errors import ClusterLostError, InternalError, UsageError
 
 from ..fake_job import FakeJob
 
@@ -199,6 +199,22 @@ def test_workers_that_never_come_to_be_end_the_search() -> None:
     job = FakeJob()
     pool = FakeWorkerPool(job, 2, [Gone("killed by signal 9")] * 3)
     with pytest.raises(InternalError, match=r"3 workers died one after another before they were ready, .* signal 9"):
+        list(work_through(pool, Pieces(job.blocks(), job.columns)))
+    assert not pool.is_open
+
+
+def test_what_is_lost_with_its_machine_is_not_to_blame() -> None:
+    job = FakeJob(num_candidates=16, at_once=1)
+    pool = FakeWorkerPool(job, 2, [Gone("killed", with_machine=True)] * 5)
+    found = list(work_through(pool, Pieces(job.blocks(), job.columns)))
+    assert sum(f.num_candidates for f in found) == len(found) == 16
+    assert not [line for f in found for line in f.crashed]
+
+
+def test_a_cluster_that_loses_machine_after_machine_is_lost() -> None:
+    job = FakeJob()
+    pool = FakeWorkerPool(job, 2, [Gone("killed", with_machine=True)] * 10)
+    with pytest.raises(ClusterLostError, match="10 machines were lost"):
         list(work_through(pool, Pieces(job.blocks(), job.columns)))
     assert not pool.is_open
 

@@ -12,7 +12,7 @@ from slipstick.measured.traces import stream
 from slipstick.measured.traces.kinds import KernelKind
 from slipstick.measured.traces.ran import Stretch
 from slipstick.measured.traces.timeline import spent
-from slipstick.measured.traces.trace import KINDS, Message, read_trace
+from slipstick.measured.traces.trace import KINDS, Message, _message, read_trace
 
 
 def event(cat: str, name: str, start: float, lasting: float, tid: int, **args: object) -> dict[str, object]:
@@ -160,3 +160,9 @@ def test_operators_know_their_inputs_and_the_phase_around_them(tmp_path: Path) -
     ]  # fmt: skip
     # Each has the time that it took by itself.
     assert trace.ran.time_us.tolist() == [5, 2, 13, 5, 5]
+
+
+def test_a_message_of_more_than_any_machine_holds_is_not_known() -> None:
+    given = "allreduce|4|BFloat16|1.7e308|1|"
+    found = _message("ncclDevKernel_AllReduce_Sum_bf16", given)
+    assert (found.ranks, found.num_bytes) == (4, 0.0)

@@ -168,3 +168,22 @@ def test_without_what_draws_a_page_says_how_to_get_it(found: StepResult, monkeyp
     for call in (found.plot, found.svg):
         with pytest.raises(UsageError, match=r"charts need slipstick\[report\]"):
             call()
+
+
+def test_nre_is_spread_over_the_packages_that_are_made() -> None:
+    """A package costs what making it does and NRE / volume; a sweep with a volume has that in its cost."""
+    spaces = [
+        slipstick.sweep(node="N5", die_area="400,600mm2", power="700W", gpus=64, volume=volume).to_dict()
+        for volume in (None, 1e5)
+    ]
+    for document in spaces:
+        (chart,) = (one for one in charts_of(document) if one.title == "NRE over production volume")
+        row = document["designs"][0]  # type: ignore[index]
+        plain = spaces[0]["designs"][0]  # type: ignore[index]
+        assert row["nre_usd"] > 1e8
+        for one in chart.data:
+            each = plain["package_usd"] + row["nre_usd"] / number(one["volume"])
+            assert number(one["usd"]) == pytest.approx(each, rel=1e-9)
+    with_volume = spaces[1]["designs"][0]  # type: ignore[index]
+    assert with_volume["package_nre_usd"] == pytest.approx(with_volume["nre_usd"] / 1e5, rel=1e-12)
+    assert with_volume["package_usd"] - with_volume["package_nre_usd"] == pytest.approx(plain["package_usd"], rel=1e-9)
