@@ -17,9 +17,14 @@ from slipstick.passes.experts.popularity import busiest_of
 
 MODEL, LAW = "deepseek-v3", "power:1.01"
 # FP8 to the experts, bf16 back, a token on four nodes at most: arXiv 2412.19437, sections 3.2 and 3.3.
-WORDS = {"precision": "as-published", "dispatch_dtype": "fp8", "routing_nodes": 4, "engine": "sglang"}
-IN_ORDER = {"expert_popularity": LAW}
-PLACED = {**IN_ORDER, "eplb": True, "redundant_experts": 32}
+WORDS: dict[str, object] = {
+    "precision": "as-published",
+    "dispatch_dtype": "fp8",
+    "routing_nodes": 4,
+    "engine": "sglang",
+}
+IN_ORDER: dict[str, object] = {"expert_popularity": LAW}
+PLACED: dict[str, object] = {**IN_ORDER, "eplb": True, "redundant_experts": 32}
 # Tokens that a rank computes at once in both; sequences a rank of SGLang's decode; acceptance of the second token
 # (arXiv 2412.19437, section 5.4.3: 85 to 90 %).
 CHUNK, SEQUENCES, ACCEPTANCE = 16384, 256, 0.85
@@ -30,9 +35,10 @@ RANKS = (8, 16, 32, 64, 72, 128, 144)
 @cache
 def prompts(system: str, isl: int, placed: bool, dual: bool) -> float:
     """Return tokens/s a node of 32 GPUs that compute prompts."""
+    words = WORDS | (PLACED if placed else IN_ORDER)
     found = slipstick.serve(
-        MODEL, system, gpus=32, ep=32, isl=str(isl), osl="1", chunked_prefill=CHUNK, dual_batch=dual, **WORDS,
-        **(PLACED if placed else IN_ORDER),  # type: ignore[arg-type]
+        MODEL, system, gpus=32, ep=32, isl=str(isl), osl="1", chunked_prefill=CHUNK, dual_batch=dual,
+        **words,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     return found.metrics["requests_per_s"] * isl / 4
 
@@ -40,10 +46,12 @@ def prompts(system: str, isl: int, placed: bool, dual: bool) -> float:
 @cache
 def answers(system: str, ranks: int, batch: int, lengths: tuple[int, int], placed: bool, heads: int = 0) -> float:
     """Return tokens/s a node of answers at so many sequences a rank, halves in turn where that is quicker."""
-    drafts = {"mtp": heads, "acceptance": ACCEPTANCE} if heads else {}
+    drafts: dict[str, object] = {"mtp": heads, "acceptance": ACCEPTANCE} if heads else {}
+    words = WORDS | drafts | (PLACED if placed else IN_ORDER)
     found = slipstick.serve(
         MODEL, system, gpus=ranks, ep=ranks, isl=str(lengths[0]), osl=str(lengths[1]), batch=str(batch),
-        dual_batch=True, **WORDS, **drafts, **(PLACED if placed else IN_ORDER),  # type: ignore[arg-type]
+        dual_batch=True,
+        **words,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     return 8 * batch / found.metrics["tpot_s"]
 

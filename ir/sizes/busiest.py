@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # As `expr.Num`, which reads this module.
-Number: TypeAlias = Union[int, float, "NDArray[np.float64]"]
+Number: TypeAlias = Union[float, "NDArray[np.float64]"]
 # Rows of the busiest rank over the mean, where that is a number of its own.
 IMBALANCE = "imb"
 _SCALE = 10_000

@@ -55,10 +55,11 @@ def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, .
     """
     banks = (n for n in region.nodes if has(n, Trait.BANK, backward=False))
     num, picked = next((region.by_id[n.inputs[1]].type.dims[0] for n in banks), None), top_k(region)
-    if not popularity or not isinstance(num, int) or not isinstance(picked, int):
+    named = next(iter(popularity), "")
+    if not named or not isinstance(num, int) or not isinstance(picked, int):
         return ""
     copies = int(popularity[2]) if len(popularity) > 2 else 0
-    return busiest_of(popularity[0], num - copies, picked, copies, "eplb" in popularity, axes).name
+    return busiest_of(named, num - copies, picked, copies, "eplb" in popularity, axes).name
 
 
 def top_k(region: Region) -> Dim:

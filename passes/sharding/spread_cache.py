@@ -158,4 +158,4 @@ def _attrs(attrs: Attrs) -> Attrs:
             changed[field.name] = value.replace(_TP, _BOTH)
         elif isinstance(value, Expr) and _TP in value.symbols:
             changed[field.name] = as_dim(value.substitute({_TP: symbol(_TP) * symbol(_CP)}))
-    return replace(attrs, **changed)  # type: ignore[arg-type]
+    return replace(attrs, **changed)

@@ -9,10 +9,11 @@ import numpy as np
 
 from ...backends.kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_loads
 from ...backends.kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, padded, tile_rows
-from ...backends.kernels.loads import DRAWS, balanced_loads, power_law_loads
+from ...backends.kernels.loads import balanced_loads, power_law_loads
 from ...backends.kernels.operands import UNITS
 from ...backends.kernels.terms import Array
 from ...backends.machine.system import System
+from ...ir.plan.experts.power_law import DRAWS
 from ..rows.cases import Case
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
