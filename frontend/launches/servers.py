@@ -250,7 +250,9 @@ def _speculation(r: Reading) -> None:
         number = said.get("num_speculative_tokens") if isinstance(said, dict) else None
         method = str(said.get("method", "")) if isinstance(said, dict) else ""
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise ParseError(f"--speculative-config: num_speculative_tokens {number}; give a whole number of 1 and more")
+            raise ParseError(
+                f"--speculative-config: num_speculative_tokens {number}; give a whole number of 1 and more"
+            )
         if isinstance(number, int) and ("mtp" in method or "eagle" in method or "ngram" in method):
             r.say("ngram" if "ngram" in method else "mtp", number, "speculative_config")
     if (r.text("speculative_config.decoding_type") or "").lower() in ("mtp", "eagle", "eagle3"):
