@@ -41,7 +41,7 @@ PRODUCT := __init__.py __main__.py backends benchmarks cli cost driver examples 
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz help laws mutants oracles robustness sbom setup stacks studies test thorough validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz grid help laws mutants oracles robustness sbom setup stacks studies test thorough validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -112,6 +112,9 @@ coverage: $(STAMP)  ## trace and count models of transformers, foreign packages 
 
 mutants: $(STAMP)  ## put 300 small faults into the product and see which no test notices: docs/mutants.md (half an hour)
 	$(BIN)/python -m benchmarks.mutants --page docs/mutants.md
+
+grid: $(STAMP)  ## 90,816 estimates by this code and by what AGAINST holds (made so by `--write`): what is refused now, what moved
+	$(BIN)/python -m benchmarks.grid $(if $(AGAINST),--compare $(AGAINST),--write results/grid.json.gz)
 
 fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what gets past the parser, what is a fault (an hour)
 	$(BIN)/python -m benchmarks.fuzz --total 100000 --keep results/fuzz

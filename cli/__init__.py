@@ -112,7 +112,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an unknown verb with the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in VERBS:
-            here = _ELSEWHERE.get(args[0]) or _kind_verb(args[0])
+            from .catalogue import as_kind
+
+            kind = as_kind(args[0])
+            here = _ELSEWHERE.get(args[0], "" if kind is None else f"list {kind}")
             near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], list(VERBS))
             raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -121,14 +124,6 @@ class LazyGroup(click.Group):
         """Write the list of verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
-
-
-def _kind_verb(word: str) -> str | None:
-    """What lists a kind of thing whose name was typed as a verb: `models` is `list models`."""
-    from .catalogue import as_kind
-
-    kind = as_kind(word)
-    return None if kind is None else f"list {kind}"
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -15,7 +15,6 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.cost.run.sites import Sites
-from slipstick.cost.run.training_run import Job
 
 # Llama 3's layers, 42 of them: 10.2B parameters. 128 sequences a site and step, as 38 minutes at 43 % MFU come to.
 CONFIG = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 42, "num_attention_heads": 32,
@@ -51,12 +50,11 @@ def steps(full: bool) -> Iterator[list[Cell]]:
 def made(bits_per_s: float, way: tuple[int, str, int, int], num: int = NUM) -> float:
     """Return the share of the time in which sites compute."""
     every, dtype, fragments, overlap = way
-    job = Job(step_time_s=STEPS_S / EVERY, samples=128, tokens=128 * 8192, num_gpus=8, num_nodes=1, state_bytes=0.0)
     sites = Sites(
         num=num, every=every, bytes_per_s=bits_per_s / 8, latency_s=0.1, dtype=dtype, fragments=fragments,
         overlap=overlap,
     )  # fmt: skip
-    return sites.over(job, PARAMETERS).utilisation
+    return sites.over(STEPS_S / EVERY, 8, PARAMETERS).utilisation
 
 
 def places() -> Iterator[list[Cell]]:

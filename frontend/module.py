@@ -21,6 +21,7 @@ from ..ir.errors import (
     UsageError,
 )
 from ..ir.graph import Bound, Graph, Workload
+from ..ir.ops import OpClass, has
 from ..ir.records import dataclass
 from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -284,7 +285,7 @@ def _multiplied(graph: Graph) -> str | None:
     """Return the path of the first module that multiplies whole numbers, as one does that was fed ids for numbers."""
     for region in graph.regions:
         for node in region.nodes:
-            if node.op == "matmul" and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
+            if has(node, OpClass.MATMUL) and any(t.dtype is DType.INT64 for t in region.types(node.inputs[:2])):
                 return node.scope or graph.name
     return None
 

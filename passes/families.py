@@ -45,7 +45,9 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
-        names.append(_route(family))
+        routed = ["capacity=true"] if family.capacity else []
+        routed += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
+        names.append(f"route{{{', '.join(routed)}}}" if routed else "route")
     names.append(f"shard{{{', '.join(options)}}}")
     names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
     names += [] if train else ["window"]
@@ -66,12 +68,6 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     return parse_pipeline(",".join(names))
 
 
-def _route(family: Family) -> str:
-    options = ["capacity=true"] if family.capacity else []
-    options += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
-    return f"route{{{', '.join(options)}}}" if options else "route"
-
-
 def _adapters(family: Family) -> str:
     options = [f"rank={family.lora_rank}"]
     options += [f"modules=[{_quoted(family.lora_modules)}]"] if family.lora_modules else []
@@ -87,8 +83,8 @@ def _experts_options(family: Family) -> list[str]:
     found += ["inside=true"] if family.etp_dp else []
     found += ["imbalance=true"] if family.imbalance else []
     if family.ep and family.expert_popularity:
-        found += [f"popularity={json.dumps(family.expert_popularity)}", *(["eplb=true"] if family.eplb else [])]
-    found += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
+        placed = [*(["eplb"] if family.eplb else []), *([str(copies)] if (copies := family.redundant_experts) else [])]
+        found.append(f"popularity=[{_quoted([family.expert_popularity, *placed])}]")
     found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
     return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 

@@ -46,7 +46,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "shard": ("sharding.shard", "ShardPass"),
         "two_step_loss": ("fusion.two_step_loss", "TwoStepLoss"),
         "unfuse": ("fusion.unfuse", "Unfuse"),
-        "spread_cache": ("spread_cache", "SpreadCache"),
+        "spread_cache": ("sharding.spread_cache", "SpreadCache"),
         "window": ("window", "Window"),
     }
 )

@@ -60,13 +60,10 @@ def _with_copies(region: Region, redundant: int) -> Region:
     longer = {i: region.by_id[i] for i in held if region.by_id[i].role is Role.PARAM}
     if not longer:
         return region
-    values = (_longer(v, redundant) if v.id in longer else v for v in region.values)
-    return replace(region, values=tuple(values))
-
-
-def _longer(v: Value, more: int) -> Value:
-    first, *rest = v.type.dims
-    return replace(v, type=v.type.with_dims((as_dim(as_expr(first) + more), *rest)))
+    for i, v in longer.items():
+        first, *rest = v.type.dims
+        longer[i] = replace(v, type=v.type.with_dims((as_dim(as_expr(first) + redundant), *rest)))
+    return replace(region, values=tuple(longer.get(v.id, v) for v in region.values))
 
 
 def _with_capacity(region: Region) -> Region:

@@ -116,7 +116,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Warm]":
         warm = Warm(Path(folder))
         process = warm.start()
         yield warm
-        process.kill()
         process.communicate()
 
 

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +61,11 @@ class Warm:
             shim.chmod(0o755)
 
     def start(self) -> subprocess.Popen[str]:
-        """Start the process and wait until it has imported everything."""
+        """Start the process and wait until it has imported everything; it ends with whoever holds its stdin."""
         self.shims()
-        process = subprocess.Popen([sys.executable, __file__, self.address], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, __file__, self.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         return process
@@ -105,7 +108,7 @@ def _everything() -> None:
 
 
 def _serve(address: str) -> None:
-    """Fork for each client until there are no more."""
+    """Fork for each client until stdin is closed: by the end of the tests, however they end."""
     import gc
     import select
     import signal
@@ -124,19 +127,21 @@ def _serve(address: str) -> None:
     print("ready", flush=True)
     waiting: dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select([listener, woken], [], [])
+        ready, _, _ = select.select([listener, woken, sys.stdin], [], [])
+        if sys.stdin in ready:
+            os._exit(0)
         if woken in ready:
             woken.recv(4096)
             while waiting and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 line = waiting.pop(ended[0])
-                line.sendall((os.waitstatus_to_exitcode(ended[1]) & 255).to_bytes(4, "big"))
-                line.close()
+                with line, suppress(BrokenPipeError):
+                    line.sendall((os.waitstatus_to_exitcode(ended[1]) & 255).to_bytes(4, "big"))
         if listener in ready:
             line, _ = listener.accept()
             size, streams, _, _ = socket.recv_fds(line, 4, 3)
             told = b""
-            while len(told) < int.from_bytes(size, "big"):
-                told += line.recv(1 << 20)
+            while len(told) < int.from_bytes(size, "big") and (more := line.recv(1 << 20)):
+                told += more
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...ir.power_law import DRAWS, power_law_rows
+from ...ir.plan.experts.power_law import DRAWS, power_law_rows
 from .terms import Array
 
 

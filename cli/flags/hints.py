@@ -76,12 +76,9 @@ def hinted(error: click.ClickException) -> str:
         meant = _VALUES.get((str(error.param.name), given[1].lower()))
         allowed = message.rpartition("allowed:")[2]
         return message if meant is None else f"{given[0]}; use {meant}; allowed:{allowed}"
-    if (extra := _EXTRA.match(message)) and _is_system(extra[1]):
-        return f"{message}; a system has a flag: --system {extra[1]}"
+    if extra := _EXTRA.match(message):
+        from .names import names_of
+
+        if extra[1].lower() in names_of("systems") or extra[1].endswith((".yaml", ".yml")):
+            return f"{message}; a system has a flag: --system {extra[1]}"
     return message
-
-
-def _is_system(word: str) -> bool:
-    from .names import names_of
-
-    return word.lower() in names_of("systems") or word.endswith((".yaml", ".yml"))

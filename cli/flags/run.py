@@ -55,22 +55,31 @@ RUN_FLAGS = (
     ),
     _text("--restart-time", "TIME", "Time from a failure to the first step after it.  [default: 10min]"),
     click.Option(
-        ["--sites"], type=Whole(min=1), metavar="N",
+        ["--sites"],
+        type=Whole(min=1),
+        metavar="N",
         help="Sites with the GPUs of the plan each, which train one model over a slow link (DiLoCo, local SGD).",
     ),
     _text("--site-bandwidth", "RATE", "What a site sends to others and receives, e.g. 1Gbit/s."),
     _text("--site-latency", "TIME", "Latency of a message between sites.  [default: 0]"),
     click.Option(
-        ["--sync-every"], type=Whole(min=1), metavar="STEPS", help="Steps of a site between two outer steps.",
+        ["--sync-every"],
+        type=Whole(min=1),
+        metavar="STEPS",
+        help="Steps of a site between two outer steps.",
     ),
     _text("--sync-dtype", "TYPE", "Data type of what sites exchange: fp32, bf16, int8, fp4.  [default: fp32]"),
     click.Option(
-        ["--sync-fragments"], type=Whole(min=1), metavar="N",
+        ["--sync-fragments"],
+        type=Whole(min=1),
+        metavar="N",
         help="Parts of the model that are exchanged apart, one every sync-every / N steps (Streaming DiLoCo).  "
         "[default: 1]",
     ),
     click.Option(
-        ["--sync-overlap"], type=Whole(min=0), metavar="STEPS",
+        ["--sync-overlap"],
+        type=Whole(min=0),
+        metavar="STEPS",
         help="Steps that go on while a fragment is exchanged.  [default: 0]",
     ),
 )
@@ -194,11 +203,8 @@ def _failures(run: RunWords) -> Failures | None:
 
 def _sites(run: RunWords) -> Sites | None:
     if run.sites is None:
-        given = {
-            "--site-bandwidth": run.site_bandwidth, "--site-latency": run.site_latency,
-            "--sync-every": run.sync_every, "--sync-dtype": run.sync_dtype,
-            "--sync-fragments": run.sync_fragments, "--sync-overlap": run.sync_overlap,
-        }  # fmt: skip
+        names = ("site_bandwidth", "site_latency", "sync_every", "sync_dtype", "sync_fragments", "sync_overlap")
+        given = {f"--{name.replace('_', '-')}": getattr(run, name) for name in names}
         refuse_idle(given, "of several sites: say how many with --sites N")
         return None
     from ...cost.run.sites import Sites
@@ -207,10 +213,14 @@ def _sites(run: RunWords) -> Sites | None:
     if rate is None or run.sync_every is None:
         raise UsageError("--sites needs --site-bandwidth, such as 1Gbit/s, and --sync-every, such as 100")
     return Sites(
-        num=run.sites, every=run.sync_every, bytes_per_s=rate,
-        latency_s=quantity_of(run.site_latency, "s", "--site-latency") or 0.0, dtype=run.sync_dtype or "fp32",
-        fragments=run.sync_fragments or 1, overlap=run.sync_overlap or 0,
-    )  # fmt: skip
+        num=run.sites,
+        every=run.sync_every,
+        bytes_per_s=rate,
+        latency_s=quantity_of(run.site_latency, "s", "--site-latency") or 0.0,
+        dtype=run.sync_dtype or "fp32",
+        fragments=run.sync_fragments or 1,
+        overlap=run.sync_overlap or 0,
+    )
 
 
 def quantity_of(text: str | None, dimension: str, flag: str = "") -> float | None:

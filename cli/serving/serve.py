@@ -119,10 +119,8 @@ def served_of(request: Request) -> tuple[Served, Plan]:
     words = request.words
     # Prompts are split over tp x cp ranks by heads, as all layers of a decode step but attention are.
     whole = words.etp == 1 and words.tp > 1 and words.ep > 1
-    of_prompts = {
-        "phase": "prefill", "mla": "latent", "tp": words.tp * words.cp, "cp": 1,
-        "ep": words.ep * words.cp if whole else words.ep,
-    }  # fmt: skip
+    ep = words.ep * words.cp if whole else words.ep
+    of_prompts = {"phase": "prefill", "mla": "latent", "tp": words.tp * words.cp, "cp": 1, "ep": ep}
     first, step = request.said(of_prompts), request.said({"phase": "decode"})
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)

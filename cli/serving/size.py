@@ -128,12 +128,14 @@ def size_command(ctx: click.Context, request: Request, serving: Serving, sought:
         from ...report.serving.fleets import fleet_result
 
         return fleet_result(compared_fleets(ctx, request, serving, sought, days))
-    found = _sizes(ctx, request, serving, sought)(days[0].peak_per_s)
+    found = _sizes(ctx, request, serving, sought, only_first=False)(days[0].peak_per_s)
     return SizeResult(found=found, answers=[priced_serving(request, one) for one in found.answers(sought.top)])
 
 
-def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Callable[[float], Sizing]:
-    """Return what finds the plans of a system for a rate; the model is lowered once for all rates."""
+def _sizes(
+    ctx: click.Context, request: Request, serving: Serving, sought: Sought, only_first: bool
+) -> Callable[[float], Sizing]:
+    """Return what finds the plans of a system for a rate, or the first of them; the model is lowered once for all."""
     from ...cost.flops import Convention
     from ...driver.serve.sizes.confirm import confirmed, spared
     from ...driver.serve.sizes.shapes import shapes_of
@@ -152,7 +154,7 @@ def _sizes(ctx: click.Context, request: Request, serving: Serving, sought: Sough
         )  # fmt: skip
         found = size(question, system, shapes, lowered, sought.pools)
         simulates = sought.confirm == "on" or (sought.confirm == "auto" and serving.target.of_tails)
-        found = confirmed(found, _CONFIRMED) if simulates and serving.target else found
+        found = confirmed(found, _CONFIRMED, only_first) if simulates and serving.target else found
         return spared(found, sought.spare) if sought.spare else found
 
     return of_rate
@@ -198,7 +200,7 @@ def compared_fleets(
             of_rate: Callable[[float], Sizing] | None = None
             for place, day in enumerate(days):
                 try:
-                    of_rate = of_rate or _sizes(ctx, own, serving, sought)
+                    of_rate = of_rate or _sizes(ctx, own, serving, sought, only_first=True)
                     fleets[place].append(_fleet(own, name, of_rate(day.peak_per_s), day))
                 except SlipstickError as error:
                     left_out[place][name] = str(error)

@@ -10,15 +10,10 @@ Source: Douillard et al., DiLoCo, arXiv 2311.08105; Streaming DiLoCo, arXiv 2501
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from ...ir.errors import PlanError, UsageError
 from ...ir.records import dataclass
-
-if TYPE_CHECKING:
-    from .training_run import Job
 
 # Bytes of a parameter on its way between sites, and of what the outer optimizer keeps: the weights of the last
 # exchange and a momentum, both fp32.
@@ -64,8 +59,8 @@ class Sites:
                 "(--sync-every / --sync-fragments), and the one before is there by then"
             )
 
-    def over(self, job: Job, num_parameters: float) -> Exchange:
-        """Return what the exchanges of a job come to, whose steps are those of one site.
+    def over(self, step_s: float, num_gpus: int, num_parameters: float) -> SiteExchange:
+        """Return what exchanges come to where a site has so many GPUs and a step of its own takes `step_s`.
 
         A ring over M sites: T = 2 (M - 1)/M S/(P B) + 2 (M - 1) L for each fragment of S/P bytes; what is left of it
         behind the steps that go on meanwhile, E = max(0, T - tau t), stops the site, P times in H steps of t.
@@ -73,16 +68,21 @@ class Sites:
         hops = 2.0 * (self.num - 1)
         sent = hops / self.num * num_parameters * WIRE_BYTES[self.dtype]
         fragment_s = sent / self.fragments / self.bytes_per_s + hops * self.latency_s
-        exposed_s = max(0.0, fragment_s - self.overlap * job.step_time_s)
-        step_s = job.step_time_s + exposed_s * self.fragments / self.every
-        return Exchange(
-            sites=self, sent_bytes=sent, fragment_s=fragment_s, exposed_s=exposed_s, step_s=step_s,
-            utilisation=job.step_time_s / step_s, outer_bytes=OUTER_BYTES * num_parameters / job.num_gpus,
-        )  # fmt: skip
+        exposed_s = max(0.0, fragment_s - self.overlap * step_s)
+        waiting_s = step_s + exposed_s * self.fragments / self.every
+        return SiteExchange(
+            sites=self,
+            sent_bytes=sent,
+            fragment_s=fragment_s,
+            exposed_s=exposed_s,
+            step_s=waiting_s,
+            utilisation=step_s / waiting_s,
+            outer_bytes=OUTER_BYTES * num_parameters / num_gpus,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class SiteExchange:
     """What sites exchange, and what that costs.
 
     Attributes:
@@ -103,18 +103,13 @@ class Exchange:
     utilisation: float
     outer_bytes: float
 
-    def of_all(self, job: Job) -> Job:
-        """Return the job of all sites, whose steps wait for exchanges."""
-        num = self.sites.num
-        return replace(
-            job, step_time_s=self.step_s, samples=job.samples * num, tokens=job.tokens * num,
-            num_gpus=job.num_gpus * num, num_nodes=job.num_nodes * num,
-        )  # fmt: skip
-
     @property
     def metrics(self) -> Mapping[str, float]:
         """By the names of metrics."""
         return {
-            "site_utilisation": self.utilisation, "site_sync_s": self.fragment_s, "site_wait_s": self.exposed_s,
-            "site_sent_bytes": self.sent_bytes, "outer_state_bytes": self.outer_bytes,
-        }  # fmt: skip
+            "site_utilisation": self.utilisation,
+            "site_sync_s": self.fragment_s,
+            "site_wait_s": self.exposed_s,
+            "site_sent_bytes": self.sent_bytes,
+            "outer_state_bytes": self.outer_bytes,
+        }

@@ -17,7 +17,7 @@ from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.units import format_bytes, format_time
 from ..memory.states import held_parameters
 from .goodput import Shares, best_interval_s, shares
-from .sites import Exchange, Sites
+from .sites import SiteExchange, Sites
 
 Unit: TypeAlias = Literal["gpu", "node", "job"]
 UNITS: tuple[Unit, ...] = ("gpu", "node", "job")
@@ -149,7 +149,7 @@ class RunEstimate:
     metrics: Mapping[str, float]
     saving: Saving | None = None
     shares: Shares | None = None
-    exchange: Exchange | None = None
+    exchange: SiteExchange | None = None
 
     def warnings(self, job: Job, system: System) -> list[str]:
         """Say what a node's host lacks for its part of a checkpoint that is written from there."""
@@ -197,8 +197,9 @@ class TrainingRun:
         """Estimate the run from its steps, which are those of one site where there are several."""
         if self.sites is None:
             return self._over(job)
-        exchange = self.sites.over(job, job.num_parameters)
-        found = self._over(exchange.of_all(job))
+        exchange, num = self.sites.over(job.step_time_s, job.num_gpus, job.num_parameters), self.sites.num
+        of_all = {name: getattr(job, name) * num for name in ("samples", "tokens", "num_gpus", "num_nodes")}
+        found = self._over(replace(job, step_time_s=exchange.step_s, **of_all))
         return replace(found, exchange=exchange, metrics={**found.metrics, **exchange.metrics})
 
     def _over(self, job: Job) -> RunEstimate:

@@ -64,6 +64,12 @@ class Paced:
     pace: NDArray[np.intp]
     micro_batch_s: Array
 
+    @classmethod
+    def of(cls, total_s: Array, micro_batch_s: Array, pace: NDArray[np.intp], num_micro_batches: Array) -> Paced:
+        """Take apart what a step takes."""
+        bubble_s = np.maximum(total_s - num_micro_batches * micro_batch_s, 0.0)
+        return cls(num_micro_batches * micro_batch_s + bubble_s, bubble_s, pace, micro_batch_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Pipelines:
@@ -145,12 +151,7 @@ def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
         found.append((total_s, micro_s, pace, one.num_micro_batches))
     for kind, some in left.items():
         _run(kind, some)
-    return [_paced(*one) for one in found]
-
-
-def _paced(total_s: Array, micro_s: Array, pace: NDArray[np.intp], num_micro_batches: Array) -> Paced:
-    bubble_s = np.maximum(total_s - num_micro_batches * micro_s, 0.0)
-    return Paced(num_micro_batches * micro_s + bubble_s, bubble_s, pace, micro_s)
+    return [Paced.of(*one) for one in found]
 
 
 def _part(

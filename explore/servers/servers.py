@@ -108,11 +108,11 @@ class Servers:
         peaks = tuple(system.chip.peak_flop_per_s.by_dtype())
         as_published = setting.precision == AS_PUBLISHED
         found = published_recipes(space.model, peaks) if as_published else Published(setting.precision)
-        placed = (
-            {"expert_popularity": popularity_of(space.model, space.expert_popularity), "eplb": space.eplb,
-             "redundant_experts": space.redundant_experts}
-            if unit.ep > 1 else {}
-        )  # fmt: skip
+        placed: dict[str, object] = {}
+        if unit.ep > 1:
+            popularity = popularity_of(space.model, space.expert_popularity)
+            placed |= {"expert_popularity": popularity, "eplb": space.eplb}
+            placed["redundant_experts"] = space.redundant_experts
         words = PlanWords(
             phase=str(workload), mla=space.mla if workload is Workload.DECODE else "latent",
             exchange=space.exchange if unit.ep > 1 else "alltoall", kernels=space.kernels,

@@ -12,13 +12,16 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ..records import dataclass
 
 if TYPE_CHECKING:
-    from .expr import Num
+    import numpy as np
+    from numpy.typing import NDArray
 
+# As `expr.Num`, which reads this module.
+Number: TypeAlias = Union[int, float, "NDArray[np.float64]"]
 # Rows of the busiest rank over the mean, where that is a number of its own.
 IMBALANCE = "imb"
 _SCALE = 10_000
@@ -49,7 +52,7 @@ class Busiest:
         pairs = zip(self.ranks, self.loads, strict=True)
         return f"busy_{'x'.join(self.axes)}" + "".join(f"_{n}at{round(_SCALE * load)}" for n, load in pairs)
 
-    def value(self, env: Mapping[str, Num]) -> Num:
+    def value(self, env: Mapping[str, Number]) -> Number:
         """Return the load under degrees, numbers or arrays; of ranks between two known numbers that of the fewer."""
         if IMBALANCE in env:
             return env[IMBALANCE]

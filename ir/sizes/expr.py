@@ -223,11 +223,9 @@ class Derived(str):
     def value(self, env: Mapping[str, Num]) -> Num:
         """Return the value; numbers or arrays."""
         a, b = (arg.evaluate(env) for arg in self.args)
-        if self.build.__name__ == "floor_div":
-            return a // b
         is_larger = self.build.__name__ == "larger"
-        if isinstance(a, float) and isinstance(b, float):
-            return max(a, b) if is_larger else min(a, b)
+        if self.build.__name__ == "floor_div" or (isinstance(a, float) and isinstance(b, float)):
+            return a // b if self.build.__name__ == "floor_div" else max(a, b) if is_larger else min(a, b)
         import numpy as np  # of plans in a table alone, which have loaded it
 
         return np.maximum(a, b) if is_larger else np.minimum(a, b)
@@ -237,10 +235,8 @@ def depends_on(name: str) -> frozenset[str]:
     """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
     if isinstance(name, Derived):
         return name.symbols
-    if (busiest := read_busiest(name)) is not None:
-        return frozenset(busiest.axes)
-    found = read_share(name) or read_least(name)
-    return frozenset({name if found is None else found[1]})
+    found, busiest = read_share(name) or read_least(name), read_busiest(name)
+    return frozenset(busiest.axes if busiest else {name if found is None else found[1]})
 
 
 def number_of(name: str, env: Mapping[str, Num]) -> Num:
@@ -259,9 +255,8 @@ def number_of(name: str, env: Mapping[str, Num]) -> Num:
     if (least := read_least(name)) is not None:
         limit, value = least[0], env[least[1]]
         return float(min(value, limit)) if isinstance(value, int | float) else value.clip(max=limit)
-    if (busiest := read_busiest(name)) is not None:
-        return busiest.value(env)
-    return env[name]
+    busiest = read_busiest(name)
+    return env[name] if busiest is None else busiest.value(env)
 
 
 def symbol(name: str) -> Expr:

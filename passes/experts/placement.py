@@ -39,16 +39,16 @@ class Placement:
 def balanced(loads: Loads, num_places: int, num_ranks: int, num_groups: int = 1, num_nodes: int = 1) -> Placement:
     """Place experts and their copies so that ranks have about equal loads.
 
-    Groups of experts are dealt out to nodes, the fullest first, each to the node that has least; the experts of a
-    node with most rows a copy get one copy more, until all places are taken; these are dealt out to ranks as groups
-    are to nodes. Where nodes do not divide groups, all ranks are one node.
+    Groups of experts go to nodes, the fullest first, each to the node that has least; the experts of a node with most
+    rows a copy get one copy more, until all places are taken; these go to ranks as groups do to nodes. Where nodes
+    do not divide groups, all ranks are one node.
 
     Args:
         loads: rows of each expert, layers x experts.
         num_places: experts and copies together; ranks divide it.
         num_ranks: of expert parallelism; nodes divide it.
         num_groups: of experts, which routing keeps together.
-        num_nodes: over which groups are dealt out.
+        num_nodes: over which groups are distributed.
 
     Raises:
         PlanError: places that ranks do not divide, or fewer than experts.

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...ir.errors import ParseError, UsageError
 from ...ir.plan.case import divisors
+from ...ir.plan.experts.power_law import power_law_rows
 from ...ir.plan.experts.words import LAW, OF_MODEL
-from ...ir.power_law import power_law_rows
 from ...ir.sizes.busiest import Busiest
 from ...ir.text.formats import read_json
 from ...ir.text.untrusted import read_text

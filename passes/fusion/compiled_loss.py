@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Role, Workload
-from ...ir.meaning import Link, cast_to, chained
+from ...ir.meaning import chained
 from ...ir.ops import OpClass, Trait, has
 from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
+from .fuse import link_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ def _rewrite(region: Region) -> Region:
         back.key: _joined(region, (before, back, after), after.outputs),
     }
     gone = {before.key, after.key}
-    nodes = tuple(_relinked(made.get(n.key, n), made) for n in region.nodes if n.key not in gone)
+    # What belongs to the loss goes on to do so: a chain keeps the key of what it ends with.
+    moved = {old: new.key for old, new in made.items()}
+    kept = (made.get(n.key, n) for n in region.nodes if n.key not in gone)
+    nodes = tuple(n if n.forward not in moved else replace(n, forward=moved[n.forward]) for n in kept)
     values = tuple(v for v in region.values if v.id not in {before.key, back.key})
     return replace(region, values=values, nodes=nodes)
 
@@ -79,16 +82,5 @@ def _joined(region: Region, chain: tuple[Node, ...], outputs: tuple[int, ...]) -
     (middle,) = (n for n in chain if has(n, OpClass.LOSS))
     first = chain[0]
     inputs = tuple(first.inputs[0] if i == first.key else i for i in middle.inputs)
-    meaning = chained([_link(region, n) for n in chain], inputs, outputs)
+    meaning = chained([link_of(region, n) for n in chain], inputs, outputs)
     return replace(middle, inputs=inputs, outputs=outputs, meaning=meaning)
-
-
-def _link(region: Region, node: Node) -> Link | None:
-    meaning = node.meaning or (cast_to(region.by_id[node.key].type.dtype) if has(node, Trait.CASTS) else None)
-    return None if meaning is None else Link(meaning, node.inputs, node.outputs)
-
-
-def _relinked(node: Node, made: Mapping[int, Node]) -> Node:
-    """Nodes that belong to the loss go on to do so."""
-    moved = {old: new.key for old, new in made.items()}
-    return node if node.forward not in moved else replace(node, forward=moved[node.forward])

@@ -112,14 +112,14 @@ def _joined(
     inputs = dict.fromkeys((*producer.inputs, *(i for i in consumer.inputs if i not in producer.outputs)))
     fns = (*(_fns(producer) or ()), *(_fns(consumer) or ()))
     outputs = (*consumer.outputs, *still)
-    meaning = chained([_link(region, producer), _link(region, consumer)], tuple(inputs), outputs)
+    meaning = chained([link_of(region, producer), link_of(region, consumer)], tuple(inputs), outputs)
     return replace(
         consumer, op="elementwise", inputs=tuple(inputs), outputs=outputs, attrs=ElementwiseAttrs(fns), meaning=meaning
     )
 
 
-def _link(region: Region, node: Node) -> Link | None:
-    """The program of a node; casts that passes have inserted have none of their own."""
+def link_of(region: Region, node: Node) -> Link | None:
+    """Return a node as part of a chain; casts that passes have inserted have none of their own."""
     meaning = node.meaning
     if meaning is None and has(node, Trait.CASTS):
         meaning = cast_to(region.by_id[node.key].type.dtype)

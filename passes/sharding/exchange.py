@@ -8,6 +8,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
+from ..experts.popularity import busiest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,19 @@ def is_routed(placement: Placement) -> bool:
 def routes(region: Region) -> bool:
     """Whether a region has experts."""
     return any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in region.nodes)
+
+
+def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, ...]) -> str:
+    """Return the symbol of rows of the busiest of the ranks on some axes over the mean; empty without experts.
+
+    `popularity` says how popular experts are, then `eplb` where that places them, then how many copies banks have.
+    """
+    banks = (n for n in region.nodes if has(n, Trait.BANK, backward=False))
+    num, picked = next((region.by_id[n.inputs[1]].type.dims[0] for n in banks), None), top_k(region)
+    if not popularity or not isinstance(num, int) or not isinstance(picked, int):
+        return ""
+    copies = int(popularity[2]) if len(popularity) > 2 else 0
+    return busiest_of(popularity[0], num - copies, picked, copies, "eplb" in popularity, axes).name
 
 
 def top_k(region: Region) -> Dim:

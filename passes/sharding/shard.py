@@ -17,7 +17,6 @@ from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
-from ..experts.popularity import busiest_of
 from .annotate import (
     CP,
     DP,
@@ -36,7 +35,7 @@ from .annotate import (
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts, cuts_of
-from .exchange import Exchange, routes, top_k
+from .exchange import Exchange, imbalance_of, routes, top_k
 from .follow import is_cut_apart
 from .own_batch import OwnBatch, data_axes, localised
 from .plans.auto import Ports
@@ -66,9 +65,7 @@ class ShardPass(Pass):
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
     | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
     | imbalance         | the busiest rank gets and computes more rows than the mean: the symbol `imb`            |
-    | popularity        | of experts, by which the busiest rank gets more rows: power:X, or a file                |
-    | eplb              | experts lie so that ranks have about equal loads of that popularity, not in order       |
-    | redundant         | copies of experts that banks have already (`route`)                                     |
+    | popularity        | of experts, power:X or a file; eplb, where they lie so that loads are equal; copies     |
     | wire              | fp8: rows, and gradients of results, travel to their experts in fp8                     |
     | routing_nodes     | a token is sent to at most so many nodes and copied there; 0 for no limit               |
     | zero              | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too        |
@@ -92,9 +89,7 @@ class ShardPass(Pass):
     reduced: str = ""
     etp: bool = True
     imbalance: bool = False
-    popularity: str = ""
-    eplb: bool = False
-    redundant: int = 0
+    popularity: tuple[str, ...] = ()
     wire: str = ""
     routing_nodes: int = 0
     exchange: str = "alltoall"
@@ -152,29 +147,19 @@ class _Propagation:
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
-        exchange = Exchange(options.wire, options.routing_nodes, self._imbalance(region, options), top_k(region))
+        spread = (EP,) if self.etp else (TP, EP)
+        imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, spread)
+        exchange = Exchange(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
         return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks))
-
-    def _imbalance(self, region: Region, options: ShardPass) -> str:
-        """The symbol of rows of the busiest rank over the mean: a number of its own, or what popularity makes of it."""
-        banks = (n for n in region.nodes if has(n, Trait.BANK, backward=False))
-        num = next((region.by_id[n.inputs[1]].type.dims[0] for n in banks), None)
-        picked = top_k(region)
-        if not options.popularity or not isinstance(num, int) or not isinstance(picked, int):
-            return IMBALANCE if options.imbalance else ""
-        axes = (EP,) if self.etp else (TP, EP)
-        copies = options.redundant
-        return busiest_of(options.popularity, num - copies, picked, copies, options.eplb, axes).name
 
     def run(self) -> Graph:
         """Return the sharded graph."""
         for name in self.graph.sequence_once():
             self._sources(self.builders[name])
             self._phase(self.builders[name], forward=True)
-        # the last layer may be of the first kind
-        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):
+        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):  # the last layer may be of the first kind
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         notes = (*self.graph.notes, *dict.fromkeys(self.notes))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from ....ir.errors import InternalError
 from ....ir.records import dataclass
 from ..traffic.traffic import Traffic
 from .book import Book
 from .lane import Lane
+
+_LOAD = attrgetter("load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Flow:
 
     def _lane(self, number: int, stage: Stage) -> Lane:
         if stage.least_loaded and len(stage.lanes) > 1:
-            return min(stage.lanes, key=_load)
+            return min(stage.lanes, key=_LOAD)
         turn = self._turns[number]
         self._turns[number] = (turn + 1) % len(stage.lanes)
         return stage.lanes[turn]
@@ -132,10 +135,6 @@ class Flow:
         if not (now_s >= self.now_s and math.isfinite(now_s)):
             raise InternalError(f"time runs from {self.now_s:g} s to {now_s:g} s")
         self.now_s = now_s
-
-
-def _load(lane: Lane) -> int:
-    return lane.load
 
 
 def _followers(traffic: Traffic) -> dict[int, int]:

@@ -60,7 +60,7 @@ class Lane:
 
     __slots__ = ("_book", "_busy", "_chunks", "_gathered", "_mixed", "_num", "_prefilled", "_prompts", "_room",
                  "_scheduler", "_seqs", "_slower", "_speeds", "_static", "_waiting", "_work", "begun_s",
-                 "done", "end_s", "meters", "number", "running", "version", "woken")  # fmt: skip
+                 "done", "end_s", "load", "meters", "number", "running", "version", "woken")  # fmt: skip
 
     def __init__(self, number: int, scheduler: Scheduler, num_seqs: int, speeds: Speeds, room: Room, work: Work,
                  book: Book, busy: Busy, prefilled: bool = False) -> None:  # fmt: skip
@@ -76,14 +76,11 @@ class Lane:
         self._num, self._slower, self._gathered = 0, 1.0, False
         self.begun_s = self.end_s = 0.0
         self.version = 0
+        # Requests that wait or run, counted when they change: who chooses among many lanes asks far more often.
+        self.load = 0
         self.woken = False
         self.done: list[int] = []
         self.meters = Meters()
-
-    @property
-    def load(self) -> int:
-        """Requests that wait or run."""
-        return len(self._waiting) + self.running.num
 
     @property
     def idle(self) -> bool:
@@ -94,6 +91,7 @@ class Lane:
         """Take a request; say whether the end of the current step has moved because of it."""
         first = not self._waiting
         self._waiting.append(request)
+        self.load = len(self._waiting) + self.running.num
         if self._prefilled is not None:
             self._prefilled.add(request)
         can_join = first and not self._chunks and self.running.num < self._seqs and not self._static
@@ -121,6 +119,7 @@ class Lane:
         """Plan the next step; False where there is nothing to do."""
         self.begun_s = now_s
         self._chunks = self._fill()
+        self.load = len(self._waiting) + self.running.num
         if not self._chunks and not self.running.batch:
             return False
         self._busy.num += 1
@@ -231,6 +230,7 @@ class Lane:
             self._decoded(num)
         for request, (_, stop) in chunks:
             self._computed(request, stop)
+        self.load = len(self._waiting) + self.running.num
 
     def _measure(self) -> None:
         """Write down the step and how full the engine was in it."""

@@ -23,18 +23,22 @@ _TIMES, _FEWEST, _MOST, _CUT = 12, 4000, 24_000, 0.15
 _MORE, _TRIES = 1.06, 12
 
 
-def confirmed(found: Sizing, most: int) -> Sizing:
+def confirmed(found: Sizing, most: int, only_first: bool = False) -> Sizing:
     """Return a size whose first plans were simulated; each has the replicas that its requests took to be in time.
 
     Requests go to the replica with the fewest in flight. Plans that no replicas make fast enough are left out; order
-    and limits are those of `size`. InfeasibleError where none is left.
+    and limits are those of `size`. InfeasibleError where none is left. With `only_first`, plans are left out that the
+    first would come before whatever their requests took: a simulation only adds GPUs.
     """
     question = found.question
     kept: list[Choice] = []
-    why = ""
+    why, num_behind = "", 0
     for choice in found.choices:
-        if len(kept) >= most:
+        if len(kept) + num_behind >= most:
             break
+        if only_first and kept and _place(choice) >= min(map(_place, kept)):
+            num_behind += 1
+            continue
         try:
             held = _enough(question, choice)
         except InfeasibleError as error:
@@ -45,8 +49,12 @@ def confirmed(found: Sizing, most: int) -> Sizing:
     if not kept:
         told = why or f"their requests take more than the {question.most_gpus} GPUs that may be bought"
         raise InfeasibleError(f"no plan keeps {question.target} request by request: {told}")
-    ordered = sorted(kept, key=lambda choice: (choice.num_gpus, -choice.most_per_s))
-    return replace(found, choices=tuple(ordered))
+    return replace(found, choices=tuple(sorted(kept, key=_place)))
+
+
+def _place(choice: Choice) -> tuple[int, float]:
+    """Fewest GPUs first, of as many those that answer most."""
+    return choice.num_gpus, -choice.most_per_s
 
 
 def spared(found: Sizing, spare: int) -> Sizing:

@@ -125,6 +125,7 @@ class _Search:
     lower: Lower
     styles: Styles = field(default_factory=dict)
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
+    costs: dict[tuple[tuple[str, ...], frozenset[tuple[str, Style]]], float] = field(default_factory=dict)
     branches: dict[tuple[object, ...], list[Style | None]] = field(default_factory=dict)
     nodes: int = 0
 
@@ -159,6 +160,13 @@ class _Search:
     def cost(self, styles: Styles) -> float:
         """What a micro-batch and an optimizer step cost one rank, in bytes between ranks; infinite when not legal."""
         self.nodes += sum(len(r.nodes) for r in self.graph.regions)
+        names = {v.name for r in self.graph.regions for v in r.of_role(Role.PARAM)}
+        key = (tuple(r.name for r in self.graph.regions), frozenset((n, s) for n, s in styles.items() if n in names))
+        if key not in self.costs:
+            self.costs[key] = self._cost(styles)
+        return self.costs[key]
+
+    def _cost(self, styles: Styles) -> float:
         lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports)
         env = self._env()
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):

@@ -105,3 +105,14 @@ def test_a_day_has_the_mean_of_its_hours_and_a_trace_its_own() -> None:
     assert held.peak_per_s == pytest.approx(20.0, rel=0.1)
     with pytest.raises(UsageError):
         Day("nothing", (0.0,), (1.0,))
+
+
+def test_the_fleet_is_the_first_of_all_that_size_simulates(choose: Cli, cli: Cli, data: Path) -> None:
+    """Plans that come behind whatever their requests take are not simulated, and change nothing."""
+    config = str(data / "configs" / "tiny-llama.json")
+    free = ("--disagg", "auto", *LENGTHS, *LIMITS, "--format", "json")
+    [chosen] = json.loads(choose("--rps", "200", "--system", "dgx-h100", *free).stdout)["fleets"]
+    asked = ("--tp", "1", "--pp", "1", "-q", "--system", "dgx-h100")
+    sized = json.loads(cli("size", config, "--target-rps", "200", *asked, *free).stdout)["choices"]
+    assert len(sized) >= 1
+    assert (chosen["plan"], chosen["num_gpus"]) == (sized[0]["name"], sized[0]["num_gpus"])

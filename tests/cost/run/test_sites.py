@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.cost.run.sites import Exchange, Sites
+from slipstick.cost.run.sites import SiteExchange, Sites
 from slipstick.cost.run.training_run import Job, TrainingRun
 from slipstick.ir.errors import PlanError, UsageError
 
@@ -16,9 +16,9 @@ PARAMETERS = 10.2e9
 JOB = Job(step_time_s=22.8, samples=128, tokens=128 * 8192, num_gpus=8, num_nodes=1, state_bytes=0.0)
 
 
-def exchange(job: Job = JOB, **said: object) -> Exchange:
+def exchange(**said: object) -> SiteExchange:
     asked = {"num": 14, "every": 100, "bytes_per_s": 1.5e9 / 8, "dtype": "int8"} | said
-    return Sites(**asked).over(job, PARAMETERS)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return Sites(**asked).over(JOB.step_time_s, JOB.num_gpus, PARAMETERS)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_an_exchange_by_hand() -> None:

@@ -190,6 +190,8 @@ SERVED: dict[str, dict[str, object]] = {
     "precision_of": {"precision_of": (("lm_head", "fp8"),)}, "kv_dtype": {"kv_dtype": "int8"},
     "exchange": {"ep": True, "exchange": "allgather"}, "dispatch_dtype": {"ep": True, "dispatch_dtype": "fp8"},
     "routing_nodes": {"ep": True, "routing_nodes": 2}, "imbalance": {"ep": True, "imbalance": True},
+    "expert_popularity": {"ep": True, "expert_popularity": "power:1.2"}, "eplb": {"ep": True, "eplb": True},
+    "redundant_experts": {"ep": True, "eplb": True, "redundant_experts": 8},
     "capacity": {"capacity": True}, "replicate_unknown": {"replicate_unknown": True}, "tp_plan": {"tp_plan": "auto:2"},
     "pp_layout": {"pp": True, "pp_layout": "8,24"},
 }  # fmt: skip

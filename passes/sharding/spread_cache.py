@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import ClassVar
 
-from ..ir.errors import NotBuiltError, PlanError
-from ..ir.graph import Attrs, Constraint, Graph, Node, Region, Role, Value
-from ..ir.ops import Trait, has
-from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.fused.index_keys import IndexAttrs
-from ..ir.ops.fused.routing import RoutedAttrs
-from ..ir.ops.tensors.layout import SliceAttrs
-from ..ir.placement import PARTIAL, Partial, Placement, Shard
-from ..ir.records import dataclass
-from ..ir.sizes.expr import Expr, as_dim, as_expr, symbol
-from .base import Pass, PassResult, require_sharded
+from ...ir.errors import NotBuiltError, PlanError
+from ...ir.graph import Attrs, Constraint, Graph, Node, Region, Role, Value
+from ...ir.ops import Trait, has
+from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.fused.index_keys import IndexAttrs
+from ...ir.ops.fused.routing import RoutedAttrs
+from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.placement import PARTIAL, Partial, Placement, Shard
+from ...ir.records import dataclass
+from ...ir.sizes.expr import Expr, as_dim, as_expr, symbol
+from ..base import Pass, PassResult, require_sharded
 
 _TP, _CP, _CACHED = "tp", "cp", "kv"
 _BOTH = f"{_TP}+{_CP}"
