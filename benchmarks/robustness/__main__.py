@@ -41,7 +41,9 @@ Small files of each format with one to five changes: values that are none, too l
 out, doubled or moved, bytes changed. Each goes through the command line, and is a fault where that ends in a traceback
 or with exit code 1, takes more than 20 s of CPU or 2 GB, or prints JSON with numbers that are none. *Deep* are those
 that got past the parser: answered, or refused first by code that stands behind it, which the traceback of the refusal
-says. A refusal has a message and exit code 2 or 4.
+says. A refusal has a message and exit code 2 or 4. Some hundred files go through one process, a fork of one that has
+loaded everything, under limits of CPU seconds, of address space and of time by the clock: what its judge cannot
+interrupt ends it, and is a fault. Faults are counted as they were found; each is mended since, with a test.
 
 {hostile}
 

@@ -108,13 +108,11 @@ def of_heads(folder: Path, losses: int, draw: random.Random) -> list[Row]:
             found = ran(elsewhere, [*resumed(str(folder / runs)), "--executor", "processes", "--jobs", "2"])
             wrong[at] += found.code != 0 or bool(_raw(found)) or exported(folder, runs) != whole
     told = "a cluster that the search joined: it ended with words and exit code"
+    elsewhere_told = "resumed in another folder by worker processes, with nothing but the ledger on the shared disk"
     return [
         Row("loss of the head node of Ray", losses, wrong[0], f"{told} {_LOST}, and was resumed from its ledger"),
-        Row(
-            "loss of the machine of a search with its cluster", losses, wrong[1],
-            "resumed in another folder by worker processes, with nothing but the ledger on the shared disk",
-        ),
-    ]  # fmt: skip
+        Row("loss of the machine of a search with its cluster", losses, wrong[1], elsewhere_told),
+    ]
 
 
 def _joined(folder: Path, runs: str, draw: random.Random, is_driver_lost: bool) -> Ended:
@@ -136,7 +134,7 @@ def _joined(folder: Path, runs: str, draw: random.Random, is_driver_lost: bool) 
         return True
 
     try:
-        return ran(folder, [*begun(runs), "--executor", "ray", "--address", cluster.address], lose)
+        return ran(folder, [*begun(runs), "--executor", "ray", "--address", str(cluster.address)], lose)
     finally:
         if not is_lost:
             cluster.shutdown()  # type: ignore[no-untyped-call]

@@ -50,7 +50,8 @@ def report_events(path: Path) -> Iterator[Mapping[str, object]]:
         try:
             db.execute("PRAGMA trusted_schema = OFF")
             yield from _Report(db, path).events()
-        except sqlite3.Error as error:
+        # What SQLite says of a damaged text holds its bytes, which need be no text.
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise NotUnderstoodError(f"{path}: no report of Nsight Systems can be read of it: {error}") from None
 
 

@@ -87,5 +87,5 @@ def is_met(test: ast.expr, known: Known) -> bool | None:
             return None
         case ast.Compare():
             return None
-    is_known, found = reading(test, known)
-    return bool(found) if is_known else None
+    is_known, value = reading(test, known)
+    return bool(value) if is_known else None

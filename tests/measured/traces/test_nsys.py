@@ -98,3 +98,12 @@ def test_a_broken_database_is_refused(tmp_path: Path) -> None:
     path.write_bytes(data[:5000] + b"\xff" * (len(data) - 5000))
     with pytest.raises(NotUnderstoodError):
         read_trace(path)
+
+
+def test_a_schema_whose_bytes_are_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xaeABLE"))
+    with pytest.raises(NotUnderstoodError, match="no report of Nsight Systems"):
+        read_trace(path)
