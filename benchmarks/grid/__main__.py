@@ -11,7 +11,7 @@ import gzip
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -66,7 +66,8 @@ def _report(before: Grid, after: Grid) -> Iterator[str]:
     for (was, now), count in sorted(moves.items()):
         print(f"  {_SAID[was]} -> {_SAID[now]}: {count:,}")
     shared = [n for n in before if n in after and before[n].status == after[n].status != REFUSED]
-    for what, number in (("step", lambda a: a.step_s), ("memory", lambda a: a.mem_bytes)):
+    numbers: Mapping[str, Callable[[Answer], float]] = {"step": lambda a: a.step_s, "memory": lambda a: a.mem_bytes}
+    for what, number in numbers.items():
         changed = {n: number(after[n]) / number(before[n]) - 1.0 for n in shared}
         _listed(what, {n: c for n, c in changed.items() if abs(c) > _SAME}, len(shared))
     for name in before:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
+from ...ir.plan.word import changed
 from ..flags.request import Request
 from ..prepare import check_model
 from .flags import Serving
@@ -70,7 +71,7 @@ def _of_model(
     own = request.said({"model": model})
     check_model(own)
     rate = words.get("rps", sought.target_rps)
-    days, said = days_of(rate, replace(serving, **{k: v for k, v in words.items() if k != "rps"}))
+    days, said = days_of(rate, changed(serving, {k: v for k, v in words.items() if k != "rps"}))
     if len(days) > 1:
         raise UsageError(f"{rate} requests/s: several models take one rate each")
     return compared_fleets(ctx, own, said, replace(sought, target_rps=rate), days)

@@ -109,7 +109,10 @@ def _shared_usd(part: Assembly, products: Sequence[Package], book: SiliconSectio
     if not part.design:
         return assembly_usd(part, book)
     sharing = (a for p in products for a, _ in _assemblies(p.assembly) if a.design == part.design)
-    return np.maximum.reduce([np.asarray(assembly_usd(one, book)) for one in sharing])[()]
+    most: Num = 0.0
+    for one in sharing:
+        most = np.maximum(most, assembly_usd(one, book))
+    return most
 
 
 def _substrate_usd(area: Num, layers: Num, book: SiliconSection) -> Num:

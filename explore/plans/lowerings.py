@@ -71,5 +71,8 @@ class Lowerings:
 
     def _known(self, graph: Graph) -> Graph:
         """Return a lowered graph with regions of others in the place of equal ones: what is kept of these is found."""
-        regions = tuple(self._regions.of(region, lambda region=region: region) for region in graph.regions)
-        return replace(graph, regions=regions)
+
+        def kept(region: Region) -> Region:
+            return self._regions.of(region, lambda: region)
+
+        return replace(graph, regions=tuple(map(kept, graph.regions)))

@@ -174,7 +174,9 @@ def test_a_system_of_chiplets_has_a_level_inside(
     # The interface of the package is that of the network: what is set there holds for both.
     assert die.d2d is not None
     # 0.25 pJ/bit.
-    assert die.d2d == D2d("ucie-advanced", 2e12, float(found.interface.num_neighbours), "d2d", pytest.approx(2e-12))
+    assert die.d2d.energy_j_per_byte == pytest.approx(2e-12)
+    energy = die.d2d.energy_j_per_byte
+    assert die.d2d == D2d("ucie-advanced", 2e12, float(found.interface.num_neighbours), "d2d", energy)
     faster = load_system(path, ["network.d2d.link_bandwidth=3TB/s"])
     assert faster.package is not None
     assert next(iter(faster.package.assembly.dies)).d2d == replace(die.d2d, bytes_per_s=3e12)
