@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.configs.shrink import shrunken
-from slipstick.frontend.reference.compare import Subject, Verdict, compare, subject_of
+from slipstick.frontend.reference.compare import ComparedModule, Verdict, compare, subject_of
 from slipstick.frontend.reference.serving import compare_step, step_of
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
@@ -118,7 +118,7 @@ STEPS: Mapping[str, Kind] = MappingProxyType(
 SERVING = (Workload.PREFILL, Workload.DECODE)
 
 
-def subject(model_type: str, workload: Workload = Workload.TRAIN) -> Subject:
+def subject(model_type: str, workload: Workload = Workload.TRAIN) -> ComparedModule:
     """Return a small model of a type of transformers, recorded as a workload."""
     config = config_of(model_type, {"model_type": model_type, **small_config(model_type)})
     return subject_of(shrunken(config), workload)
@@ -129,7 +129,7 @@ def kinds_for(model_type: str, kinds: Mapping[str, Kind] = PLANS) -> list[str]:
     return [name for name, kind in kinds.items() if kind.suits(model_type)]
 
 
-def verdicts(of: Subject, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
+def verdicts(of: ComparedModule, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
     """Compare a model under several plans; a plan that is refused is a reason."""
     answer = of.answer(of.inputs(BATCH, SEQ))
     for name in names:
@@ -141,7 +141,7 @@ def verdicts(of: Subject, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]
             yield name, Verdict(reason=f"refused: {error}")
 
 
-def step_verdicts(of: Subject, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
+def step_verdicts(of: ComparedModule, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
     """Compare a prefill or a decode step of a model under several plans."""
     workload = of.graph.workload
     try:

@@ -23,9 +23,9 @@ from slipstick.driver import lower
 from slipstick.driver.serve.pools import Pools, link_of, most_of
 from slipstick.driver.serve.server import Server, replicated
 from slipstick.driver.serve.sizes.confirm import seen_by
-from slipstick.driver.serve.sizes.shapes import Shape
-from slipstick.driver.serve.sizes.sizing import Choice, Question
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.sizes.shapes import ReplicaShape
+from slipstick.driver.serve.sizes.sizing import Question, SizedPlan
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.errors import InfeasibleError
 from slipstick.ir.graph import Workload
@@ -55,10 +55,10 @@ class Held:
 
 
 @cache
-def served(model: str) -> Served:
+def served(model: str) -> ServedModel:
     """Return a model of the catalogue, lowered for both phases."""
     graphs = (load(model, phase, cache=GraphCache.default()) for phase in (Workload.PREFILL, Workload.DECODE))
-    return Served(*(lower(graph, Family(workload=graph.workload)) for graph in graphs))
+    return ServedModel(*(lower(graph, Family(workload=graph.workload)) for graph in graphs))
 
 
 def fleets(count: int, seed: int = 0) -> Iterator[Held]:
@@ -83,20 +83,20 @@ def _held(random: np.random.Generator, kind: str) -> Held:
     plan = make_plan(num_gpus=tp, tp=tp, seq_len=prompt + output, family=Family(workload=Workload.DECODE))
     server = Server.of(served(model), system, plan, load_engine(name, system.chip.name), prompt + output)
     copies = int(random.integers(2, 9)) if kind == "several replicas" else 1
-    shape = Shape(tp)
+    shape = ReplicaShape(tp)
     if kind == "prompts apart":
         workers = (replicated(server, int(random.integers(1, 5))), replicated(server, int(random.integers(1, 5))))
         gpus = sum(one.plan.num_gpus for one in workers)
         pools = Pools(*workers, link_of(system, gpus), 1)
-        choice = Choice((shape, shape), most_of(pools, lengths), pools.decode, pools)
+        choice = SizedPlan((shape, shape), most_of(pools, lengths), pools.decode, pools)
     else:
         most = float(most_throughput(server.times, server.engine, lengths).requests_per_s)
-        choice = Choice((shape,), most * copies, replicated(server, copies))
+        choice = SizedPlan((shape,), most * copies, replicated(server, copies))
     ratios = [_ratios(choice, lengths, server, busy, share) for share in SHARES]
     return Held(kind, name, busy, tuple(r[0] for r in ratios), tuple(r[1] for r in ratios))
 
 
-def _ratios(choice: Choice, lengths: Lengths, server: Server, busy: float, share: float) -> tuple[float, float]:
+def _ratios(choice: SizedPlan, lengths: Lengths, server: Server, busy: float, share: float) -> tuple[float, float]:
     question = Question(choice.most_per_s * busy, SLO(1.0, 1.0, share, share), lengths, server.engine)
     seen = seen_by(question, replace(choice))
     return seen.predicted_ttft_s / seen.ttft_s, seen.predicted_tpot_s / seen.tpot_s

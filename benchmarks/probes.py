@@ -138,14 +138,14 @@ def decoding(model: str, num_points: str, repeat: str) -> Samples:
 def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
     """Time requests one by one on a server of four GPUs, at a load over the most that it can answer."""
     from slipstick.cost.serving.simulate.run import Pool, simulate
-    from slipstick.cost.serving.traffic.sizes import Lognormal, Mix
+    from slipstick.cost.serving.traffic.sizes import LengthMix, Lognormal
     from slipstick.cost.serving.traffic.traffic import poisson
 
     from .servers import most_per_s, server_times
 
     times, engine = server_times(model, SYSTEM)
     rate = float(load) * most_per_s(times, engine, prompt=1000, output=200)
-    traffic = poisson(rate, Mix(Lognormal(1000.0, 0.8), Lognormal(200.0, 0.8)), int(num_requests))
+    traffic = poisson(rate, LengthMix(Lognormal(1000.0, 0.8), Lognormal(200.0, 0.8)), int(num_requests))
     pool = Pool(times, engine)
     taken = [_seconds(lambda: simulate(traffic, pool)) for _ in range(int(repeat))]
     return {"simulate_s": taken, "peak_bytes": [_peak_bytes()]}
@@ -183,14 +183,14 @@ def pays(model: str, num_designs: str, repeat: str) -> Samples:
     """Time a space of chip designs with the money of each and the time, energy and money of a training step on it."""
     from slipstick.driver import lower
     from slipstick.explore.designs.designs import explore
-    from slipstick.explore.designs.setting import Job
+    from slipstick.explore.designs.setting import DesignJob
     from slipstick.ir.plan import Family, make_plan
 
     from .spaces import setting, space
 
     family = Family(sp=True, pp=True, zero=1, recompute="full")
     plan = make_plan(num_gpus=1024, tp=8, pp=8, seq_len=8192, global_batch=512, family=family)
-    around, designs, job = setting(), space(int(num_designs)), Job(lower(_graph(model), family), plan)
+    around, designs, job = setting(), space(int(num_designs)), DesignJob(lower(_graph(model), family), plan)
     list(explore(space(4), around, job))
     times = [_seconds(lambda: list(explore(designs, around, job))) for _ in range(int(repeat))]
     return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [_peak_bytes()]}

@@ -15,7 +15,7 @@ from slipstick.driver import lower
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server
-from slipstick.driver.serve.tables import Served, step_times
+from slipstick.driver.serve.tables import ServedModel, step_times
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
@@ -38,7 +38,7 @@ def doubled(model: str, system: str) -> dict[str, Callable[[], object]]:
     engine, machine, graphs = load_engine("vllm"), load_system(system), _graphs(model)
     once, deeper = _served(graphs), _served([with_twice_the_layers(graph) for graph in graphs])
 
-    def answer(served: Served, replicas: int, tokens: float) -> Callable[[], object]:
+    def answer(served: ServedModel, replicas: int, tokens: float) -> Callable[[], object]:
         lengths, load = Lengths(1000.0 * tokens, 200.0 * tokens), Load(concurrency=32.0)
         return lambda: serve(Server.of(served, machine, _plan(replicas), engine, LONGEST), lengths, load)
 
@@ -60,8 +60,8 @@ def _graphs(model: str) -> list[Graph]:
     return [load(model, phase, cache=GraphCache.default()) for phase in PHASES]
 
 
-def _served(graphs: Sequence[Graph]) -> Served:
-    return Served(*(lower(graph, Family(workload=phase)) for graph, phase in zip(graphs, PHASES, strict=True)))
+def _served(graphs: Sequence[Graph]) -> ServedModel:
+    return ServedModel(*(lower(graph, Family(workload=phase)) for graph, phase in zip(graphs, PHASES, strict=True)))
 
 
 def _plan(replicas: int) -> Plan:

@@ -8,15 +8,15 @@ import numpy as np
 
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
-from slipstick.explore.designs.setting import Setting
+from slipstick.explore.designs.setting import DesignSetting
 from slipstick.explore.designs.space import DesignSpace
 
 _FORMS = 4
 
 
-def setting() -> Setting:
+def setting() -> DesignSetting:
     """Return what stands around every design: the usual technology, prices and servers."""
-    return Setting(technology=load_technology(), prices=load_prices())
+    return DesignSetting(technology=load_technology(), prices=load_prices())
 
 
 def space(num_designs: int) -> DesignSpace:

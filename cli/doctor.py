@@ -92,12 +92,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _folders() -> Iterator[Finding]:
     """Yield the folders of graphs and of runs, with what lies in them."""
-    from ..explore.runs.runs import Runs
+    from ..explore.runs.runs import LedgerFolder
     from ..frontend.cache import GraphCache
 
     for what, variable, folder in (
         ("cache of graphs", "SLIPSTICK_CACHE", GraphCache.default().folder),
-        ("runs of searches", "SLIPSTICK_RUNS", Runs.default().folder),
+        ("runs of searches", "SLIPSTICK_RUNS", LedgerFolder.default().folder),
     ):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []

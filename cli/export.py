@@ -21,7 +21,7 @@ from .serving.serve import machine_of
 if TYPE_CHECKING:
     from ..ir.graph import Graph
     from ..ir.plan import Plan
-    from ..report.frameworks.export import Export, Subject
+    from ..report.frameworks.export import Export, ExportSubject
 
 FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 
@@ -56,22 +56,22 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     return 0
 
 
-def step_subject(request: Request) -> Subject:
+def step_subject(request: Request) -> ExportSubject:
     """What is said of a step; a system is not needed, and says what its software hides."""
-    from ..report.frameworks.export import Subject
+    from ..report.frameworks.export import ExportSubject
 
     graph, plan = sized(request)
     system = None if request.machine.system is None else system_of(request)
-    return Subject(
+    return ExportSubject(
         plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request),
         stack=None if system is None else system.stack, node_size=None if system is None else system.node_size,
         layers=_layers(request, graph, plan) if plan.pp > 1 and request.words.phase == "train" else (),
     )  # fmt: skip
 
 
-def server_subject(request: Request, serving: Serving) -> Subject:
+def server_subject(request: Request, serving: Serving) -> ExportSubject:
     """What is said of a server: limits of its engine, and the longest request."""
-    from ..report.frameworks.export import Subject
+    from ..report.frameworks.export import ExportSubject
 
     if serving.apart.workers is not None:
         raise UsageError(
@@ -81,7 +81,7 @@ def server_subject(request: Request, serving: Serving) -> Subject:
     check_degrees(asked)
     longest = serving.prompt + serving.output
     plan = plan_of(asked.said({"phase": "decode", "seq": longest}))
-    return Subject(
+    return ExportSubject(
         plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request), stack=system.stack,
         node_size=system.node_size, scheduler=serving.limited(engine).scheduler, longest=longest, is_server=True,
     )  # fmt: skip
@@ -107,7 +107,7 @@ def _layers(request: Request, graph: Graph, plan: Plan) -> tuple[int, ...]:
     return lowered.stages.evaluate(table, Points(table)).layouts[0].blocks
 
 
-def exported(framework: str, subject: Subject, serving: Serving | None = None) -> Export:
+def exported(framework: str, subject: ExportSubject, serving: Serving | None = None) -> Export:
     """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
     from ..report.frameworks.deepspeed import deepspeed
     from ..report.frameworks.megatron import megatron

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ..cost.money import Terms
     from ..driver.estimate import Estimate, Lowered
     from ..frontend.huggingface.configs.published import Published
-    from ..frontend.runs.asked import Asked
+    from ..frontend.runs.asked import AskedSizes
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan, PlanWords
     from ..passes.base import Pass
-    from ..passes.manager import Pipeline
+    from ..passes.manager import PassPipeline
 
 # What configs call the heads that predict tokens behind the next one.
 _HEADS = "num_nextn_predict_layers"
@@ -64,12 +64,12 @@ def _of_phase(graph: Graph, phase: str) -> Graph:
     return graph
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: Request) -> AskedSizes:
     """Return what was said of a factory's module, and the lengths of the plan."""
-    from ..frontend.runs.asked import Asked
+    from ..frontend.runs.asked import AskedSizes
 
     source, seq = request.source, request.words.seq_len
-    return Asked(
+    return AskedSizes(
         source.inputs, source.loss or "", source.fixed, source.leaves, source.caches,
         {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
     )  # fmt: skip
@@ -293,7 +293,7 @@ def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
     return done
 
 
-def pipeline_of(request: Request, family: Family) -> Pipeline:
+def pipeline_of(request: Request, family: Family) -> PassPipeline:
     """Return the pipeline given, or the family's own."""
     from ..driver.estimate import pipeline_for
     from ..passes.manager import parse_pipeline

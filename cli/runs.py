@@ -15,7 +15,7 @@ from .output.files import columns, writing
 
 if TYPE_CHECKING:
     from ..explore.runs.export import Selection
-    from ..explore.runs.runs import Runs
+    from ..explore.runs.runs import LedgerFolder
 
 _CSV, _CSV_GZ, _PARQUET = ".csv", ".csv.gz", ".parquet"
 
@@ -165,10 +165,10 @@ def remove_command(name: str, folder: Path | None, yes: bool) -> int:
     return 0
 
 
-def _runs(folder: Path | None) -> Runs:
-    from ..explore.runs.runs import Runs
+def _runs(folder: Path | None) -> LedgerFolder:
+    from ..explore.runs.runs import LedgerFolder
 
-    return Runs.at(folder)
+    return LedgerFolder.at(folder)
 
 
 def _check_ending(output: str) -> None:

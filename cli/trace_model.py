@@ -16,7 +16,7 @@ from .plans.file import is_given
 from .prepare import dims_of, length_for
 
 if TYPE_CHECKING:
-    from ..frontend.runs.asked import Asked
+    from ..frontend.runs.asked import AskedSizes
     from ..ir.graph import Graph
     from ..report.results.tables import TraceResult
 
@@ -77,12 +77,12 @@ def trace_command(
     slipstick trace net.py:Net --allow-unpriced --coverage
     """  # noqa: D301
     from ..frontend.loading import check
-    from ..frontend.runs.asked import Asked
+    from ..frontend.runs.asked import AskedSizes
     from ..report.catalogue.contents import contents_of, sizes_of
     from ..report.results.tables import TraceResult
 
     check(model, dtype)
-    asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
+    asked = AskedSizes(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
     graph = graph or _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
     found = contents_of(graph, sizes_of(graph, *_own_sizes(graph, batch, seq)))
     if not coverage:
@@ -109,7 +109,7 @@ def _own_sizes(graph: Graph, batch: int, seq: int) -> tuple[int, int]:
 
 def _graph(
     model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool,
-    asked: Asked,
+    asked: AskedSizes,
 ) -> Graph:  # fmt: skip
     from ..frontend import GraphCache, load
 

@@ -94,14 +94,14 @@ def validate_command(
     kind = form_of(form, output, FORMS)
     from ..frontend import GraphCache
     from ..validation.judge import chosen, judge_files
-    from ..validation.kinds import Settings
+    from ..validation.kinds import JudgingSettings
     from ..validation.processors import cpu_count
     from ..validation.results.report import rows_csv, summary_json, summary_text
     from ..validation.rows.machine_room import MachineRoom
 
     report = None if quiet else lambda line: click.echo(line, err=True)
     kept = GraphCache.default() if cache else None
-    settings = Settings(MachineRoom(calibration), kept, report, jobs or cpu_count(), _metrics_of)
+    settings = JudgingSettings(MachineRoom(calibration), kept, report, jobs or cpu_count(), _metrics_of)
     outcomes = chosen(judge_files(files, where, settings), part)
     if rows is not None:
         write_text(rows_csv(outcomes), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.graph import Bound, Graph
+from ..ir.graph import Graph, LengthBound
 from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
 from ..ir.plan.divisibility import deals, has_experts
@@ -38,7 +38,7 @@ class ConstraintProgram:
     has_experts: bool
     fixed: tuple[int | None, int | None] = (None, None)
     has_length: bool = True
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[LengthBound, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph, source: Graph) -> ConstraintProgram:
@@ -75,7 +75,7 @@ class ConstraintProgram:
             suits = suits & (plans.cp == 1)
         asked = {"batch": plans.micro_batch, "kv": plans.kv_len, "seq": plans.seq_len}
         for bound in self.bounds:
-            # Which sizes a bound allows; see `Bound.holds`.
+            # Which sizes a bound allows; see `LengthBound.holds`.
             sizes = asked[bound.name]
             inside = (sizes >= bound.low) & ((sizes <= bound.high) if bound.high else True)
             suits = suits & np.asarray(inside & ((sizes - bound.low) % bound.step == 0) & ~np.isin(sizes, bound.gaps))

@@ -18,7 +18,7 @@ from .ownership.carbon import Embodied, embodied
 from .ownership.energy import StepEnergy, step_energy
 from .ownership.outdated import outdated
 from .ownership.ownership import Ownership, ownership, rental
-from .ownership.per_token import Work as Work
+from .ownership.per_token import SystemWork as SystemWork
 from .ownership.per_token import money_metrics
 from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
@@ -143,7 +143,7 @@ class StepMoney:
     metrics: Mapping[str, Num]
 
 
-def step_money(money: Money, work: Work, timing: Timing, plans: PlanTable) -> StepMoney:
+def step_money(money: Money, work: SystemWork, timing: Timing, plans: PlanTable) -> StepMoney:
     """Price the steps of a table of plans on a system that was priced for their accelerators.
 
     UnknownNameError for a memory or a dtype of which the price book has no energy.

@@ -13,10 +13,10 @@ from ..backends.machine.system_table import num_machines, some_machines
 from ..backends.pricing.roofline import Backend
 from ..cost.cautions import cautions
 from ..cost.flops import Convention
-from ..cost.money import StepMoney, Terms, Work, step_money, system_money
+from ..cost.money import StepMoney, SystemWork, Terms, step_money, system_money
 from ..cost.replicated import Replicated
-from ..cost.run.training_run import Job, RunEstimate, TrainingRun
-from ..cost.step.prepared import Prepared, memory_of
+from ..cost.run.training_run import RunEstimate, TrainingJob, TrainingRun
+from ..cost.step.prepared import PreparedPlans, memory_of
 from ..ir.errors import UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.plan import Plan, PlanTable
@@ -134,9 +134,9 @@ class Screened:
     legal: NDArray[np.bool_]
     fits: NDArray[np.bool_]
     peak_mem_bytes: Array
-    prepared: Prepared | None = None
+    prepared: PreparedPlans | None = None
 
-    def fitting(self) -> Prepared | None:
+    def fitting(self) -> PreparedPlans | None:
         """Return the plans that fit, in their order, ready for `evaluate`; None where none does."""
         if self.prepared is None or not self.fits.any():
             return None
@@ -156,7 +156,7 @@ def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
         plans = plans.part(rows)
         points = points.part(plans, rows)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        prepared = Prepared.of(lowered.stages, lowered.memory, system, plans, points)
+        prepared = PreparedPlans.of(lowered.stages, lowered.memory, system, plans, points)
     needed[legal] = prepared.peak_mem_bytes
     return Screened(legal, needed <= system.chip.hbm_bytes, needed, prepared)
 
@@ -207,7 +207,7 @@ def train(answer: Estimate, run: TrainingRun) -> Estimate:
     source, system = answer.table.lowered.source, answer.table.system
     if source.workload is not Workload.TRAIN:
         raise UsageError(f"a training run is made of training steps, and this is one of {source.workload}")
-    job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
+    job = TrainingJob.of(source, system, answer.plan, answer.metrics["step_time_s"])
     found = run.over(job)
     return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
 
@@ -221,7 +221,7 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
     run_s = None if answer.run is None else answer.run.metrics.get("train_time_s")
     if run_s is not None and answer.run is not None and answer.run.run.sites is not None:
         run_s *= answer.run.run.sites.num  # money is of the GPUs of one site
-    work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
+    work = SystemWork(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
                 m["model_flops"], run_s)  # fmt: skip
     money = system_money(table.system, answer.plan.num_gpus, terms)
     found = step_money(money, work, table.timing, table.plans)

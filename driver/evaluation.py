@@ -17,9 +17,9 @@ from ..cost.flops import Convention
 from ..cost.schedules.pipeline import Paced, Pipelines
 from ..cost.schedules.together import alone
 from ..cost.step.counted import Counted
-from ..cost.step.policy import Policy
-from ..cost.step.prepared import Prepared
-from ..cost.step.rollup import Step, in_reading_order, roll_up, rolled_up
+from ..cost.step.policy import StepPolicy
+from ..cost.step.prepared import PreparedPlans
+from ..cost.step.rollup import StepSeconds, in_reading_order, roll_up, rolled_up
 from ..cost.step.stages import Staging
 from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
@@ -46,7 +46,7 @@ class Estimates:
     lowered: Lowered
     plans: PlanTable
     system: System
-    step: Step
+    step: StepSeconds
     memory_bytes: Mapping[str, Array]
     metrics: Mapping[str, Array]
     convention: Convention = Convention.FULL
@@ -73,7 +73,7 @@ def evaluate(
     system: System,
     plans: PlanTable,
     convention: Convention = Convention.FULL,
-    prepared: Prepared | None = None,
+    prepared: PreparedPlans | None = None,
     backends: Sequence[Backend] | None = None,
 ) -> Estimates:
     """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
@@ -92,7 +92,7 @@ def evaluated(
     system: System,
     plans: PlanTable,
     convention: Convention = Convention.FULL,
-    prepared: Prepared | None = None,
+    prepared: PreparedPlans | None = None,
     backends: Sequence[Backend] | None = None,
 ) -> Generator[Pipelines, Paced, Estimates]:
     """Price a table of plans as `evaluate` does, and ask in between how long its pipelines take: see `together`."""
@@ -113,11 +113,11 @@ def evaluated(
 
 
 def _at_once(
-    lowered: Lowered, system: System, plans: PlanTable, convention: Convention, prepared: Prepared | None
+    lowered: Lowered, system: System, plans: PlanTable, convention: Convention, prepared: PreparedPlans | None
 ) -> Generator[Pipelines, Paced, Estimates]:
-    ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
+    ready = prepared or PreparedPlans.of(lowered.stages, lowered.memory, system, plans)
     timing = price(lowered.bindings.to(system), ready.points)
-    step = yield from rolled_up(timing, plans, ready.staging, Policy.of(system), lowered.step)
+    step = yield from rolled_up(timing, plans, ready.staging, StepPolicy.of(system), lowered.step)
     counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
     metrics = dict(counted.metrics(system, ready, step, convention))
     if plans.family.offload:
@@ -166,13 +166,13 @@ class _Parts:
                 columns.setdefault(name, np.zeros(self._num))[rows] = values
 
     @property
-    def step(self) -> Step:
+    def step(self) -> StepSeconds:
         """The steps of all rows."""
         shown = in_reading_order(self._breakdown)
-        return Step(shown, self._hidden, self._passes["forward"], self._passes["backward"])
+        return StepSeconds(shown, self._hidden, self._passes["forward"], self._passes["backward"])
 
 
-def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
+def step_of(lowered: Lowered, timing: Timing, policy: StepPolicy, plans: PlanTable, staging: Staging) -> StepSeconds:
     """Roll node times up to a step; of the system it knows the policy alone."""
     return roll_up(timing, plans, staging, policy, lowered.step)
 

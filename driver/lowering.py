@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..backends.pricing.binding import Bindings
-from ..backends.pricing.program import Program, compile_graph
+from ..backends.pricing.program import CompiledProgram, compile_graph
 from ..backends.pricing.roofline import Backend
 from ..cost.constraints import ConstraintProgram
 from ..cost.flops import REPEATED, ModelFlops
@@ -25,7 +25,7 @@ from ..ir.text.stages import stage
 from ..passes.adapters.adapt import Adapt
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
-from ..passes.manager import Dump, PassTime, Pipeline
+from ..passes.manager import Dump, PassPipeline, PassTime
 
 _ONE_KERNEL = (
     "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
@@ -39,7 +39,7 @@ class Lowered:
 
     source: Graph
     graph: Graph
-    program: Program
+    program: CompiledProgram
     bindings: Bindings
     memory: MemoryProgram
     stages: StageProgram
@@ -55,7 +55,7 @@ class Lowered:
 def lower(
     graph: Graph,
     family: Family,
-    pipeline: Pipeline | None = None,
+    pipeline: PassPipeline | None = None,
     stop_after: str | None = None,
     dump: Dump | None = None,
     backends: Sequence[Backend] = (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import slipstick
-from slipstick.backends.pricing.timing import Priced
+from slipstick.backends.pricing.timing import PricedGroup
 from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds
 
 BOUNDS: tuple[str, ...] = ("compute", "memory", "overhead")
@@ -21,7 +21,7 @@ def step_bounds(found: slipstick.Estimate) -> dict[str, float]:
     return seconds
 
 
-def bound_of(priced: Priced, row: int) -> str:
+def bound_of(priced: PricedGroup, row: int) -> str:
     """Say what most of a kernel's time waits for; launches, fixed work and second passes are overhead."""
     assert priced.kernels is not None
     at = row, int(priced.point[0])

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.backends.pricing.program import Entry
+from slipstick.backends.pricing.program import PricedEntry
 from slipstick.report.bounds import node_seconds
 
 CACHE = slipstick.GraphCache.default()
@@ -30,7 +30,7 @@ def answer(system: str, workload: slipstick.Workload, batch: int) -> slipstick.E
     return slipstick.estimate(graph, slipstick.load_system(system), plan)
 
 
-def intensity_of(entry: Entry, answered: slipstick.Estimate) -> float:
+def intensity_of(entry: PricedEntry, answered: slipstick.Estimate) -> float:
     """Return FLOPs a byte of a product, each operand moved once."""
     sizes = answered.table.plans.columns
     flops, moved = (np.asarray(e.evaluate(sizes)) for e in (entry.work.tensor_flops, entry.work.num_bytes))

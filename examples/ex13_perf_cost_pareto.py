@@ -17,7 +17,7 @@ import slipstick
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.explore.designs.designs import Designs, explore
-from slipstick.explore.designs.setting import Job, Setting
+from slipstick.explore.designs.setting import DesignJob, DesignSetting
 from slipstick.explore.designs.space import DesignSpace
 from slipstick.explore.pareto import pareto
 
@@ -72,11 +72,11 @@ def runs_of(kind: str, space: DesignSpace, lowered: slipstick.Lowered) -> Iterat
     gpus = PACKAGES * ranks
     # A package has one port of InfiniBand, which its dies share where each is a device.
     port = (f"network.infiniband.bandwidth={400 / ranks}Gbit/s", f"network.infiniband.equipment.adapters={1 / ranks}")
-    setting = Setting(technology=load_technology(), prices=load_prices(), num_gpus=gpus, overrides=port)
+    setting = DesignSetting(technology=load_technology(), prices=load_prices(), num_gpus=gpus, overrides=port)
     best: dict[tuple[str, float, float], Run] = {}
     for tp in TENSOR_PARALLEL:
         plan = slipstick.make_plan(num_gpus=gpus, tp=tp, seq_len=SEQ_LEN, global_batch=SEQUENCES, family=FAMILY)
-        job = Job(lowered, plan, TOKENS / (SEQUENCES * SEQ_LEN))
+        job = DesignJob(lowered, plan, TOKENS / (SEQUENCES * SEQ_LEN))
         for designs in explore(space, setting, job):
             for found in _runs(kind, designs, tp):
                 key = (found.node, found.power_w, found.d2d_bytes_per_s)

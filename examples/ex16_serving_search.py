@@ -18,7 +18,7 @@ from study import Cell, Table, run
 
 from slipstick.explore.block import Array, joined
 from slipstick.explore.job import InProcess
-from slipstick.explore.machine import Machine
+from slipstick.explore.machine import MachineChoice
 from slipstick.explore.servers.answers import command_of
 from slipstick.explore.servers.job import ServingJob, serving_job
 from slipstick.explore.servers.space import ServingSpace
@@ -34,7 +34,7 @@ RATES = ("tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_user", "reque
 def space_of(full: bool) -> ServingSpace:
     """Return the whole space; the reduced one has no pipeline stages, and fewer batches of prompts."""
     return ServingSpace(
-        model="llama-3.1-70b", systems=(Machine(name="dgx-h100"),), gpus=16, prompt=2000, output=500, ttft_s=1.0,
+        model="llama-3.1-70b", systems=(MachineChoice(name="dgx-h100"),), gpus=16, prompt=2000, output=500, ttft_s=1.0,
         tpot_s=0.030, prefill_batch=(1, 2, 4, 8) if full else (1, 4), pp=() if full else (1,),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ import slipstick
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.explore.designs.designs import explore
-from slipstick.explore.designs.setting import Job, Setting
+from slipstick.explore.designs.setting import DesignJob, DesignSetting
 from slipstick.explore.designs.space import DesignSpace
 from slipstick.explore.pareto import pareto
 
@@ -49,15 +49,15 @@ class Product:
     jobs: Mapping[str, tuple[float, float, float, int]]
 
 
-def jobs_of(gpus: int) -> Iterator[tuple[str, int, Job]]:
+def jobs_of(gpus: int) -> Iterator[tuple[str, int, DesignJob]]:
     """Yield both jobs under every degree of tensor parallelism that the model allows."""
     for tp in (4, 8, 16):
         plan = slipstick.make_plan(num_gpus=gpus, tp=tp, seq_len=SEQ_LEN, global_batch=SEQUENCES, family=TRAIN)
-        yield "training", tp, Job(LOWERED["training"], plan)
+        yield "training", tp, DesignJob(LOWERED["training"], plan)
         plan = slipstick.make_plan(
             num_gpus=gpus, tp=tp, seq_len=CONTEXT, kv_len=CONTEXT, micro_batch=REQUESTS * tp // gpus, family=DECODE
         )
-        yield "serving", tp, Job(LOWERED["serving"], plan)
+        yield "serving", tp, DesignJob(LOWERED["serving"], plan)
 
 
 LOWERED = {
@@ -91,7 +91,9 @@ def _of_space(space: DesignSpace, kind: str, ranks: int) -> Iterator[Product]:
     gpus = PACKAGES * ranks
     # A package has one port of InfiniBand, which its dies share where each is a device.
     port = (f"network.infiniband.bandwidth={400 / ranks}Gbit/s", f"network.infiniband.equipment.adapters={1 / ranks}")
-    setting = Setting(technology=load_technology(), prices=load_prices(), num_gpus=gpus, volume=VOLUME, overrides=port)
+    setting = DesignSetting(
+        technology=load_technology(), prices=load_prices(), num_gpus=gpus, volume=VOLUME, overrides=port
+    )
     best: dict[tuple[str, str], dict[str, tuple[float, float, float, int]]] = {}
     made: dict[tuple[str, str], float] = {}
     for name, tp, job in jobs_of(gpus):

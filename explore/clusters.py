@@ -19,7 +19,7 @@ from .goals import Goal
 from .job import Executor, InProcess
 from .plans.job import PlanJob, PlanMachine
 from .runs.running import run_blocks
-from .searching import Tally
+from .searching import CandidateTally
 
 _JOULES_PER_KWH = 3.6e6
 
@@ -106,7 +106,7 @@ def clusters_of(
     wanted: Requirements,
     executor: Executor | None = None,
     watch: Callable[[Found], None] | None = None,
-) -> tuple[list[Cluster], Tally]:
+) -> tuple[list[Cluster], CandidateTally]:
     """Search the plans of a job, and answer for the best of each system and number of GPUs.
 
     Args:
@@ -115,7 +115,7 @@ def clusters_of(
         executor: where blocks are worked on; None for this process.
         watch: is shown each block.
     """
-    best, tally = BestOfEach(job.goals[0]), Tally()
+    best, tally = BestOfEach(job.goals[0]), CandidateTally()
 
     def take(found: Found) -> None:
         best.take(found)

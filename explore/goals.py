@@ -82,7 +82,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class MetricLimit:
     """A bound on a metric.
 
     Attributes:
@@ -98,7 +98,7 @@ class Limit:
     is_share: bool = False
 
     @classmethod
-    def of(cls, text: str, known: Sequence[str]) -> Limit:
+    def of(cls, text: str, known: Sequence[str]) -> MetricLimit:
         """Read `mfu>=0.4`, `step_time_s<=20s`, `peak_mem_bytes<=0.95` (a share of the device) or `<=70GiB`.
 
         Raises:

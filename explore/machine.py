@@ -10,7 +10,7 @@ from ..ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineChoice:
     """A system by name, and what is said of it beside its file.
 
     Attributes:
@@ -37,7 +37,7 @@ class Machine:
         return " ".join((self.name, *self.overrides))
 
 
-def contents(machines: Iterable[Machine]) -> tuple[str, ...]:
+def contents(machines: Iterable[MachineChoice]) -> tuple[str, ...]:
     """Return the digests of all that the files of machines say: it is part of what is searched."""
     named = dict.fromkeys((m.name, m.stack, m.calibration, m.prices) for m in machines)
     return tuple(files_digest(*names) for names in named)

@@ -30,7 +30,7 @@ class Aimed(Job, Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
+class CandidateTally:
     """How many candidates went which way.
 
     Attributes:
@@ -68,7 +68,7 @@ class Searched:
     """
 
     best: Best
-    tally: Tally
+    tally: CandidateTally
     ran: Ran
     kinds: Kinds | None = None
 
@@ -89,7 +89,7 @@ def search(
         top: best rows that are kept, besides the Pareto front.
         watch: is shown each block, and the best so far, without some of the last blocks.
     """
-    best, tally, kinds = Best(job.goals, top), Tally(), Kinds(job.goals[0])
+    best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals[0])
     waiting = list[Found]()
 
     def gather() -> None:

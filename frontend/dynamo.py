@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor, fx
 
     from .exported import Dims
-    from .replay.program import Program
+    from .replay.program import ReplayProgram
 
 FOLDER_VARIABLE = "SLIPSTICK_CAPTURE"
 COMPILED = "compiled"
@@ -40,7 +40,7 @@ _log = logging.getLogger("slipstick.capture")
 class Seen:
     """One graph that a backend was handed: the frame it is of, and how often this frame had been compiled before."""
 
-    program: Program
+    program: ReplayProgram
     frame: int
     compiles: int
 

@@ -30,7 +30,7 @@ _WHOLE = ("id", "token", "label", "target", "position", "index", "segment", "src
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ExampleSizes:
     """The example sizes of open dims, and the sizes that are plain numbers."""
 
     hints: Mapping[str, int] = field(default_factory=lambda: dict(HINTS))

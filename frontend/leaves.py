@@ -159,7 +159,7 @@ Bank = TypeVar("Bank", bound=Experts)
 
 
 @dataclass(frozen=True, slots=True)
-class Banks:
+class ExpertWeights:
     """What all experts hold: their number, the matrices of one and its vectors, and what lies outside of them."""
 
     num_experts: int
@@ -201,23 +201,23 @@ def bank_like(part: nn.Module, path: str, kind: type[Bank]) -> Bank | None:
     return kind(hidden, ffn, number, bool(sizes["gated"]), bool(sizes["bias"]))
 
 
-def _banks(part: nn.Module) -> Banks | None:
+def _banks(part: nn.Module) -> ExpertWeights | None:
     """Find a list of alike parts with parameters, or parameters of three dims that begin alike."""
     lists = [path for path, child in part.named_modules() if isinstance(child, nn.ModuleList | nn.ModuleDict)]
     found = next((banks for path in lists if (banks := _listed(part, path)) is not None), None)
     return found or _stacked([tuple(p.shape) for p in part.parameters()])
 
 
-def _listed(part: nn.Module, path: str) -> Banks | None:
+def _listed(part: nn.Module, path: str) -> ExpertWeights | None:
     """What a list of alike parts with parameters holds."""
     shapes = [[tuple(p.shape) for p in m.parameters()] for m in part.get_submodule(path).children()]
     if len(shapes) < 2 or not shapes[0] or any(s != shapes[0] for s in shapes):
         return None
     outside = [tuple(p.shape) for n, p in part.named_parameters() if not n.startswith(f"{path}.")]
-    return Banks(len(shapes), *_by_rank(shapes[0]), outside)
+    return ExpertWeights(len(shapes), *_by_rank(shapes[0]), outside)
 
 
-def _stacked(shapes: Sequence[Shape]) -> Banks | None:
+def _stacked(shapes: Sequence[Shape]) -> ExpertWeights | None:
     cubes = [s for s in shapes if len(s) == 3]
     if not cubes or any(c[0] != cubes[0][0] for c in cubes):
         return None
@@ -229,14 +229,14 @@ def _stacked(shapes: Sequence[Shape]) -> Banks | None:
     outside = [s for s in shapes if len(s) != 3]
     for s in kept:
         outside.remove(s)
-    return Banks(number, [c[1:] for c in cubes], [s[1:] for s in kept], outside)
+    return ExpertWeights(number, [c[1:] for c in cubes], [s[1:] for s in kept], outside)
 
 
 def _by_rank(shapes: Sequence[Shape]) -> tuple[list[Shape], list[Shape]]:
     return [s for s in shapes if len(s) == 2], [s for s in shapes if len(s) == 1]
 
 
-def _sizes(banks: Banks) -> dict[str, int]:
+def _sizes(banks: ExpertWeights) -> dict[str, int]:
     """Sizes as far as shapes say them: three equal matrices, or two of which one is twice as large, have a gate."""
     if len(banks.matrices) not in (2, 3):
         return {"num_experts": banks.num_experts}
@@ -252,7 +252,7 @@ def _sizes(banks: Banks) -> dict[str, int]:
             "bias": int(bool(banks.vectors)), "shared_ffn": shared}  # fmt: skip
 
 
-def _hidden(banks: Banks) -> int | None:
+def _hidden(banks: ExpertWeights) -> int | None:
     """The width of what experts read: that of the router's matrix, else the one side that all matrices share."""
     number = banks.num_experts
     routers = [s for s in banks.outside if len(s) == 2 and number in s]

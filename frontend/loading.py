@@ -20,7 +20,7 @@ from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
 from .huggingface.configs.models import Config, read_config
 from .huggingface.lengths import with_source
-from .runs.asked import Asked
+from .runs.asked import AskedSizes
 
 Report = Callable[[str], None]
 
@@ -32,7 +32,7 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _TRIED = 4096
 _LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
-_NOTHING = Asked()
+_NOTHING = AskedSizes()
 _LOSS_OF_CONFIGS = "--loss file.py:function of a factory that makes this model"
 
 
@@ -46,7 +46,7 @@ def load(
     allow_unpriced: bool = False,
     source_tokens: int | None = None,
     spelled_out: bool = False,
-    asked: Asked = _NOTHING,
+    asked: AskedSizes = _NOTHING,
     images: int = 0,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
@@ -88,11 +88,11 @@ class LoadRequest:
     dims: Mapping[str, str]
     allow_unpriced: bool
     spelled_out: bool
-    asked: Asked
+    asked: AskedSizes
     images: int
 
 
-def _refuse_unread(model: str, form: ModelForm, dims: Mapping[str, str], asked: Asked, images: int) -> None:
+def _refuse_unread(model: str, form: ModelForm, dims: Mapping[str, str], asked: AskedSizes, images: int) -> None:
     """Refuse words on inputs that a model of this form does not read."""
     if "input" not in form.reads:
         asked.refuse_but_of_factories(model)

@@ -28,7 +28,7 @@ def loss_of(out: object, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledInputs:
     """What tells logits from other results: labels for the ids that were given, and the tables that ids look up."""
 
     labels: Tensor | None
@@ -36,7 +36,7 @@ class Labelled:
     widths: frozenset[int]
 
     @classmethod
-    def of(cls, module: nn.Module, inputs: Mapping[str, Tensor]) -> Labelled:
+    def of(cls, module: nn.Module, inputs: Mapping[str, Tensor]) -> LabelledInputs:
         """Make labels [..] of the first ids [..] of two dims or more; call it where tensors are fake."""
         ids = next((t for t in inputs.values() if t.dim() > 1 and t.dtype in (torch.int64, torch.int32)), None)
         tables = [m for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]

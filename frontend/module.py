@@ -20,7 +20,7 @@ from ..ir.errors import (
     UnknownNameError,
     UsageError,
 )
-from ..ir.graph import Bound, Graph, Workload
+from ..ir.graph import Graph, LengthBound, Workload
 from ..ir.ops import OpClass, has
 from ..ir.records import dataclass
 from ..ir.types import DType
@@ -32,7 +32,7 @@ from .huggingface.lengths import SOURCE, require_past, with_source
 from .huggingface.recording import hints_on, is_of_transformers, recordable, uncached, what_runs
 from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
-from .loss import SUMMED, Labelled, returned
+from .loss import SUMMED, LabelledInputs, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import main_dtype
@@ -40,9 +40,9 @@ from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.guards import open_ints
 from .runs.model_run import Loss, ModelRun
-from .runs.roads import Attempt, Wanted, along_roads
+from .runs.roads import Attempt, WantedSizes, along_roads
 from .runs.routed import put_routed
-from .workloads import Run
+from .workloads import RecordingRun
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})
@@ -198,7 +198,7 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
         )  # fmt: skip
         graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
     numbers = feeds.numbers
-    fixed = tuple(Bound(name, size, size) for name, size in numbers.items())
+    fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())
     told = [f"{n} is fixed at {size}: {OF_EACH}" for n, size in numbers.items()]
     return replace(graph, bounds=(*graph.bounds, *fixed), notes=(*graph.notes, *told, str(feeds)))
 
@@ -230,7 +230,7 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
         )
 
     def record(attempt: Attempt) -> Graph:
-        def planned(module: nn.Module, world: FakeWorld) -> Run:
+        def planned(module: nn.Module, world: FakeWorld) -> RecordingRun:
             attempt.enter(world)
             return plan_run(module, world, asking.kind, is_transformers=True)
 
@@ -240,7 +240,7 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
     # Of an encoder beside a decoder: an example of another length than any other, where a short one does not do.
     most = asking.sizes.get(length, 0)
     sizes = {**asking.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
-    return along_roads(record, Wanted(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
+    return along_roads(record, WantedSizes(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
 
 
 def _by_roads(run: ModelRun, asking: Asking) -> Graph:
@@ -253,7 +253,7 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
     given = arguments(run.module, run.inputs, run.dynamic)
     _check_names(run, given)
     examples = {} if run.inputs is None or run.described else given.examples
-    wanted = Wanted(
+    wanted = WantedSizes(
         frozenset(given.examples), asking.sizes, examples, run.fixed, run.inputs is not None and run.dynamic is None
     )
 
@@ -334,14 +334,14 @@ class _Once:
     attempt: Attempt
     notes: list[str] = field(default_factory=list)
 
-    def planned(self, module: nn.Module, world: FakeWorld) -> Run:
+    def planned(self, module: nn.Module, world: FakeWorld) -> RecordingRun:
         """Make fake inputs and labels, and the call to record."""
         self.attempt.enter(world)
         fake_loose_tensors(module, world)
         fakes, call = self.given.made(world, tuple(self.run.caches))
         train = self.asking.kind is Workload.TRAIN
         with world.mode:
-            labelled = Labelled.of(module, fakes)
+            labelled = LabelledInputs.of(module, fakes)
         inputs = dict(fakes)
         if train and self.run.loss is None and labelled.labels is not None:
             inputs.setdefault("labels", labelled.labels)
@@ -350,9 +350,9 @@ class _Once:
             out = call(module)
             return (self._loss(out, labelled),) if train else tuple(returned(out))
 
-        return Run(inputs, run)
+        return RecordingRun(inputs, run)
 
-    def _loss(self, out: object, labelled: Labelled) -> Tensor:
+    def _loss(self, out: object, labelled: LabelledInputs) -> Tensor:
         if self.run.loss is not None:
             made = self.run.loss(out)
             if isinstance(made, Tensor) and made.dim() == 0:

@@ -29,7 +29,7 @@ HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
 _CACHE_NAMES = ("past_key_values", "cache_params")
 
 
-class Held(Protocol):
+class LayerState(Protocol):
     """What a layer of a cache has after a run."""
 
     keys: Tensor | None
@@ -43,27 +43,27 @@ class Held(Protocol):
     overlaps: Mapping[str, Tensor]
 
 
-class Cache(Protocol):
+class ModelCache(Protocol):
     """A cache of transformers."""
 
-    layers: Sequence[Held]
+    layers: Sequence[LayerState]
 
 
-class Output(Protocol):
+class ModelOutput(Protocol):
     """What a language model returns."""
 
     logits: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordingRun:
     """The inputs of a recording and the call to record."""
 
     inputs: Mapping[str, Tensor]
     call: Callable[[], tuple[Tensor, ...]]
 
 
-def plan_one(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
+def plan_one(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> RecordingRun:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them, of a model of one part."""
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
@@ -89,7 +89,7 @@ def _rows(model: nn.Module, world: FakeWorld, length: int | str) -> Tensor:
         return torch.empty(ids.shape[0] * rows, ids.shape[2], dtype=torch.int64, device="cpu")
 
 
-def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
+def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> RecordingRun:
     ids = _rows(model, world, "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
@@ -98,17 +98,17 @@ def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
         return (loss_of(out, labels),)
 
-    return Run({"input_ids": ids, "labels": labels}, call)
+    return RecordingRun({"input_ids": ids, "labels": labels}, call)
 
 
-def _forward(model: nn.Module, world: FakeWorld) -> Run:
+def _forward(model: nn.Module, world: FakeWorld) -> RecordingRun:
     ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
         return (returned_tensor(out, "logits"),)
 
-    return Run({"input_ids": ids}, call)
+    return RecordingRun({"input_ids": ids}, call)
 
 
 def _generates(model: nn.Module) -> bool:
@@ -116,7 +116,7 @@ def _generates(model: nn.Module) -> bool:
     return bool(model.can_generate())  # type: ignore[operator]
 
 
-def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> RecordingRun:
     if workload is Workload.DECODE:
         raise NotBuiltError(
             f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
@@ -125,10 +125,10 @@ def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
     return _forward(model, world)
 
 
-def _prefill(model: nn.Module, world: FakeWorld) -> Run:
+def _prefill(model: nn.Module, world: FakeWorld) -> RecordingRun:
     ids = _rows(model, world, "seq")
 
-    return Run({"input_ids": ids}, lambda: (prefilled(model, {"input_ids": ids}),))
+    return RecordingRun({"input_ids": ids}, lambda: (prefilled(model, {"input_ids": ids}),))
 
 
 def prefilled(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
@@ -137,7 +137,7 @@ def prefilled(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
     return out.logits
 
 
-def _decode(model: nn.Module, world: FakeWorld) -> Run:
+def _decode(model: nn.Module, world: FakeWorld) -> RecordingRun:
     ids = _rows(model, world, 1)
     with world.mode:
         positions = torch.empty((ids.shape[0] // ids_a_row(model), 1), dtype=torch.int64, device="cpu")
@@ -150,7 +150,7 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
         out, _ = _remembered(model, pasts, {"input_ids": ids, "position_ids": positions})
         return (out.logits,)
 
-    return Run(inputs, call)
+    return RecordingRun(inputs, call)
 
 
 def _num_layers(model: nn.Module) -> int:
@@ -159,7 +159,9 @@ def _num_layers(model: nn.Module) -> int:
     return int(layers or 0)  # the cache grows by what a model asks for
 
 
-def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
+def _remembered(
+    model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]
+) -> tuple[ModelOutput, ModelCache]:
     """Run a model with what it has of the tokens before; return its output and the cache behind it."""
     cache = cache_class()(list(pasts))
     own = remembers(model)
@@ -187,7 +189,7 @@ def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     return made
 
 
-def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
+def symbolic_past(layer: LayerState, world: FakeWorld, length: str | int) -> Past:
     """Return what a layer keeps, with a batch and a length that are symbolic."""
 
     def state(t: Tensor) -> Tensor:

@@ -235,7 +235,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LengthBound:
     """The lengths for which a recording holds: `name` from `low` to `high` (0: no limit) in steps, without `gaps`.
 
     `where` is the line of code that asks for it, `file:line`, or empty.
@@ -294,7 +294,7 @@ class Graph:
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
     spelled_out: bool = False
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[LengthBound, ...] = ()
     constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
     origin: str = field(default="", compare=False, repr=False)
 

@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class RecentResults(Generic[K, V]):
     """The results of the last so many distinct questions."""
 
     __slots__ = ("_found", "most")

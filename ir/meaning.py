@@ -38,7 +38,7 @@ Argument: TypeAlias = "In | Out | bool | int | float | str | Expr | DType | tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OperatorCall:
     """One operator call: `aten.add.Tensor` or `slipstick.rope`, and its arguments by name, defaults left out."""
 
     operator: str
@@ -53,7 +53,7 @@ class Step:
 class Meaning:
     """Steps in running order, and which results are the node's outputs. `pairs` marks complex outputs."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[OperatorCall, ...]
     outputs: tuple[In | Out, ...]
     pairs: bool = False
 
@@ -65,13 +65,13 @@ class Meaning:
                 return replace(given, index=inputs[given.index])
             return tuple(moved(g) for g in given) if isinstance(given, tuple) else given
 
-        steps = tuple(Step(s.operator, tuple((name, moved(a)) for name, a in s.arguments)) for s in self.steps)
+        steps = tuple(OperatorCall(s.operator, tuple((name, moved(a)) for name, a in s.arguments)) for s in self.steps)
         outputs = tuple(replace(o, index=inputs[o.index]) if isinstance(o, In) else o for o in self.outputs)
         return replace(self, steps=steps, outputs=outputs)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One node of a chain that becomes one: its program, the ids that it reads and the ids that it makes."""
 
     meaning: Meaning
@@ -79,20 +79,20 @@ class Link:
     outputs: tuple[int, ...]
 
 
-def chained(links: Sequence[Link | None], inputs: Sequence[int], outputs: Sequence[int]) -> Meaning | None:
+def chained(links: Sequence[ChainLink | None], inputs: Sequence[int], outputs: Sequence[int]) -> Meaning | None:
     """Join the programs of a chain of nodes to that of one node with these inputs and outputs.
 
     None where a node of the chain has no program, or reads what is neither given nor made in the chain.
     """
     place: dict[int, In | Out] = {value: In(k) for k, value in enumerate(inputs)}
-    steps: list[Step] = []
+    steps: list[OperatorCall] = []
     for link in links:
         if link is None or link.meaning.pairs or any(i not in place for i in link.inputs):
             return None
         if any(isinstance(place[link.inputs[k]], Out) for k in _complex(link.meaning)):
             return None
         start = len(steps)
-        steps += [Step(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
+        steps += [OperatorCall(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
                   for s in link.meaning.steps]  # fmt: skip
         made = [_moved(o, link, place, start) for o in link.meaning.outputs]
         place |= {o: m for o, m in zip(link.outputs, made, strict=False) if isinstance(m, In | Out)}
@@ -108,7 +108,7 @@ def _complex(meaning: Meaning) -> set[int]:
     return {a.index for a in given if isinstance(a, In) and a.pairs}
 
 
-def _moved(given: Argument, link: Link, place: Mapping[int, In | Out], start: int) -> Argument:
+def _moved(given: Argument, link: ChainLink, place: Mapping[int, In | Out], start: int) -> Argument:
     """An argument of a link in the joined program, whose steps come behind `start` others."""
     if isinstance(given, In):
         source = place[link.inputs[given.index]]
@@ -120,7 +120,7 @@ def _moved(given: Argument, link: Link, place: Mapping[int, In | Out], start: in
 
 def cast_to(dtype: DType) -> Meaning:
     """Return the program of a cast."""
-    return Meaning((Step("aten._to_copy", (("self", In(0)), ("dtype", dtype))),), (Out(0),))
+    return Meaning((OperatorCall("aten._to_copy", (("self", In(0)), ("dtype", dtype))),), (Out(0),))
 
 
-__all__ = ["Argument", "In", "Link", "Meaning", "Out", "Step", "cast_to", "chained"]
+__all__ = ["Argument", "ChainLink", "In", "Meaning", "OperatorCall", "Out", "cast_to", "chained"]

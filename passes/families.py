@@ -11,7 +11,7 @@ from ..ir.graph import Workload
 from ..ir.plan import Family
 from ..ir.plan.low_inference import SAME
 from ..ir.plan.precision import lowers, trains_low
-from .manager import Pipeline, parse_pipeline
+from .manager import PassPipeline, parse_pipeline
 from .sharding.plans.choose import searches
 
 # What training kernels keep less of than autograd, or more.
@@ -24,7 +24,7 @@ _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sam
 
 # A search asks again and again for the same few hundred.
 @lru_cache(maxsize=2048)
-def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
+def pipeline_for(family: Family, divided: bool = True) -> PassPipeline:
     """Return the passes that lower a traced graph for a family.
 
     `divided` says whether tensor parallelism is to divide anything: for tp=1 no plan is searched for where a ready-made

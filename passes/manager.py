@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ..ir.errors import InternalError, NotUnderstoodError, ParseError, UnknownNameError, UsageError, VerifyError
 from ..ir.graph import Graph
-from ..ir.kept import Kept
+from ..ir.kept import RecentResults
 from ..ir.records import dataclass
 from ..ir.text.attrs_text import parse_attrs, print_attrs
 from ..ir.verify import verify
@@ -65,7 +65,7 @@ class PassTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class PassPipeline:
     """Passes in order. Prints and parses as `shard{sp=true},fuse`."""
 
     passes: tuple[Pass, ...]
@@ -95,7 +95,7 @@ class Pipeline:
 
 
 class Prefixes:
-    """Pipelines run on one graph, the passes that several begin with once; results are those of `Pipeline.run`.
+    """Pipelines run on one graph, the passes that several begin with once; results are those of `PassPipeline.run`.
 
     A pass is verified with the first graph that it makes here under its options, and not with the next ones.
     """
@@ -105,10 +105,10 @@ class Prefixes:
     def __init__(self, graph: Graph, most: int = 64) -> None:
         """Keep the graph that is to be lowered, and at most so many graphs that passes have made of it."""
         self._graph = graph
-        self._found = Kept[tuple[Pass, ...], tuple[Graph, PassTime]](most)
+        self._found = RecentResults[tuple[Pass, ...], tuple[Graph, PassTime]](most)
         self._seen: set[Pass] = set()
 
-    def run(self, pipeline: Pipeline) -> tuple[Graph, list[PassTime]]:
+    def run(self, pipeline: PassPipeline) -> tuple[Graph, list[PassTime]]:
         """Run what has not been run; times are those of the first run."""
         graph, before, times = self._graph, None, list[PassTime]()
         for number, step in enumerate(pipeline.passes):
@@ -174,7 +174,7 @@ def pass_class(name: str) -> type[Pass]:
     return found
 
 
-def parse_pipeline(text: str) -> Pipeline:
+def parse_pipeline(text: str) -> PassPipeline:
     """Read a pipeline: `shard{tp_plan="megatron", sp=true},fuse`.
 
     Unknown passes are reported at once; UsageError names the option that cannot be read.
@@ -193,7 +193,7 @@ def parse_pipeline(text: str) -> Pipeline:
     unknown = [name for name, _ in found if name not in PASSES]
     if unknown:
         raise UnknownNameError.of("pass", unknown[0], PASSES)
-    return Pipeline(tuple(_make(name, options) for name, options in found))
+    return PassPipeline(tuple(_make(name, options) for name, options in found))
 
 
 def _make(name: str, options: str) -> Pass:

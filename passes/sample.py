@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
-from ..ir.meaning import In, Meaning, Out, Step
+from ..ir.meaning import In, Meaning, OperatorCall, Out
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
@@ -70,7 +70,7 @@ def _sampled(region: Region) -> Region:
     cast = logits if logits.type == wide.type else tail.add("cast", logits, wide)
     token = replace(logits, type=replace(logits.type, dims=logits.type.dims[:dim], dtype=DType.INT64))
     drawn = tail.add("reduce", cast, token, ReduceAttrs("argmax", (dim,)))
-    greedy = Meaning((Step("aten.argmax", (("self", In(0)), ("dim", dim))),), (Out(0),))
+    greedy = Meaning((OperatorCall("aten.argmax", (("self", In(0)), ("dim", dim))),), (Out(0),))
     tail.nodes[-1] = replace(tail.nodes[-1], meaning=greedy)
     nodes = (replace(n, kernel=drawn.id) if has(n, Trait.CASTS) else n for n in tail.nodes)
     outputs = (Port(first.name, drawn.id), *others)

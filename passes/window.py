@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
-from ..ir.meaning import In, Meaning, Out, Step
+from ..ir.meaning import In, Meaning, OperatorCall, Out
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
@@ -125,7 +125,7 @@ def _cut(region: Region, append: Node, last: Value) -> Node:
     assert isinstance(append.attrs, KvAppendAttrs)
     dim, given = append.attrs.dim, append.inputs[0]
     start: Dim = as_dim(as_expr(region.by_id[given].type.dims[dim]) - last.type.dims[dim])
-    begins = Step("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", start)))
+    begins = OperatorCall("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", start)))
     dealt = any(isinstance(p, Shard) and p.dim == dim for _, p in last.placements)
     attrs = SliceAttrs(dim, start, dealt=dealt)
     made = replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=attrs)

@@ -22,7 +22,7 @@ Key: TypeAlias = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class RowAccuracy:
     """Errors of some judged rows: median and 90th percentile of their size, as fractions.
 
     `table`, `chip`, `library` and `kind` say which rows; `*` for all.
@@ -59,7 +59,7 @@ def keys_of(table: str, chip: str, library: str, kind: str) -> tuple[Key, ...]:
     )  # fmt: skip
 
 
-def nearest(table: str, chip: str, library: str, kinds: Sequence[str]) -> Accuracy | None:
+def nearest(table: str, chip: str, library: str, kinds: Sequence[str]) -> RowAccuracy | None:
     """Return the line that comes nearest to a kernel, of the chip before those of others; None where nothing is known.
 
     Args:
@@ -74,19 +74,19 @@ def nearest(table: str, chip: str, library: str, kinds: Sequence[str]) -> Accura
 
 
 @cache
-def packaged() -> Mapping[Key, Accuracy]:
+def packaged() -> Mapping[Key, RowAccuracy]:
     """Return the table that comes with the package."""
     file = resources.files(backends) / "calibration" / "accuracy.csv"
     return MappingProxyType(dict(_read(file.read_text(encoding="utf-8"))))
 
 
-def _read(text: str) -> Iterator[tuple[Key, Accuracy]]:
+def _read(text: str) -> Iterator[tuple[Key, RowAccuracy]]:
     for row in csv.DictReader(text.splitlines()):
         key = (row["table"], row["chip"], row["library"], row["kind"])
-        yield key, Accuracy(*key, int(row["rows"]), float(row["median"]), float(row["p90"]))
+        yield key, RowAccuracy(*key, int(row["rows"]), float(row["median"]), float(row["p90"]))
 
 
-def written(lines: Iterable[Accuracy]) -> str:
+def written(lines: Iterable[RowAccuracy]) -> str:
     """Return lines as the file that `packaged` reads, fractions to four places."""
     rows = [(a.table, a.chip, a.library, a.kind, str(a.num_rows), f"{a.median:.4f}", f"{a.p90:.4f}") for a in lines]
     return "".join(f"{','.join(row)}\n" for row in [COLUMNS, *sorted(rows)])

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..backends.kernels.terms import ADDED, RESOURCES, KernelTimes, Resource
 from ..backends.network.collectives import Candidate
-from ..backends.pricing.program import Entry
-from ..backends.pricing.timing import Priced
+from ..backends.pricing.program import PricedEntry
+from ..backends.pricing.timing import PricedGroup
 from ..cost.step.step_program import RING, label_of
 from ..cost.step.stragglers import STRAGGLERS
 from ..driver.estimate import Estimate
@@ -41,7 +41,7 @@ _WITHOUT_NODES = MappingProxyType(
 _BOOKED = MappingProxyType({RING: "comm.cp", DOWN: "offload", UP: "offload"})
 
 
-def part_of(entry: Entry) -> str | None:
+def part_of(entry: PricedEntry) -> str | None:
     """Return the part of the breakdown that a node is booked on; None where another node takes the time."""
     label = label_of(entry)
     return None if label is None else _BOOKED.get(label[2], label[2])
@@ -61,7 +61,7 @@ def bound_seconds(answer: Estimate) -> Mapping[str, float]:
     return dict(sorted(found.items(), key=lambda kv: (-kv[1], kv[0])))
 
 
-def node_seconds(answer: Estimate) -> Iterator[tuple[Priced, int, Entry, float]]:
+def node_seconds(answer: Estimate) -> Iterator[tuple[PricedGroup, int, PricedEntry, float]]:
     """Yield every node that the stage which sets the pace runs, with its seconds in a step, hidden or not."""
     runs, micro = _runs_at_pace(answer), answer.plan.num_micro_batches
     for priced in answer.table.timing.priced:
@@ -117,7 +117,7 @@ def _spread(seconds: float, over: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds * (part / whole) for name, part in over.items() if part}
 
 
-def _kernel(priced: Priced, row: int, factor: float) -> Mapping[str, float]:
+def _kernel(priced: PricedGroup, row: int, factor: float) -> Mapping[str, float]:
     """What bounds a kernel that takes so many times as long in a step."""
     if priced.kernels is None:
         return {OTHER: 1.0}
@@ -146,14 +146,14 @@ def kernel_bounds(kernels: KernelTimes, at: tuple[int, int], issued_s: float) ->
     return {name: s for name, s in found.items() if s > 0.0}
 
 
-def chosen(priced: Priced, row: int) -> Candidate | None:
+def chosen(priced: PricedGroup, row: int) -> Candidate | None:
     """Return the algorithm that is fastest for a message of the first plan."""
     if priced.collective is None:
         return None
     return priced.collective.chosen(row * priced.time_s.shape[1] + int(priced.point[0]))
 
 
-def _message(priced: Priced, row: int) -> Mapping[str, float]:
+def _message(priced: PricedGroup, row: int) -> Mapping[str, float]:
     """Latency and bandwidth by level, and the library's fixed work."""
     algorithm = chosen(priced, row)
     if algorithm is None:

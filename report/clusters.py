@@ -10,7 +10,7 @@ from ..driver.uncertainty.answers import band_of_step, evidence_of_step, interva
 from ..driver.uncertainty.bands import is_tie
 from ..driver.uncertainty.evidence import SoftwareEvidence
 from ..explore.clusters import Cluster, Requirements, best_of, break_even
-from ..explore.searching import Tally
+from ..explore.searching import CandidateTally
 from ..ir import __version__
 from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
@@ -64,7 +64,7 @@ class ClusterComparison:
     wanted: Requirements
     aim: str
     clusters: Sequence[Cluster]
-    tally: Tally
+    tally: CandidateTally
     left_out: Mapping[str, str]
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from ..backends.pricing.timing import Priced
+from ..backends.pricing.timing import PricedGroup
 from ..driver.estimate import Estimate
 from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
@@ -15,7 +15,7 @@ from .columns import in_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CostedNode:
     """One node of the costed graph, for one device and one run of its region; `count` says how often it runs."""
 
     node: str
@@ -30,7 +30,7 @@ class Row:
     bound: str
 
 
-def costed_rows(answer: Estimate) -> Iterator[Row]:
+def costed_rows(answer: Estimate) -> Iterator[CostedNode]:
     """Yield the nodes in the order of the graph."""
     found = {row.node: row for priced in answer.table.timing.priced for row in _rows(answer, priced)}
     for region in answer.table.lowered.graph.regions:
@@ -40,7 +40,7 @@ def costed_rows(answer: Estimate) -> Iterator[Row]:
                 yield row
 
 
-def _rows(answer: Estimate, priced: Priced) -> Iterator[Row]:
+def _rows(answer: Estimate, priced: PricedGroup) -> Iterator[CostedNode]:
     env = {k: float(v[0]) for k, v in answer.table.plans.columns.items()}
     for i, e in enumerate(priced.group.entries):
         if e.message is not None:
@@ -52,7 +52,7 @@ def _rows(answer: Estimate, priced: Priced) -> Iterator[Row]:
                        float(w.num_bytes.evaluate(env)))  # fmt: skip
             bound = priced.kernels.bound(i, int(priced.point[0])) if priced.kernels is not None else ""
         time_s = float(priced.time_s[i, priced.point[0]])
-        yield Row(e.name, e.op, e.scope, str(e.phase), e.count, *amounts, time_s, bound)
+        yield CostedNode(e.name, e.op, e.scope, str(e.phase), e.count, *amounts, time_s, bound)
 
 
 def costed_text(answer: Estimate, suffix: str) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..backends.pricing.program import group_factors
-from ..backends.pricing.timing import Priced
+from ..backends.pricing.timing import PricedGroup
 from ..driver.estimate import Estimate
 from ..ir.ops import Trait, has
 from ..ir.sizes.expr import Dim, Num, as_expr
-from ..measured.match.planned import HeadSizes, PlannedNode, PlannedStage, PlannedStep, Product, Sent
+from ..measured.match.planned import HeadSizes, MatrixProduct, PlannedNode, PlannedStage, PlannedStep, Sent
 from .trace.stages import chunks_of
 
 Env = Mapping[str, Num]
@@ -36,7 +36,7 @@ def planned_step(answer: Estimate) -> PlannedStep:
     return PlannedStep(nodes, stages, len(layout.stages), answer.plan.num_micro_batches)
 
 
-def _node(answer: Estimate, priced: Priced, row: int, env: Env) -> PlannedNode:
+def _node(answer: Estimate, priced: PricedGroup, row: int, env: Env) -> PlannedNode:
     entry, point = priced.group.entries[row], int(priced.point[0])
     time_s, kernel_s = float(priced.time_s[row, point]), None
     if priced.kernels is not None:
@@ -54,7 +54,7 @@ def _node(answer: Estimate, priced: Priced, row: int, env: Env) -> PlannedNode:
         for many, _ in group_factors(entry.axis, degrees, answer.plan.family.order):
             ranks *= float(many)
         sent = Sent(entry.axis, round(ranks), float(entry.message.evaluate(env)))
-    products = tuple(Product(whole(g.batch), whole(g.m), whole(g.n), whole(g.k)) for g in work.gemms)
+    products = tuple(MatrixProduct(whole(g.batch), whole(g.m), whole(g.n), whole(g.k)) for g in work.gemms)
     a = work.attention
     heads = None if a is None else HeadSizes(whole(a.batch), whole(a.heads), whole(a.q_len), whole(a.kv_len), a.qk_dim)
     return PlannedNode(

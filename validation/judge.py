@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..ir.errors import UsageError
-from .kinds import Settings, TableKind, table_kinds
+from .kinds import JudgingSettings, TableKind, table_kinds
 from .results.figures import Figures, by_dataset
 from .results.outcomes import Outcome, Part
 from .rows.tables import Table, cell_faults, nearest_kind, raise_all, read_table
 from .rows.where import conditions, selected
 
 
-def judge_files(paths: Sequence[Path], where: Sequence[str], settings: Settings) -> list[Outcome]:
+def judge_files(paths: Sequence[Path], where: Sequence[str], settings: JudgingSettings) -> list[Outcome]:
     """Judge every row of the files that meets the conditions.
 
     Raises:

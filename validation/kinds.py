@@ -42,7 +42,7 @@ STEP_COLUMNS = (*MEMORY_COLUMNS, "model", "n_gpus", "global_batch", "step_time_s
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class JudgingSettings:
     """What judging may need: machines and constants, a cache of graphs, where to tell progress, how many processes.
 
     `estimate` answers the arguments of `slipstick estimate`; without it tables of runs are refused.
@@ -68,7 +68,7 @@ class TableKind(Protocol):
         """The columns it needs, by which it is told from others."""
         ...
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row; what cannot be read is added to `faults`."""
         ...
 
@@ -89,7 +89,7 @@ class KernelTable:
         """The columns it needs."""
         return self.judge.columns
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
         return judge_kernels(self.judge, table, settings.room, faults)
 
@@ -101,7 +101,7 @@ class MemoryTable:
     name: str = "memory"
     columns: tuple[str, ...] = MEMORY_COLUMNS
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
         from .memory import MemoryJudge, memory_outcome
 
@@ -116,7 +116,7 @@ class StepTable:
     name: str = "training"
     columns: tuple[str, ...] = STEP_COLUMNS
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
         from .training.outcomes import step_outcomes
 
@@ -131,7 +131,7 @@ class LayerTable:
     name: str = "layer"
     columns: tuple[str, ...] = LAYER_COLUMNS
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
         from .kernels.layers import LayerJudge
 
@@ -145,7 +145,7 @@ class ServedTable:
     name: str = "inference"
     columns: tuple[str, ...] = SERVED_COLUMNS
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row, each of its quantities by itself."""
         from .inference.outcomes import served_outcomes
 
@@ -159,7 +159,7 @@ class RunTable:
     name: str = "runs"
     columns: tuple[str, ...] = RUN_COLUMNS
 
-    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
         from .runs import RunJudge
 

@@ -46,7 +46,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class FitsRow:
     """One row that says whether a configuration ran."""
 
     row: Row
@@ -68,7 +68,7 @@ class LeftOut:
     reason: str
 
 
-Verdict = Judged | Labelled | LeftOut
+Verdict = Judged | FitsRow | LeftOut
 
 
 @dataclass
@@ -101,7 +101,7 @@ class MemoryJudge:
         if measured is not None:
             found.append(Judged(row, quantity, held[quantity], measured, assumed))
         if row.text("fits"):
-            found.append(Labelled(row, held["reserved"], _capacity_bytes(row), row.flag("fits")))
+            found.append(FitsRow(row, held["reserved"], _capacity_bytes(row), row.flag("fits")))
         return found
 
     def _bytes(self, row: Row) -> tuple[dict[str, float], tuple[str, ...]]:
@@ -142,7 +142,7 @@ def memory_outcome(verdict: Verdict) -> Outcome:
     row = verdict.row
     if isinstance(verdict, LeftOut):
         return Outcome(row=row, table="memory", part=Part.SKIPPED, unit="B", reason=verdict.reason)
-    if isinstance(verdict, Labelled):
+    if isinstance(verdict, FitsRow):
         label = Label(verdict.fitted, verdict.fits)
         return Outcome(
             row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes, kind="reserved",

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from ...ir.records import dataclass
-from .limits import ChipShare, Limit, Overhead, Scope
+from .limits import ChipShare, ConstantRange, Overhead, Scope
 from .terms import Array
 
 # What goes from one rank to one other.
@@ -39,18 +39,18 @@ class CollectiveConstants:
     """
 
     overhead_s: Overhead
-    step_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-5)]
-    issue_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-6)]
-    fill_s: Annotated[float, Limit(Scope.CHIP, 0.0, 5e-4)]
-    start: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.0)]
-    own: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
+    step_s: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 2e-5)]
+    issue_s: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 2e-6)]
+    fill_s: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 5e-4)]
+    start: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 1.0)]
+    own: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2.0)]
     all_reduce: ChipShare
     gather: ChipShare
     all_to_all: ChipShare
     send: ChipShare
     reduced: ChipShare
-    switching_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1e-4)]
-    channels: Annotated[float, Limit(Scope.LIBRARY, 0.0, 512.0)]
+    switching_s: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 1e-4)]
+    channels: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 512.0)]
 
     def share(self, kind: str) -> float:
         """Return the part of the bandwidth that a collective reaches, by the name of its kind."""
@@ -104,14 +104,14 @@ class CustomAllReduceConstants:
     """
 
     overhead_s: Overhead
-    peer: Annotated[float, Limit(Scope.KERNEL, 0.0, 1.0)]
-    one_shot: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
-    two_shot: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
-    second: Annotated[float, Limit(Scope.KERNEL, 0.0, 50.0)]
+    peer: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 1.0)]
+    one_shot: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 1.5)]
+    two_shot: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 1.5)]
+    second: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 50.0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class RankLink:
     """What a rank's messages move over: a rate, the bytes that fill the pipeline to it, and those that do not wait."""
 
     rate: Array | float
@@ -119,7 +119,7 @@ class Wire:
     early: Array | float = 0.0
 
     @classmethod
-    def under(cls, constants: CollectiveConstants, kind: str, bytes_per_s: Array | float, members: Array) -> Wire:
+    def under(cls, constants: CollectiveConstants, kind: str, bytes_per_s: Array | float, members: Array) -> RankLink:
         """Return the wire that a library makes of a link, for a kind of collective among some members."""
         rate = bytes_per_s * constants.share(kind)
         if kind in TO_ONE:
@@ -145,4 +145,4 @@ def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, con
     moves at the full rate from the first byte: V/B. A broadcast and what switches reduce are moved whole: no share
     is kept, c = 0.
     """
-    return Wire.under(constants, kind, bytes_per_s, members).seconds(volume)
+    return RankLink.under(constants, kind, bytes_per_s, members).seconds(volume)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, cast, get_args
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
 from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity
-from ..machine.files.faults import Fault, all_of
+from ..machine.files.faults import FileFault, all_of
 from ..machine.files.records import Confidence, NumberRecord
 from ..machine.power_constants import PowerConstants
 from .attention.additive import AdditiveConstants
@@ -29,7 +29,7 @@ from .exchange import ExchangeConstants
 from .experts import ExpertsConstants
 from .gemm import GemmConstants
 from .grouped import GroupedConstants
-from .limits import ChipShare, Limit, Scope, limits_of
+from .limits import ChipShare, ConstantRange, Scope, limits_of
 from .rowwise import RowwiseConstants
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 class RooflineConstants:
     """Parts of the peaks and of the memory's bandwidth that kernels reach."""
 
-    matmul_efficiency: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+    matmul_efficiency: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1.0)]
     memory_efficiency: ChipShare
-    vector_efficiency: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+    vector_efficiency: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1.0)]
 
 
 C = TypeVar("C")
@@ -121,9 +121,9 @@ class _Home:
     layer: str
     keys: tuple[str, ...]
 
-    def fault(self, message: str, *more: str) -> Fault:
+    def fault(self, message: str, *more: str) -> FileFault:
         keys = (*self.keys, *more)
-        return Fault(keys, ".".join(keys), message, self.layer)
+        return FileFault(keys, ".".join(keys), message, self.layer)
 
 
 Cells: TypeAlias = dict[tuple[str, str], dict[str, _Cell]]
@@ -132,12 +132,12 @@ Layers: TypeAlias = Sequence[tuple[str, Mapping[str, "Tree"]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class MergedConstants:
     """What calibrations say together: the constants, every number of them, and all that is wrong."""
 
     constants: KernelConstants
     records: tuple[NumberRecord, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[FileFault, ...]
 
 
 def read_constants(name: str, layers: Layers, library: str) -> tuple[KernelConstants, tuple[NumberRecord, ...]]:
@@ -151,10 +151,10 @@ def read_constants(name: str, layers: Layers, library: str) -> tuple[KernelConst
     return laid.constants, laid.records
 
 
-def lay_constants(name: str, layers: Layers, library: str) -> Laid:
+def lay_constants(name: str, layers: Layers, library: str) -> MergedConstants:
     """Lay calibrations over one another and gather their faults; what is at fault is left out."""
     cells: Cells = {}
-    faults: list[Fault] = []
+    faults: list[FileFault] = []
     lineage = _lineage([tree for _, tree in layers], library)
     for where, tree in layers:
         faults += _unknown_parts(tree, where)
@@ -163,7 +163,7 @@ def lay_constants(name: str, layers: Layers, library: str) -> Laid:
             faults += _lay(cells, part, _Home(where, keys))
     records = tuple(r for (cls, kind), found in cells.items() for r in _records(cls, kind, found))
     tables = {cls: _table(cls, cells, faults) for cls in CLASSES}
-    return Laid(KernelConstants(name, **tables), records, tuple(dict.fromkeys(faults)))  # type: ignore[arg-type]
+    return MergedConstants(KernelConstants(name, **tables), records, tuple(dict.fromkeys(faults)))  # type: ignore[arg-type]
 
 
 def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
@@ -175,11 +175,11 @@ def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _unknown_parts(tree: Mapping[str, Tree], layer: str) -> Iterator[Fault]:
+def _unknown_parts(tree: Mapping[str, Tree], layer: str) -> Iterator[FileFault]:
     for key in tree:
         if key not in _PARTS:
             allowed = f"{did_you_mean(key, _PARTS)} allowed: {', '.join(_PARTS)}"
-            yield Fault((key,), key, f"unknown key{allowed}", layer)
+            yield FileFault((key,), key, f"unknown key{allowed}", layer)
 
 
 def _library(tree: Mapping[str, Tree], library: str) -> Tree:
@@ -199,7 +199,7 @@ def _lineage(layers: Sequence[Mapping[str, Tree]], library: str) -> tuple[str, .
     return tuple(reversed(found))
 
 
-def _lay(cells: Cells, tree: Tree, home: _Home) -> Iterator[Fault]:
+def _lay(cells: Cells, tree: Tree, home: _Home) -> Iterator[FileFault]:
     if tree is None:
         return
     if not isinstance(tree, dict):
@@ -214,7 +214,7 @@ def _lay(cells: Cells, tree: Tree, home: _Home) -> Iterator[Fault]:
             yield from _lay_kind(cells, cls, kind, block, _Home(home.layer, (*home.keys, cls, kind)))
 
 
-def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree, home: _Home) -> Iterator[Fault]:
+def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree, home: _Home) -> Iterator[FileFault]:
     if not isinstance(block, dict):
         yield home.fault(f"expected its constants, not {block!r}")
         return
@@ -256,7 +256,7 @@ def _dimension(name: str) -> str:
     return _SUFFIXES.get(_suffix(name), "1")
 
 
-def _table(cls: str, cells: Cells, faults: list[Fault]) -> Mapping[str, object]:
+def _table(cls: str, cells: Cells, faults: list[FileFault]) -> Mapping[str, object]:
     kinds = CLASSES[cls]
     limits = limits_of(kinds)
     table: dict[str, object] = {}
@@ -267,7 +267,7 @@ def _table(cls: str, cells: Cells, faults: list[Fault]) -> Mapping[str, object]:
 
 
 def _constants(
-    kinds: type, found: Mapping[str, _Cell], limits: Mapping[str, Limit], faults: list[Fault]
+    kinds: type, found: Mapping[str, _Cell], limits: Mapping[str, ConstantRange], faults: list[FileFault]
 ) -> object | None:
     homes = [cell.home for cell in found.values()]
     values: dict[str, float] = {}
@@ -283,7 +283,7 @@ def _constants(
     return kinds(**values) if needed <= set(values) else None
 
 
-def _number(text: str, name: str, limit: Limit) -> float:
+def _number(text: str, name: str, limit: ConstantRange) -> float:
     dimension = _dimension(name)
     if dimension != "1" and not split_quantity(text)[1] and float(text) != 0.0:
         raise UsageError(f"missing unit of '{text}', as in 3 us")

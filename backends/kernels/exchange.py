@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ...ir.records import dataclass
-from .limits import ChipShare, Limit, Overhead, Scope
+from .limits import ChipShare, ConstantRange, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class ExchangeConstants:
     """
 
     overhead_s: Overhead
-    link: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
-    copy: Annotated[float, Limit(Scope.KERNEL, 1.0, 10000.0)]
-    pace: Annotated[float, Limit(Scope.CHIP, 0.05, 3.0)]
+    link: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 1.5)]
+    copy: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 10000.0)]
+    pace: Annotated[float, ConstantRange(Scope.CHIP, 0.05, 3.0)]
     nic: ChipShare
 
 
@@ -54,7 +54,7 @@ class ExchangeRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class TokenCopies:
     """Copies of a token that a rank sends on average: to other ranks of its node, and to other nodes."""
 
     link: Array
@@ -86,7 +86,7 @@ def exchange_times(sizes: ExchangeSizes, rates: ExchangeRates, chip: Chip, const
     return KernelTimes(constants.overhead_s + slowest, {"overhead": np.array(constants.overhead_s), **hidden})
 
 
-def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> Copies:
+def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> TokenCopies:
     """Copies of an exchange that sends a token once to each rank that needs it, by evenly random routing.
 
     Of n ranks, n (1 - (1 - 1/n)^k) get a copy. Across nodes a token goes once to each node, is handed on inside of it
@@ -99,10 +99,10 @@ def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> Co
     nodes = np.maximum(ranks / node, 1.0)
     used = np.minimum(groups, nodes)
     reached = reached_places(used * np.minimum(node, ranks), top_k)
-    return Copies(reached * (1.0 - 1.0 / ranks), reached_places(used, top_k) * (1.0 - 1.0 / nodes))
+    return TokenCopies(reached * (1.0 - 1.0 / ranks), reached_places(used, top_k) * (1.0 - 1.0 / nodes))
 
 
-def each_expert(top_k: Array, ranks: Array, node: Array) -> Copies:
+def each_expert(top_k: Array, ranks: Array, node: Array) -> TokenCopies:
     """Copies of an exchange that sends a token once to each of its experts, those of one rank not joined.
 
     >>> spread = each_expert(np.array(8.0), np.array(32.0), np.array(8.0))
@@ -110,10 +110,10 @@ def each_expert(top_k: Array, ranks: Array, node: Array) -> Copies:
     (1.75, 6.0)
     """
     inside = np.minimum(node, ranks)
-    return Copies(top_k * (inside - 1.0) / ranks, top_k * (ranks - inside) / ranks)
+    return TokenCopies(top_k * (inside - 1.0) / ranks, top_k * (ranks - inside) / ranks)
 
 
-def balanced_ranks(top_k: Array, ranks: Array, node: Array) -> Copies:
+def balanced_ranks(top_k: Array, ranks: Array, node: Array) -> TokenCopies:
     """Copies of an exchange that sends a token once to each rank, when its experts lie on as many ranks as can be.
 
     >>> float(balanced_ranks(np.array(8.0), np.array(4.0), np.array(72.0)).link)

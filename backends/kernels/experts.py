@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.records import dataclass
 from .grouped import padded, product_times, spread_evenly, tile_rows, widening_s
-from .limits import Limit, Overhead, Scope
+from .limits import ConstantRange, Overhead, Scope
 from .operands import OPERAND_BYTES
 from .terms import Array, KernelTimes
 
@@ -34,10 +34,10 @@ class ExpertsConstants:
     """
 
     overhead_s: Overhead
-    tensor: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
-    memory: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
-    row_passes: Annotated[float, Limit(Scope.LIBRARY, 0.0, 50.0)]
-    token_passes: Annotated[float, Limit(Scope.LIBRARY, 0.0, 50.0)]
+    tensor: Annotated[float, ConstantRange(Scope.CHIP, 0.1, 1.0)]
+    memory: Annotated[float, ConstantRange(Scope.CHIP, 0.1, 1.0)]
+    row_passes: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 50.0)]
+    token_passes: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 50.0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir.records import dataclass
 from .dequantise import THIN_TILES, converts_fp4, widen_clocks, widens
-from .limits import Limit, Scope
+from .limits import ConstantRange, Scope
 from .operands import OPERAND_BYTES, unit_of
 from .terms import Array, KernelTimes
 
@@ -60,23 +60,23 @@ class GemmConstants:
         most_splits: splits of k at most.
     """
 
-    overhead_s: Annotated[float, Limit(Scope.LIBRARY, 5e-7, 2e-4)]
-    sustained: Annotated[float, Limit(Scope.LIBRARY, 0.2, 1.0)]
-    quantise: Annotated[float, Limit(Scope.LIBRARY, 0.05, 1.0)]
-    warm: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1.0)]
-    memory: Annotated[float, Limit(Scope.CHIP, 0.4, 1.0)]
-    tensor: Annotated[float, Limit(Scope.KERNEL, 0.3, 1.0)]
-    prologue: Annotated[float, Limit(Scope.KERNEL, 0.0, 4000.0)]
-    feed: Annotated[float, Limit(Scope.KERNEL, 1e-3, 1.0)]
-    cache: Annotated[float, Limit(Scope.KERNEL, 1.0, 20.0)]
-    pace: Annotated[float, Limit(Scope.KERNEL, 0.0, 10.0)]
-    draw: Annotated[float, Limit(Scope.KERNEL, 5.0, 1000.0)]
-    small: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
-    split_s: Annotated[float, Limit(Scope.KERNEL, 0.0, 1e-5)]
-    waves: Annotated[float, Limit(Scope.KERNEL, 0.0, 1.0)]
-    smallest_tile: Annotated[float, Limit(Scope.KERNEL, 4096, 16384)]
-    largest_tile: Annotated[float, Limit(Scope.KERNEL, 16384, 65536)]
-    most_splits: Annotated[float, Limit(Scope.KERNEL, 1, 16)]
+    overhead_s: Annotated[float, ConstantRange(Scope.LIBRARY, 5e-7, 2e-4)]
+    sustained: Annotated[float, ConstantRange(Scope.LIBRARY, 0.2, 1.0)]
+    quantise: Annotated[float, ConstantRange(Scope.LIBRARY, 0.05, 1.0)]
+    warm: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 1.0)]
+    memory: Annotated[float, ConstantRange(Scope.CHIP, 0.4, 1.0)]
+    tensor: Annotated[float, ConstantRange(Scope.KERNEL, 0.3, 1.0)]
+    prologue: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 4000.0)]
+    feed: Annotated[float, ConstantRange(Scope.KERNEL, 1e-3, 1.0)]
+    cache: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 20.0)]
+    pace: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 10.0)]
+    draw: Annotated[float, ConstantRange(Scope.KERNEL, 5.0, 1000.0)]
+    small: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2.0)]
+    split_s: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 1e-5)]
+    waves: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 1.0)]
+    smallest_tile: Annotated[float, ConstantRange(Scope.KERNEL, 4096, 16384)]
+    largest_tile: Annotated[float, ConstantRange(Scope.KERNEL, 16384, 65536)]
+    most_splits: Annotated[float, ConstantRange(Scope.KERNEL, 1, 16)]
 
 
 @dataclass(frozen=True, slots=True)

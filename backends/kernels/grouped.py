@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.ops.masking import touched_share
 from ...ir.records import dataclass
 from .dequantise import THIN_ROWS
-from .limits import Limit, Overhead, Scope
+from .limits import ConstantRange, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class GroupedConstants:
     """
 
     overhead_s: Overhead
-    tensor: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
-    memory: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
+    tensor: Annotated[float, ConstantRange(Scope.CHIP, 0.1, 1.0)]
+    memory: Annotated[float, ConstantRange(Scope.CHIP, 0.1, 1.0)]
 
 
 @dataclass(frozen=True, slots=True)

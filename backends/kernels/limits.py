@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class ConstantRange:
     """The range of a constant and what it belongs to."""
 
     scope: Scope
@@ -29,12 +29,12 @@ class Limit:
 
 
 # A time that a library adds to every call, launch and fixed work together.
-Overhead: TypeAlias = Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-4)]
+Overhead: TypeAlias = Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 2e-4)]
 # A part of a data-sheet rate that a chip reaches.
-ChipShare: TypeAlias = Annotated[float, Limit(Scope.CHIP, 0.01, 1.5)]
+ChipShare: TypeAlias = Annotated[float, ConstantRange(Scope.CHIP, 0.01, 1.5)]
 
 
-def limits_of(constants: type) -> Mapping[str, Limit]:
+def limits_of(constants: type) -> Mapping[str, ConstantRange]:
     """Return the limits of a class of constants, by field; every field has one.
 
     >>> from slipstick.backends.kernels.gemm import GemmConstants
@@ -43,7 +43,7 @@ def limits_of(constants: type) -> Mapping[str, Limit]:
     """
     found = {}
     for name, hint in get_type_hints(constants, include_extras=True).items():
-        limits = [a for a in get_args(hint) if isinstance(a, Limit)]
+        limits = [a for a in get_args(hint) if isinstance(a, ConstantRange)]
         if limits:
             found[name] = limits[0]
     return MappingProxyType(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ...ir.records import dataclass
-from .limits import ChipShare, Limit, Overhead, Scope
+from .limits import ChipShare, ConstantRange, Overhead, Scope
 from .terms import Array, KernelTimes, as_rows
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class RowwiseConstants:
 
     overhead_s: Overhead
     memory: ChipShare
-    issue: Annotated[float, Limit(Scope.KERNEL, 0.01, 1000.0)]
-    column: Annotated[float, Limit(Scope.KERNEL, 0.0, 100.0)]
-    pace: Annotated[float, Limit(Scope.CHIP, 0.05, 4.0)]
-    arithmetic: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.0)]
-    warm: Annotated[float, Limit(Scope.LIBRARY, 0.0, 4.0)] = 0.0
+    issue: Annotated[float, ConstantRange(Scope.KERNEL, 0.01, 1000.0)]
+    column: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 100.0)]
+    pace: Annotated[float, ConstantRange(Scope.CHIP, 0.05, 4.0)]
+    arithmetic: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 1.0)]
+    warm: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 4.0)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ Joins: TypeAlias = Literal["ranks", "switches"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """So many of one part of the price book: `Fitted("host-cpu", 2)`."""
+class FittedPart:
+    """So many of one part of the price book: `FittedPart("host-cpu", 2)`."""
 
     called: ClassVar = "part"
 
@@ -29,14 +29,14 @@ class Fitted:
     count: Annotated[Num, SOME] = 1.0
 
 
-def _part_faults(parts: Sequence[Fitted]) -> Iterator[str]:
+def _part_faults(parts: Sequence[FittedPart]) -> Iterator[str]:
     repeated = [name for name, times in Counter(part.part for part in parts).items() if times > 1]
     if repeated:
         yield f"part named twice, give its count: {', '.join(repeated)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerNode:
     """What shares a board and a host: a node of the system.
 
     Attributes:
@@ -54,7 +54,7 @@ class Server:
     price_usd: Annotated[Num | None, Key("price"), PRICE] = None
     has_adapters: bool = True
     rest_w: Annotated[Num | None, Key("rest_power"), REST_POWER] = None
-    parts: tuple[Fitted, ...] = ()
+    parts: tuple[FittedPart, ...] = ()
     dram_bytes: Annotated[Num | None, Key("dram"), RESERVE] = None
     cooling: Cooling = "air"
 
@@ -83,7 +83,7 @@ class Rack:
     has_adapters: bool = True
     power_w: Annotated[Num | None, Key("power"), POWER] = None
     rest_w: Annotated[Num, Key("rest_power"), REST_POWER] = 0.0
-    parts: tuple[Fitted, ...] = ()
+    parts: tuple[FittedPart, ...] = ()
 
     def faults(self, found: Mapping[str, object]) -> Iterator[str]:
         """Yield parts that are named more than once."""

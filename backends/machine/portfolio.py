@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ...ir.errors import SystemFileError, UnknownNameError, UsageError
 from .files.catalogue import read_at
-from .files.faults import Origin, in_files
+from .files.faults import FileOrigin, in_files
 from .files.section import Section, section_of
 from .files.shapes import ByName
 from .files.system_overrides import override
@@ -73,7 +73,7 @@ def load_portfolio(path: str | Path, overrides: Sequence[str] = ()) -> tuple[str
     }
 
 
-def _tree(path: Path) -> tuple[dict[str, Tree], Origin]:
+def _tree(path: Path) -> tuple[dict[str, Tree], FileOrigin]:
     file = read_at(path.name, str(path), path, f"portfolio '{path}'")
     return dict(file.tree), file.origin()
 

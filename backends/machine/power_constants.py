@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from ..kernels.limits import Limit, Scope
+from ..kernels.limits import ConstantRange, Scope
 
 _LEAST = 0.01  # part of the clock below which no chip goes
 _STEPS = 28  # of Newton's method from above: two thirds a step while far, then all digits
@@ -27,10 +27,10 @@ class PowerConstants:
         rise: part of the voltage at the full clock that goes with the clock; 0 where the voltage cannot fall further.
     """
 
-    static_w: Annotated[float, Limit(Scope.CHIP, 0.0, 2000.0)]
-    static_share: Annotated[float, Limit(Scope.CHIP, 0.0, 0.9)]
-    energy_j_per_flop: Annotated[float, Limit(Scope.CHIP, 0.0, 1e-10)]
-    rise: Annotated[float, Limit(Scope.CHIP, 0.0, 1.0)]
+    static_w: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 2000.0)]
+    static_share: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 0.9)]
+    energy_j_per_flop: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1e-10)]
+    rise: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1.0)]
 
     def clock(self, limit_w: Num, design_w: Num, peak_flop_per_s: Num, busy: float = 1.0) -> Num:
         """Return the part c of the full clock at which the chip draws what it may, at most 1.

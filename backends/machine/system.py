@@ -9,7 +9,7 @@ from ..kernels.constants import KernelConstants
 from ..network.topology.level import NetworkLevel
 from .chip import Chip, HostMemory
 from .files.records import NumberRecord
-from .machine import Rack, Server
+from .machine import Rack, ServerNode
 from .package import Package
 from .software.stack import StackConstants
 
@@ -49,7 +49,7 @@ class System:
     sources: tuple[NumberRecord, ...]
     host: HostMemory | None = None
     package: Package | None = None
-    server: Server | None = None
+    server: ServerNode | None = None
     rack: Rack | None = None
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from .chip import Chip, HostMemory
 from .files.kinds import COUNT, Inline
 from .files.section import Section, fields_of
 from .files.shapes import Fields, Inside, Place
-from .machine import Rack, Server
+from .machine import Rack, ServerNode
 from .package import Assembly, Package
 from .software.stack_schema import STACK, StackFile
 
@@ -66,7 +66,7 @@ class UnpricedSection(Section):
     chip: ChipFile
     node: NodeSection
     network: Levels
-    server: Server | None = None
+    server: ServerNode | None = None
     rack: Rack | None = None
     stack: Annotated[StackFile, STACK]
 

@@ -28,7 +28,7 @@ from .algorithms.exchange import node_limited
 from .algorithms.measured import with_measured
 from .algorithms.menu import ALGORITHMS, allows
 from .topology.layout import Array, LevelShare, lay_out
-from .topology.links import LevelTerm, Link, Links, Price, Terms
+from .topology.links import LevelTerm, Links, NetworkLink, Price, Terms
 from .topology.parts import parts_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def collective_time(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AlgorithmChoice:
     """An algorithm, and whether each part of the network lets a group whose outermost part it is use it."""
 
     algorithm: str
@@ -173,7 +173,7 @@ class CollectiveModel:
     """
 
     kind: Collective
-    choices: tuple[Choice, ...]
+    choices: tuple[AlgorithmChoice, ...]
     constants: tuple[CollectiveConstants | None, ...]
     launch_s: float
     custom: CustomAllReduceConstants | None
@@ -187,13 +187,13 @@ class CollectiveModel:
         levels = [part.level for part in parts_of(system.levels)]
         table = system.kernels.collective
         choices = [
-            Choice(name, one.prices[kind], tuple(allows(v, kind, name, levels[0]) for v in levels))
+            AlgorithmChoice(name, one.prices[kind], tuple(allows(v, kind, name, levels[0]) for v in levels))
             for name, one in ALGORITHMS[kind].items()
         ]
         choices = [c for c in choices if any(c.allowed)]
         if across < 1 and kind == "all_to_all":
             limited = node_limited(across, system.node_size)
-            choices.append(Choice("node_limited", limited, (True,) * len(levels)))
+            choices.append(AlgorithmChoice("node_limited", limited, (True,) * len(levels)))
         serves = kind == "all_reduce" and system.stack.custom_all_reduce
         custom = kind_of(system.kernels.custom_all_reduce, "default") if serves else None
         constants = tuple(kind_of(table, v.protocol) if v.protocol else None for v in levels)
@@ -207,7 +207,7 @@ class CollectiveModel:
 
     def time(self, volume: Array, size: Array, stride: Array, shares: Sequence[LevelShare]) -> CollectiveTime:
         """Price messages of groups with their first factor, laid on the network."""
-        links = [Link.of(s, self.kind, c) for s, c in zip(shares, self.constants, strict=True)]
+        links = [NetworkLink.of(s, self.kind, c) for s, c in zip(shares, self.constants, strict=True)]
         candidates = tuple(self._candidates(volume, links))
         least, overhead = _fastest(candidates)
         if self.state.all_reduces:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.errors import UnknownNameError
 from ..machine.files.catalogue import File, laid_over, read_at
-from ..machine.files.faults import Origin, in_files
+from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
 from .section import Prices, PricesSection
@@ -59,10 +59,10 @@ def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices
     return Prices(section)
 
 
-def laid_down(files: Sequence[File]) -> tuple[dict[str, Tree], list[Origin]]:
+def laid_down(files: Sequence[File]) -> tuple[dict[str, Tree], list[FileOrigin]]:
     """Lay files over one another, the last over the others; also say where each part lies, the last file first."""
     tree: dict[str, Tree] = {}
-    origins: list[Origin] = []
+    origins: list[FileOrigin] = []
     for file in files:
         tree = laid_over(tree, file.tree)
         origins += _origins(file)
@@ -97,7 +97,7 @@ def _folder() -> Traversable:
     return resources.files(__name__.rpartition(".")[0])
 
 
-def _origins(file: File) -> Iterator[Origin]:
+def _origins(file: File) -> Iterator[FileOrigin]:
     """Each part of a file, and each part of that, lies in the file."""
     for part, found in file.tree.items():
         yield file.origin((part,), (part,))

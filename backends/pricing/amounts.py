@@ -33,7 +33,7 @@ class Products:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class AttentionCalls:
     """Calls of attention, calls x points; `owner` is the entry that each belongs to."""
 
     owner: Index
@@ -46,7 +46,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Banks:
+class ExpertBanks:
     """Banks of experts, banks x points; `owner` is the entry that each belongs to."""
 
     owner: Index
@@ -64,23 +64,23 @@ class Amounts:
     num_bytes: Array
     rows: Array
     cols: Array
-    lengths: Lengths
-    banks: Banks
+    lengths: AttentionCalls
+    banks: ExpertBanks
     products: Products
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowwiseCalls:
     """The largest tensor of a call as rows of its last dim."""
 
     rows: Expr
     cols: Expr
 
 
-SCALAR = Shape(as_expr(1), as_expr(1))
+SCALAR = RowwiseCalls(as_expr(1), as_expr(1))
 
 
-def exprs_of(works: Sequence[Work], shapes: Sequence[Shape]) -> list[Expr]:
+def exprs_of(works: Sequence[Work], shapes: Sequence[RowwiseCalls]) -> list[Expr]:
     """List what `amounts_of` reads, in its order."""
     rows = [w.tensor_flops for w in works] + [w.vector_flops for w in works] + [w.num_bytes for w in works]
     rows += [s.rows for s in shapes] + [s.cols for s in shapes]
@@ -123,7 +123,7 @@ def amounts_of(num_entries: int, owners: Owners, values: Array) -> Amounts:
     )
     tensor, vector, moved, rows, cols = whole
     return Amounts(
-        tensor, vector, moved, rows, cols, Lengths(owners.calls, *calls), Banks(owners.banks, *banks),
+        tensor, vector, moved, rows, cols, AttentionCalls(owners.calls, *calls), ExpertBanks(owners.banks, *banks),
         Products(owners.products, *products),
     )  # fmt: skip
 

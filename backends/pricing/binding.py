@@ -17,13 +17,13 @@ from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveModel
 from .amounts import Array, Index
 from .models.built_in import built_in
-from .program import Entry, Group, MergedEntries, PricingTable, Program, group_of
+from .program import CompiledProgram, MergedEntries, PricedEntry, PricingGroup, PricingTable, group_of
 from .roofline import Backend, Pricer
 from .tallies import Tallies
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class BoundKernels:
     """A compute group, what prices it, its rows in its pricing table, and how much longer it takes in a step.
 
     Rows and factors are those of its distinct entries.
@@ -48,7 +48,7 @@ class Messages:
         factor: time in a step over time alone.
     """
 
-    group: Group
+    group: PricingGroup
     kind: Collective
     rows: slice
     ranks: range
@@ -60,7 +60,7 @@ class BoundTable:
     """A pricing table whose groups are bound: compute groups to backends, messages to collectives."""
 
     source: PricingTable
-    kernels: tuple[Kernels, ...]
+    kernels: tuple[BoundKernels, ...]
     messages: tuple[Messages, ...]
 
 
@@ -84,13 +84,13 @@ class CollectiveBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundProgram:
     """A program bound to a system: tables of kernels, and models of the network, each with what is priced by it.
 
     `num_machines` is the length of a table of machines, None where the system is a single one.
     """
 
-    program: Program
+    program: CompiledProgram
     system: System
     num_machines: int | None
     tables: tuple[BoundTable, ...]
@@ -103,18 +103,18 @@ class Bindings:
 
     __slots__ = ("_bound", "_first", "_program")
 
-    def __init__(self, program: Program, first: Sequence[Backend] = ()) -> None:
+    def __init__(self, program: CompiledProgram, first: Sequence[Backend] = ()) -> None:
         """Bind nothing yet; `first` are backends that are asked before the built-in models."""
         self._program, self._first = program, tuple(first)
-        self._bound: Bound | None = None
+        self._bound: BoundProgram | None = None
 
-    def to(self, system: System) -> Bound:
+    def to(self, system: System) -> BoundProgram:
         """Return the program bound to a system, the same object for the same system."""
         if self._bound is None or self._bound.system is not system:
             self._bound = self.anew(system)
         return self._bound
 
-    def anew(self, system: System) -> Bound:
+    def anew(self, system: System) -> BoundProgram:
         """Return the program bound to a system, which is not kept; UsageError where two backends have one name."""
         models = (*self._first, *built_in(system.kernels))
         names = [model.name for model in models]
@@ -128,14 +128,14 @@ class Bindings:
         return Bindings(self._program, first)
 
 
-def bind(program: Program, system: System, backends: Sequence[Backend] | None = None) -> Bound:
+def bind(program: CompiledProgram, system: System, backends: Sequence[Backend] | None = None) -> BoundProgram:
     """Bind a program to a system; the first backend that claims an entry prices it, by default a built-in model.
 
     UnsupportedOpError when no backend claims a node, or no collective is of its kind.
     """
     models = built_in(system.kernels) if backends is None else backends
     tables = tuple(_bound_table(source, system, models) for source in program.tables)
-    return Bound(program, system, num_machines(system), tables, _batches(tables, system))
+    return BoundProgram(program, system, num_machines(system), tables, _batches(tables, system))
 
 
 def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]) -> BoundTable:
@@ -143,14 +143,14 @@ def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]
     merged = (*(m for _, m in claimed), *(m for m in source.merged if m.group.axis))
     same = len(merged) == len(source.merged) and all(map(is_, merged, source.merged))
     whole = source if same else PricingTable.of(source.symbols, merged)
-    kernels, messages, row = list[Kernels](), list[Messages](), 0
+    kernels, messages, row = list[BoundKernels](), list[Messages](), 0
     for k, one in enumerate(whole.merged):
         group = one.distinct
         rows = slice(row, row + len(group.exprs))
         if k < len(claimed):
             backend = claimed[k][0]
             factors = np.array([[system.stack.factor(e.kind)] for e in group.entries])
-            kernels.append(Kernels(one, backend, backend.bind(group, system), rows, factors))
+            kernels.append(BoundKernels(one, backend, backend.bind(group, system), rows, factors))
         else:
             stop = row + len(group.entries)
             ranks = range(stop, row + len(group.exprs))
@@ -179,14 +179,14 @@ def _claimed(
             yield backends[index], MergedEntries(some, some)
 
 
-def _owner(entry: Entry, backends: Sequence[Backend]) -> int:
+def _owner(entry: PricedEntry, backends: Sequence[Backend]) -> int:
     for index, backend in enumerate(backends):
         if backend.claims(entry):
             return index
     raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
 
 
-def _kind(group: Group) -> Collective:
+def _kind(group: PricingGroup) -> Collective:
     """A receive takes as long as the send it waits for."""
     for kind in get_args(Collective):
         if kind == group.collective.replace("recv", "send"):

@@ -11,11 +11,11 @@ from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out
 from .amounts import Array
-from .binding import Bound, CollectiveBatch
+from .binding import BoundProgram, CollectiveBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class GroupMessages:
     """The messages of one group, entries x points: their place in a row of messages that were priced together."""
 
     kind: Collective
@@ -35,7 +35,7 @@ class Exchange:
         return self.whole.part(self.kind, self.place)
 
 
-def exchanges(bound: Bound, values: Sequence[Array]) -> Mapping[tuple[int, int], Exchange]:
+def exchanges(bound: BoundProgram, values: Sequence[Array]) -> Mapping[tuple[int, int], GroupMessages]:
     """Price the messages of every table, evaluated to these values; by the place of table and group."""
     batches = [batch for _, part in bound.batches for batch in part]
     if not batches:
@@ -44,7 +44,7 @@ def exchanges(bound: Bound, values: Sequence[Array]) -> Mapping[tuple[int, int],
     volume = row.of([values[t.table][t.rows] for t in batches])
     (size, stride), *more = _ranks(batches, values, row)
     shares = lay_out(size, stride, bound.system.levels, more)
-    found: dict[tuple[int, int], Exchange] = {}
+    found: dict[tuple[int, int], GroupMessages] = {}
     start = 0
     for model, part in bound.batches:
         stop = start + sum(t.rows.size * row.points(values[t.table]) for t in part)
@@ -86,13 +86,13 @@ def _ranks(batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Ro
 
 def _cut(
     whole: CollectiveTime, batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Row
-) -> Mapping[tuple[int, int], Exchange]:
-    found, start = dict[tuple[int, int], Exchange](), 0
+) -> Mapping[tuple[int, int], GroupMessages]:
+    found, start = dict[tuple[int, int], GroupMessages](), 0
     for batch in batches:
         num = row.points(values[batch.table])
         for place, message in batch.messages:
             shape = (len(message.group.entries), row.num_machines or num)
             stop = start + shape[0] * num
-            found[batch.table, place] = Exchange(message.kind, whole, slice(start, stop), shape)
+            found[batch.table, place] = GroupMessages(message.kind, whole, slice(start, stop), shape)
             start = stop
     return found

@@ -11,7 +11,7 @@ from ...ir.sizes.expr import Num
 from ..kernels.terms import KernelTimes, as_rows
 from ..machine.system import System
 from .amounts import Amounts
-from .program import Entry, Group
+from .program import PricedEntry, PricingGroup
 from .roofline import Pricer
 
 
@@ -29,16 +29,16 @@ class HostSide:
         """Bytes over what the link, or a chip's share of the host's memory, reaches."""
         return "bytes / (bandwidth x efficiency) + latency; an update has 1/chips of the host's memory and no latency"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Copies and the host's own work."""
         return entry.kind is OpClass.HOST
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """The link, or the memory of the host."""
         del system
         return ("node.host_memory.",) if has(entry, Trait.UPDATES) else ("chip.host_link.",)
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """T = bytes / (u BW) of the link, plus its latency a copy; an update at the chip's share of the host memory."""
         rates = as_rows([bytes_per_s(system, e) for e in group.entries])
         latency = as_rows([0.0 if has(e, Trait.UPDATES) else _latency(system) for e in group.entries])
@@ -51,7 +51,7 @@ class HostSide:
         return price
 
 
-def bytes_per_s(system: System, entry: Entry) -> Num:
+def bytes_per_s(system: System, entry: PricedEntry) -> Num:
     """Return what a copy, or the host's update, reaches; UsageError when the system does not say."""
     if has(entry, Trait.UPDATES):
         if system.host is None:

@@ -24,7 +24,7 @@ from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.rounding import share
 from ...ir.types import DType
 from ..kernels.operands import unit_of
-from .amounts import SCALAR, Amounts, Array, Index, Owners, Shape, amounts_of, exprs_of
+from .amounts import SCALAR, Amounts, Array, Index, Owners, RowwiseCalls, amounts_of, exprs_of
 from .operand_types import operand_types
 
 Symbols: TypeAlias = tuple[str, ...]
@@ -33,7 +33,7 @@ _APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PricedEntry:
     """One kernel to price: where its node is, how often its region runs, and what it does.
 
     `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
@@ -54,7 +54,7 @@ class Entry:
     message: Expr | None = None
     across: float = 1.0
     attrs: Attrs = NO_ATTRS
-    shape: Shape = SCALAR
+    shape: RowwiseCalls = SCALAR
     second: DType | None = None
     trains: bool = True
     inside: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PricingGroup:
     """Entries of one kind of pricing that are priced at the same points, with their amounts as expressions.
 
     Compute: see `amounts`. Communication: the message bytes, then the `factor_exprs` of the ranks that take part;
@@ -80,7 +80,7 @@ class Group:
     """
 
     symbols: Symbols
-    entries: tuple[Entry, ...]
+    entries: tuple[PricedEntry, ...]
     exprs: tuple[Expr, ...]
     axis: str = ""
     collective: str = ""
@@ -112,12 +112,12 @@ class MergedEntries:
         row: the place of each entry among the distinct ones; None where all are distinct.
     """
 
-    group: Group
-    distinct: Group
+    group: PricingGroup
+    distinct: PricingGroup
     row: Index | None = None
 
     @classmethod
-    def of(cls, group: Group) -> MergedEntries:
+    def of(cls, group: PricingGroup) -> MergedEntries:
         """Find equal entries of a compute group: a message is priced with its group."""
         if group.axis:
             return cls(group, group)
@@ -129,7 +129,7 @@ class MergedEntries:
         return cls(group, group_of(group.symbols, [first[k] for k in range(len(found))]), np.array(row, dtype=np.intp))
 
 
-def _priced_by(entry: Entry) -> Hashable:
+def _priced_by(entry: PricedEntry) -> Hashable:
     """All that the built-in models look at: not where a kernel stands, nor in which phase it runs.
 
     Of a product they see the sizes alone; of what passes over rows the functions that it applies.
@@ -142,7 +142,7 @@ def _priced_by(entry: Entry) -> Hashable:
     return (*seen, e.op, e.shape, e.attrs if e.kind in _APART else functions_of(e))
 
 
-def functions_of(entry: Entry) -> tuple[str, ...]:
+def functions_of(entry: PricedEntry) -> tuple[str, ...]:
     """Return the functions that a kernel applies to elements, or the kind of a norm."""
     if isinstance(entry.attrs, ElementwiseAttrs):
         return entry.attrs.fns
@@ -163,13 +163,13 @@ class PricingTable:
         return cls(symbols, tuple(merged), ExprTable.of([e for m in merged for e in m.distinct.exprs]))
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[PricingGroup, ...]:
         """The groups with all their entries."""
         return tuple(m.group for m in self.merged)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledProgram:
     """A compiled graph: its nodes by the points at which they are priced; `order` lays mesh axes on ranks."""
 
     graph: Graph
@@ -177,44 +177,44 @@ class Program:
     order: str = ORDER
 
     @property
-    def compute(self) -> tuple[Group, ...]:
+    def compute(self) -> tuple[PricingGroup, ...]:
         """The groups of nodes that compute."""
         return tuple(g for table in self.tables for g in table.groups if not g.axis)
 
     @property
-    def communication(self) -> tuple[Group, ...]:
+    def communication(self) -> tuple[PricingGroup, ...]:
         """The groups of nodes that communicate."""
         return tuple(g for table in self.tables for g in table.groups if g.axis)
 
     @property
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[PricedEntry]:
         """Every priced node."""
         return (e for table in self.tables for g in table.groups for e in g.entries)
 
 
-def compile_graph(graph: Graph, order: str = ORDER) -> Program:
+def compile_graph(graph: Graph, order: str = ORDER) -> CompiledProgram:
     """Compile a lowered graph; free nodes are left out, nothing else is.
 
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
-    found: dict[Symbols, list[Entry]] = {}
+    found: dict[Symbols, list[PricedEntry]] = {}
     trains = graph.workload is Workload.TRAIN
     for region in graph.regions:
         for symbols, entry in _entries(region, graph.counts[region.name], trains, graph.axes, order):
             found.setdefault(symbols, []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
-    return Program(graph, tuple(_table(s, entries, ranks) for s, entries in _joined(found).items()), order)
+    return CompiledProgram(graph, tuple(_table(s, entries, ranks) for s, entries in _joined(found).items()), order)
 
 
 # Families of plans share most of their regions: each is looked at once. A large model has a dozen.
 @lru_cache(maxsize=512)
 def _entries(
     region: Region, count: int, trains: bool, axes: tuple[str, ...], order: str
-) -> tuple[tuple[Symbols, Entry], ...]:
+) -> tuple[tuple[Symbols, PricedEntry], ...]:
     """Every kernel of a region that runs so often, with the symbols that its time depends on."""
     shared = joined(region)
-    found: list[tuple[Symbols, Entry]] = []
+    found: list[tuple[Symbols, PricedEntry]] = []
     for node in region.nodes:
         if node.kernel is None and not has(node, OpClass.FREE):
             entry = _entry(region, node, shared.get(node.key, (node,)), count, trains)
@@ -222,14 +222,14 @@ def _entries(
     return tuple(found)
 
 
-def _entry(region: Region, node: Node, inside: Sequence[Node], count: int, trains: bool) -> Entry:
+def _entry(region: Region, node: Node, inside: Sequence[Node], count: int, trains: bool) -> PricedEntry:
     """One kernel of a region, of one node or of several."""
     kind = op_def(node.op).kind
     axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
     dtype, second = operand_types(region, node)
     # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
     alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
-    return Entry(
+    return PricedEntry(
         region.name,
         node.key,
         node.op,
@@ -257,7 +257,7 @@ def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Se
     return {axis: [*chain(*pairs), *[as_expr(1)] * (2 * (most - len(pairs)))] for axis, pairs in found.items()}
 
 
-def _joined(found: Mapping[Symbols, Sequence[Entry]]) -> Mapping[Symbols, Sequence[Entry]]:
+def _joined(found: Mapping[Symbols, Sequence[PricedEntry]]) -> Mapping[Symbols, Sequence[PricedEntry]]:
     """Let entries move in with more that depend on all their symbols and others: few calls instead of many small ones.
 
     Those are priced at more points than they need, but never more than as many again at each.
@@ -270,9 +270,9 @@ def _joined(found: Mapping[Symbols, Sequence[Entry]]) -> Mapping[Symbols, Sequen
     return homes
 
 
-def _table(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> PricingTable:
-    compute: dict[OpClass, list[Entry]] = {}
-    batches: dict[tuple[str, str, float], list[Entry]] = {}
+def _table(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[str, Sequence[Expr]]) -> PricingTable:
+    compute: dict[OpClass, list[PricedEntry]] = {}
+    batches: dict[tuple[str, str, float], list[PricedEntry]] = {}
     for entry in entries:
         if entry.message is None:
             compute.setdefault(entry.kind if entry.kind in _APART else OpClass.ELEMENTWISE, []).append(entry)
@@ -283,10 +283,10 @@ def _table(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Seque
     return PricingTable.of(symbols, [MergedEntries.of(g) for g in groups])
 
 
-def _batch(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:
+def _batch(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[str, Sequence[Expr]]) -> PricingGroup:
     first = entries[0]
     messages = [e.message or as_expr(0) for e in entries]
-    return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
+    return PricingGroup(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
 
 
 def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
@@ -298,19 +298,19 @@ def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
     return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
 
 
-def _shape(call: OpCall) -> Shape:
+def _shape(call: OpCall) -> RowwiseCalls:
     """What the op runs over, its first operand or its result, as rows of its last dim; an optimizer over elements."""
     if has(call, OpClass.OPTIMIZER):
-        return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
+        return RowwiseCalls(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
     # A cache stays where it is: what is appended to it is what passes by.
     types = call.inputs[-1:] if has(call, Trait.APPENDS) else [*call.inputs[:1], *call.outputs[:1]]
     widest = max(types, key=lambda t: t.rank)
     if not widest.dims:
         return SCALAR
-    return Shape(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
+    return RowwiseCalls(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
 
 
-def _symbols(entry: Entry, axes: Sequence[str], order: str) -> Symbols:
+def _symbols(entry: PricedEntry, axes: Sequence[str], order: str) -> Symbols:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
         names = rank_order(order)
@@ -321,11 +321,11 @@ def _symbols(entry: Entry, axes: Sequence[str], order: str) -> Symbols:
     return tuple(sorted(found | ({entry.behind} & set(axes))))
 
 
-def group_of(symbols: Symbols, entries: Iterable[Entry]) -> Group:
+def group_of(symbols: Symbols, entries: Iterable[PricedEntry]) -> PricingGroup:
     """Return a compute group of these entries."""
     kept = tuple(entries)
     works = [e.work for e in kept]
-    return Group(symbols, kept, tuple(exprs_of(works, [e.shape for e in kept])), owners=Owners.of(works))
+    return PricingGroup(symbols, kept, tuple(exprs_of(works, [e.shape for e in kept])), owners=Owners.of(works))
 
 
 def contiguous_axis_runs(

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.terms import Array, KernelTimes
-from .program import Entry
+from .program import PricedEntry
 
 Flags = NDArray[np.bool_]
 # Launch and fixed work are those of the message, and so is the wait of a block for its row, which it holds already.
 _SPARED = ("overhead", "launch", "rows")
 
 
-def taken_along(entries: Sequence[Entry], degrees: Mapping[str, Array]) -> Flags:
+def taken_along(entries: Sequence[PricedEntry], degrees: Mapping[str, Array]) -> Flags:
     """Return which entries, at which points, are part of the message before them: where that has several ranks.
 
     `degrees` are of mesh axes, point by point.

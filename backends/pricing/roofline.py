@@ -13,8 +13,8 @@ from ...ir.sizes.expr import Num
 from ..kernels.operands import unit_of
 from ..kernels.terms import KernelTimes, as_rows
 from ..machine.system import System
-from .amounts import Amounts, Array, Lengths
-from .program import Entry, Group
+from .amounts import Amounts, Array, AttentionCalls
+from .program import PricedEntry, PricingGroup
 
 # What is left of a model when entries and system are known: amounts to seconds.
 Pricer: TypeAlias = Callable[[Amounts], KernelTimes]
@@ -33,15 +33,15 @@ class Backend(Protocol):
         """How the terms make up the time, for `--explain`."""
         ...
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Whether this backend prices the entry."""
         ...
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Name the numbers of the system that the time of an entry rests on, by their paths or what they begin with."""
         ...
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """Look up all that does not depend on the plan, and return what prices the amounts of these entries."""
         ...
 
@@ -60,11 +60,11 @@ class Roofline:
         """The slowest of three, and a launch."""
         return "max(tensor, vector, memory) + launch"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Everything that computes."""
         return entry.message is None
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peaks of the units in use, bandwidth, and an efficiency for each."""
         of, work = "calibration.roofline.default", entry.work
         tensor = (
@@ -73,7 +73,7 @@ class Roofline:
         vector = ("chip.vector.fp32", f"{of}.vector_efficiency") if work.vector_flops != 0 else ()
         return (*tensor, *vector, "chip.memory.hbm.bandwidth", f"{of}.memory_efficiency", "stack.launch_overhead")
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """T = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
         peaks = as_rows([_peak(e, system) for e in group.entries])
         k, chip, launch_s = system.kernels.roofline["default"], system.chip, system.stack.launch_s
@@ -101,13 +101,13 @@ def _untouched(amounts: Amounts) -> Array:
     return saved
 
 
-def _peak(entry: Entry, system: System) -> Num:
+def _peak(entry: PricedEntry, system: System) -> Num:
     """The peak of the units that an entry's products run at; anything for what has none."""
     multiplies = entry.work.gemms or entry.work.attention
     return system.chip.matmul_flop_per_s(unit_of(str(entry.dtype))) if multiplies else 1.0
 
 
-def _shares(group: Group, lengths: Lengths) -> Array:
+def _shares(group: PricingGroup, lengths: AttentionCalls) -> Array:
     """The part of each entry's FLOPs that is executed: below one for masked attention."""
     share = np.ones((len(group.entries), lengths.q_len.shape[1]))
     for row, i in enumerate(lengths.owner):

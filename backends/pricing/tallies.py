@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 
 from ...ir.records import dataclass
 from ...ir.sizes.rowsums import RowSums
-from .program import Entry
+from .program import PricedEntry
 
 K = TypeVar("K", bound=Hashable)
 Index: TypeAlias = NDArray[np.intp]
 # Entries group by group, and the row of each among those of its group; a slice where each has its own.
-Stack: TypeAlias = Sequence[tuple[Sequence[Entry], Index | slice]]
+Stack: TypeAlias = Sequence[tuple[Sequence[PricedEntry], Index | slice]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally(Generic[K]):
+class LabelTally(Generic[K]):
     """The labels of one stack of entries, and the sum of each."""
 
     labels: tuple[K, ...]
     sums: RowSums
 
     @classmethod
-    def of(cls, stack: Stack, label: Callable[[Entry], K | None], once: bool) -> Tally[K]:
+    def of(cls, stack: Stack, label: Callable[[PricedEntry], K | None], once: bool) -> LabelTally[K]:
         """Look at every entry; None leaves one out. An entry counts as often as its region runs, or `once`.
 
         Each is added by itself, in its order, though equal ones share a row: what is added up in another order rounds
@@ -54,11 +54,15 @@ class Tallies:
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._known: WeakKeyDictionary[Callable[[Entry], object], dict[bool, Sequence[object]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Callable[[PricedEntry], object], dict[bool, Sequence[object]]] = (
+            WeakKeyDictionary()
+        )
 
-    def of(self, stacks: Sequence[Stack], label: Callable[[Entry], K | None], once: bool) -> Sequence[Tally[K]]:
+    def of(
+        self, stacks: Sequence[Stack], label: Callable[[PricedEntry], K | None], once: bool
+    ) -> Sequence[LabelTally[K]]:
         """Return one tally a stack; the stacks are the same every time."""
         known = self._known.setdefault(label, {})
         if once not in known:
-            known[once] = [Tally.of(stack, label, once) for stack in stacks]
-        return cast(Sequence[Tally[K]], known[once])
+            known[once] = [LabelTally.of(stack, label, once) for stack in stacks]
+        return cast(Sequence[LabelTally[K]], known[once])

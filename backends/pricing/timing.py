@@ -18,9 +18,9 @@ from ...ir.sizes.points import Points
 from ..kernels.terms import KernelTimes
 from ..machine.system import System
 from ..network.collectives import CollectiveTime
-from .binding import Bound, BoundTable, Kernels, Messages, bind
-from .exchanges import Exchange, exchanges
-from .program import Entry, Group, MergedEntries, Program
+from .binding import BoundKernels, BoundProgram, BoundTable, Messages, bind
+from .exchanges import GroupMessages, exchanges
+from .program import CompiledProgram, MergedEntries, PricedEntry, PricingGroup
 from .riding import along, taken_along
 from .roofline import Backend
 from .tallies import Tallies
@@ -31,7 +31,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedGroup:
     """One group priced at its distinct points.
 
     Attributes:
@@ -45,13 +45,13 @@ class Priced:
         merged: which of the distinct entries each entry equals; None where each is priced by itself.
     """
 
-    group: Group
+    group: PricingGroup
     distinct_s: Array
     point: NDArray[np.intp]
     backend: Backend | None = None
     of_distinct: KernelTimes | None = None
     messages: Array | None = None
-    exchange: Exchange | None = None
+    exchange: GroupMessages | None = None
     merged: MergedEntries | None = None
 
     @property
@@ -92,8 +92,8 @@ class Timing:
     `tables` are what was priced, in the order of `priced`, with its expressions compiled.
     """
 
-    program: Program
-    priced: tuple[Priced, ...]
+    program: CompiledProgram
+    priced: tuple[PricedGroup, ...]
     num_plans: int
     tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
     tables: tuple[BoundTable, ...] = field(default=(), compare=False, repr=False)
@@ -108,7 +108,7 @@ class Timing:
             yield from (values[kernels.rows] for kernels in table.kernels)
             yield from (values[messages.rows.start : messages.ranks.stop] for messages in table.messages)
 
-    def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
+    def sums(self, label: Callable[[PricedEntry], K | None], once: bool = False) -> Mapping[K, Array]:
         """Add up times by label; None leaves an entry out. Seconds, plan by plan.
 
         Of one pass over the model, a repeated region as often as it runs; with `once`, of one run of each region.
@@ -122,7 +122,7 @@ class Timing:
                 out[key] = out[key] + part if key in out else part
         return out
 
-    def find(self, name: str) -> tuple[Priced, int]:
+    def find(self, name: str) -> tuple[PricedGroup, int]:
         """Return the group and row of a node by its name `region/%key`; KeyError when it is not priced."""
         for p in self.priced:
             for row, entry in enumerate(p.group.entries):
@@ -130,7 +130,7 @@ class Timing:
                     return p, row
         raise KeyError(name)
 
-    def rows(self, plan: int = 0) -> Iterable[tuple[Entry, float]]:
+    def rows(self, plan: int = 0) -> Iterable[tuple[PricedEntry, float]]:
         """Yield every priced node with its time under one plan."""
         for p in self.priced:
             for row, entry in enumerate(p.group.entries):
@@ -138,7 +138,7 @@ class Timing:
 
 
 def annotate(
-    program: Program,
+    program: CompiledProgram,
     system: System,
     plans: PlanTable,
     backends: Sequence[Backend] | None = None,
@@ -151,7 +151,7 @@ def annotate(
     return price(bind(program, system, backends), points or Points(plans))
 
 
-def price(bound: Bound, points: Points) -> Timing:
+def price(bound: BoundProgram, points: Points) -> Timing:
     """Price every node of a program that is bound to a system; of a table of machines each plan has its own.
 
     UsageError where there are not as many plans as machines.
@@ -165,7 +165,7 @@ def price(bound: Bound, points: Points) -> Timing:
     if bound.num_machines is not None:
         values, rows = _row_by_row(values, rows, bound.num_machines)
     batches = exchanges(bound, values)
-    priced: list[Priced] = []
+    priced: list[PricedGroup] = []
     for k, table in enumerate(bound.tables):
         degrees = _degrees(table, placed[k], bound)
         priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in table.kernels]
@@ -182,7 +182,7 @@ def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: 
     return wide, [every] * len(wide)
 
 
-def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
+def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound: BoundProgram) -> Mapping[str, Array]:
     """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none."""
     if not bound.system.stack.fused_all_reduce:
         return {}
@@ -191,7 +191,9 @@ def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound
     return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
 
 
-def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound, degrees: Mapping[str, Array]) -> Priced:
+def _computed(
+    kernels: BoundKernels, values: Array, point: Index, bound: BoundProgram, degrees: Mapping[str, Array]
+) -> PricedGroup:
     rows, spacing = values[kernels.rows], np.array(bound.system.stack.spacing_s)
     group = kernels.merged.distinct
     times = kernels.price(group.amounts_in(rows))
@@ -201,9 +203,9 @@ def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound, degre
     issued = np.maximum(times.time_s * kernels.factors, spacing)
     if bound.num_machines is not None:
         issued = np.broadcast_to(issued, (len(issued), bound.num_machines))
-    return Priced(kernels.merged.group, issued, point, kernels.backend, times, merged=kernels.merged)
+    return PricedGroup(kernels.merged.group, issued, point, kernels.backend, times, merged=kernels.merged)
 
 
-def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: Exchange) -> Priced:
+def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: GroupMessages) -> PricedGroup:
     lasting = exchange.time_s * messages.factor
-    return Priced(messages.group, lasting, point, messages=values[messages.rows], exchange=exchange)
+    return PricedGroup(messages.group, lasting, point, messages=values[messages.rows], exchange=exchange)

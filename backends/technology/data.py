@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...ir.errors import SystemFileError, UnknownNameError
 from ...ir.records import dataclass
 from ..machine.files.catalogue import File, read_at
-from ..machine.files.faults import Origin, in_files
+from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
 from .d2d import D2dKind
@@ -129,7 +129,7 @@ def _shipped_technology() -> Technology:
 def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
     files = [_shipped(name) for name in FILES] + ([] if path is None else [_own(path)])
     tree: dict[str, Tree] = {}
-    origins: list[Origin] = []
+    origins: list[FileOrigin] = []
     for file in files:
         for part, found in file.tree.items():
             before = {} if part == "nodes" else tree.get(part, {})

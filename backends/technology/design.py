@@ -24,7 +24,7 @@ _CHUNK = 16384
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class AreaShares:
     """Parts of a budget that the parts of a chip get, in place of those of the unit of compute."""
 
     core: Num
@@ -71,8 +71,8 @@ class Budget:
     d2d_bytes_per_s: Num = 0.0
     join: Join = "line"
     num_stacks: Num | None = None
-    area_shares: Shares | None = None
-    power_shares: Shares | None = None
+    area_shares: AreaShares | None = None
+    power_shares: AreaShares | None = None
 
     @property
     def die_mm2(self) -> Num:
@@ -308,8 +308,8 @@ def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Sh
     a = budget.area_mm2 / ranks - interface.area_mm2
     p = budget.power_w / ranks - interface.power_w
     e = budget.edge_mm / ranks - interface.edge_mm
-    area = budget.area_shares or Shares(*(getattr(unit.area_shares, k).si for k in _PARTS))
-    power = budget.power_shares or Shares(*(getattr(unit.power_shares, k).si for k in _PARTS))
+    area = budget.area_shares or AreaShares(*(getattr(unit.area_shares, k).si for k in _PARTS))
+    power = budget.power_shares or AreaShares(*(getattr(unit.power_shares, k).si for k in _PARTS))
     edge = unit.edge_shares
     return (
         Share(a * area.core, p * power.core),

@@ -29,14 +29,14 @@ from slipstick.driver.uncertainty.bands import (
 from slipstick.driver.uncertainty.evidence import IDEAL, ChipEvidence, SoftwareEvidence
 from slipstick.frontend import GraphCache
 from slipstick.ir.errors import InfeasibleError, InternalError, SlipstickError, SystemFileError
-from slipstick.validation.inference.bench import Bench, alike
+from slipstick.validation.inference.bench import InferenceBench, alike
 from slipstick.validation.inference.cases import ServedCase
 from slipstick.validation.inference.engines import EngineRoom, chip_of
 from slipstick.validation.inference.outcomes import outcome as served_outcome
 from slipstick.validation.inference.outcomes import read_cases as read_served
 from slipstick.validation.inference.predict import predicted
 from slipstick.validation.judge import judge_files, read_tables
-from slipstick.validation.kinds import Settings
+from slipstick.validation.kinds import JudgingSettings
 from slipstick.validation.plans import stack_of
 from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.rows.machine_room import MachineRoom
@@ -115,7 +115,7 @@ def observed(folder: Path = TABLES) -> Iterator[Observed]:
 def _as_they_are(folder: Path) -> Iterator[Observed]:
     files = sorted(one for one in folder.glob("*.csv") if one.name not in _NO_TIMES)
     room = MachineRoom()
-    for one in judge_files(files, (), Settings(room, GraphCache.default())):
+    for one in judge_files(files, (), JudgingSettings(room, GraphCache.default())):
         has = one.has_error or one.is_range
         yield Observed(
             table=one.table, id=one.row.id, dataset=one.row.dataset, part=one.part.value, quantity=_quantity(one),
@@ -329,7 +329,7 @@ def _by(
     cases: Sequence[ServedCase], changed: Sequence[ServedCase], room: EngineRoom, silicon: ChipEvidence | None,
     level: SoftwareEvidence,
 ) -> Iterator[Observed]:  # fmt: skip
-    bench = Bench(room, GraphCache.default())
+    bench = InferenceBench(room, GraphCache.default())
     own = {id(new): old for old, new in zip(cases, changed, strict=True)}
     for model in alike(changed):
         for case in model:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstick.backends.machine.system import System
-from slipstick.cost.step.prepared import Prepared
+from slipstick.cost.step.prepared import PreparedPlans
 from slipstick.driver import Estimates, Lowered, evaluate, screen
 from slipstick.driver.estimate import Screened
 from slipstick.ir.graph import Workload
@@ -66,7 +66,7 @@ class Case:
 
     lowered: Lowered
     system: System
-    ready: Prepared
+    ready: PreparedPlans
     answer: Estimates
 
     @classmethod

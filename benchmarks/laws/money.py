@@ -16,7 +16,7 @@ from slipstick.driver.estimate import worth
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.ir.plan import Plan
 
 from .laws import WAVES
@@ -62,7 +62,7 @@ def _worth(lowered: Lowered, system: System, plan: Plan) -> dict[str, float]:
 class Serving:
     """A server: both phases of a model, a machine, a plan and an engine."""
 
-    served: Served
+    served: ServedModel
     system: System
     plan: Plan
     engine: Engine

@@ -15,7 +15,7 @@ from slipstick.backends.machine.software.engine import Engine
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.backends.machine.system import System
 from slipstick.driver import Lowered, lower
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
@@ -125,7 +125,7 @@ class Court:
             both = (replace(family, workload=phase) for phase in (Workload.PREFILL, Workload.DECODE))
             tp = draw.choice([1, 2, 4, 8])
             plan = make_plan(num_gpus=tp, tp=tp, seq_len=8192, family=family)
-            served = Served(*(lowered_of(model, one) for one in both))
+            served = ServedModel(*(lowered_of(model, one) for one in both))
             one = Serving(served, case.system, plan, engine_of(engine, case.system.chip.name))
             self._count(of_serving(one, draw), f"{model} {case.system.name} {engine} tp={tp} {family.kernels}")
         except SlipstickError as error:

@@ -143,9 +143,9 @@ def calibrate_command(
         _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
         return _of_software(files, stack, engine, part, Path(output), report)
     _refuse_unreadable(Path(output))
-    from ...validation.fit.calibrate import Choice, calibrate
+    from ...validation.fit.calibrate import FitChoice, calibrate
 
-    choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
+    choice = FitChoice(where=where, leave_out=leave_out, split=part, joint=joint)
     found = calibrate(files, choice, report)
     for why, rows in found.skipped.items():
         report(f"{rows} rows in no fit: {why}")
@@ -218,9 +218,9 @@ def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
 
 
 def _measure(device: str, threads: int, quick: bool, check: bool, folder: Path, report: Callable[[str], None]) -> int:
-    from ...validation.measure.run import Wanted, calibrate_device
+    from ...validation.measure.run import MeasurementPlan, calibrate_device
 
-    wanted = Wanted(device, threads, quick, check)
+    wanted = MeasurementPlan(device, threads, quick, check)
     found = calibrate_device(wanted, folder, report)
     if found.fits:
         click.echo(_table(found.fits))

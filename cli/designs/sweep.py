@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...backends.technology.data import Technology
     from ...cost.run.training_run import TrainingRun
     from ...explore.designs.designs import Designs
-    from ...explore.designs.setting import Job, Setting
+    from ...explore.designs.setting import DesignJob, DesignSetting
     from ...explore.designs.space import DesignSpace
     from ...explore.goals import Goal
     from ...ir.plan import Plan
@@ -120,7 +120,9 @@ def sweep_command(
     return replace(found, only_pareto=only_pareto, top=top)
 
 
-def _all(space: DesignSpace, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> SweepResult:
+def _all(
+    space: DesignSpace, setting: DesignSetting, job: DesignJob | None, goals: tuple[Goal, ...], quiet: bool
+) -> SweepResult:
     """Every design of a space."""
     from ...explore.designs.designs import check_some, explore, system_text_at
     from ...report.designs.designs import Ranking
@@ -162,18 +164,18 @@ def _setting(
     like: str,
     volume: float | None,
     gross_margin: float | None,
-) -> Setting:
+) -> DesignSetting:
     from ...backends.machine.load import load_network
     from ...backends.prices.book import USUAL, load_prices
     from ...backends.technology.data import PARTS, load_technology
-    from ...explore.designs.setting import Setting
+    from ...explore.designs.setting import DesignSetting
 
     load_network(network)
     of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
     of_technology = [text for text in request.machine.overrides if text.partition(".")[0] in PARTS]
     rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
     at, num_gpus = request.machine, request.words.num_gpus
-    return Setting(
+    return DesignSetting(
         technology=load_technology(technology, of_technology),
         prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
         num_packages=packages, network=network, like=like,
@@ -192,23 +194,23 @@ def _check_names(space: DesignSpace, technology: Technology) -> None:
             find(name)
 
 
-def _job(request: Request) -> Job:
+def _job(request: Request) -> DesignJob:
     from ...cost.flops import Convention
-    from ...explore.designs.setting import Job
+    from ...explore.designs.setting import DesignJob
 
     check_model(request)
     run = run_of(request.run, request.words.phase)
     graph, plan = sized(request)
     num_steps = None if run is None else _num_steps(run, plan)
-    return Job(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
+    return DesignJob(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
 
 
 def _num_steps(run: TrainingRun, plan: Plan) -> float | None:
     """Steps of the whole run, where its length is given; what fails and is saved on the way is not counted."""
-    from ...cost.run.training_run import Job
+    from ...cost.run.training_run import TrainingJob
 
     if run.checkpoints is not None or run.failures is not None:
         raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")
-    one = Job(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+    one = TrainingJob(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
               num_gpus=plan.num_gpus, num_nodes=1, state_bytes=0.0)  # fmt: skip
     return run.over(one).metrics["num_steps"]

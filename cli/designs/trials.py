@@ -18,8 +18,8 @@ from ..search.sampling import Sampling, is_sampled
 from .axes import AT_ONCE, Axes
 
 if TYPE_CHECKING:
-    from ...explore.designs.sampled import Sample, Sampled
-    from ...explore.designs.setting import Job, Setting
+    from ...explore.designs.sampled import Sampled, SampledDesigns
+    from ...explore.designs.setting import DesignJob, DesignSetting
     from ...explore.designs.space import DesignSpace
     from ...explore.goals import Goal
     from ...explore.trials.optimizer import Axis, Range
@@ -94,7 +94,7 @@ def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:
 def sampled_of(axes: Axes) -> Sampled:
     """Return the space to choose from; UsageError for a range that is none, or where there is nothing to choose."""
     from ...explore.designs.sampled import FIELDS, Sampled
-    from ...explore.trials.optimizer import Choice
+    from ...explore.trials.optimizer import CategoricalParameter
 
     ranges = dict(_ranges(axes))
     space = _at_ends(axes, ranges, first=True)
@@ -106,7 +106,9 @@ def sampled_of(axes: Axes) -> Sampled:
         if name in ranges:
             found.append(replace(ranges[name], name=flag))
         elif len(values) > 1:
-            found.append(Choice(name=flag, values=tuple(_word(value, _NUMBERS.get(name, "1")) for value in values)))
+            found.append(
+                CategoricalParameter(name=flag, values=tuple(_word(value, _NUMBERS.get(name, "1")) for value in values))
+            )
     if not found:
         raise UsageError(
             "--trials says how many designs are tried, and there is one: give a range, as in --die-area 200..800mm2, "
@@ -143,7 +145,9 @@ def _ranges(axes: Axes) -> list[tuple[str, Range]]:
     return found
 
 
-def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> Sample:
+def try_designs(
+    chosen: Chosen, setting: DesignSetting, job: DesignJob | None, goals: tuple[Goal, ...], quiet: bool
+) -> SampledDesigns:
     """Have an optimiser choose designs, and gather them."""
     from ...explore.designs.designs import check_some
     from ...explore.designs.sampled import sample
@@ -162,7 +166,9 @@ def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[
     return made
 
 
-def choose(chosen: Chosen, setting: Setting, job: Job | None, goals: tuple[Goal, ...], quiet: bool) -> SweepResult:
+def choose(
+    chosen: Chosen, setting: DesignSetting, job: DesignJob | None, goals: tuple[Goal, ...], quiet: bool
+) -> SweepResult:
     """Have an optimiser choose designs."""
     from ...explore.designs.sampled import TRIAL, system_text
     from ...report.designs.designs import Ranking

@@ -45,7 +45,7 @@ FROM = click.Option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ModelSource:
     """The model, and what it does not say itself; from Python it may be a graph, which then has a name alone."""
 
     model: str
@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineRequest:
     """The system with its software, constants and prices, and numbers that are set anew.
 
     From Python it may be `loaded` already; nothing of it is set anew then.
@@ -118,9 +118,9 @@ class Compiler:
 class Request:
     """What a user asked for, as typed; nothing is checked here that needs the model or the system."""
 
-    source: Source
+    source: ModelSource
     words: PlanWords
-    machine: Machine
+    machine: MachineRequest
     run: RunWords
     compiler: Compiler
     basis: str
@@ -151,7 +151,7 @@ class Request:
 
 
 _PARTS: Mapping[str, type] = MappingProxyType(
-    {"source": Source, "machine": Machine, "run": RunWords, "compiler": Compiler}
+    {"source": ModelSource, "machine": MachineRequest, "run": RunWords, "compiler": Compiler}
 )
 
 

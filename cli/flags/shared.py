@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import click
 
-from ...ir.plan.word import PAIRS, Row
+from ...ir.plan.word import PAIRS, PlanWord
 from ...ir.plan.words import WORDS
 from .names import of_catalogue
 from .numbers import Named, One, Tokens, Whole
@@ -90,7 +90,7 @@ _DIMS = click.Option(
 _DTYPE = _text("--dtype", default="bf16", help="Data type of weights and activations: bf16, fp16, fp32.")
 
 
-def option_of(row: Row) -> click.Option:
+def option_of(row: PlanWord) -> click.Option:
     """Return the flag of a word of plans."""
     word, flag = row.word, f"--{row.name.replace('_', '-')}"
     told = row.unsaid if word.is_told else None

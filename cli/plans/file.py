@@ -22,7 +22,7 @@ _EXAMPLE = "an entry looks like `tp: 8`"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlanFileEntry:
     """One entry of a plan file: its key as written, its value as text or as texts, and its line."""
 
     key: str
@@ -91,7 +91,7 @@ def is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) in given
 
 
-def entries(text: str, path: str) -> Sequence[Entry]:
+def entries(text: str, path: str) -> Sequence[PlanFileEntry]:
     """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
     import yaml
 
@@ -99,7 +99,9 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     if not isinstance(top, yaml.MappingNode) or not top.value:
         raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")
     found = [
-        Entry(str(key.value), _words(value, f"{path}:{key.start_mark.line + 1}: {key.value}"), key.start_mark.line + 1)
+        PlanFileEntry(
+            str(key.value), _words(value, f"{path}:{key.start_mark.line + 1}: {key.value}"), key.start_mark.line + 1
+        )
         for key, value in top.value
     ]
     from ...ir.plan.files import SCHEMA
@@ -132,7 +134,7 @@ def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:
     return str(value.value)
 
 
-def _flag(entry: Entry, flags: Mapping[str, click.Parameter], path: str, ctx: click.Context) -> click.Parameter:
+def _flag(entry: PlanFileEntry, flags: Mapping[str, click.Parameter], path: str, ctx: click.Context) -> click.Parameter:
     """Return the parameter that a key names by any of its long names, - and _ alike."""
     name = entry.key.replace("-", "_")
     for flag in flags.values():
@@ -145,7 +147,7 @@ def _flag(entry: Entry, flags: Mapping[str, click.Parameter], path: str, ctx: cl
     raise UnknownNameError(f"{path}:{entry.line}: {UnknownNameError.of('key', entry.key, [_SCHEMA, *flags])}")
 
 
-def _value(entry: Entry, flag: click.Parameter, path: str, ctx: click.Context) -> object:
+def _value(entry: PlanFileEntry, flag: click.Parameter, path: str, ctx: click.Context) -> object:
     """Read a value as its flag reads it; UsageError with the line for what it refuses."""
     given: str | tuple[str, ...] = entry.value
     if flag.multiple:

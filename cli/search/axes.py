@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.plan.word import Axis, Value
+from ...ir.plan.word import SearchAxis, Value
 from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.units import parse_quantity, split_quantity, units_of
@@ -26,12 +26,12 @@ from .sampling import Sampling
 ALL = "all"
 
 
-def _of(axis: Axis) -> Mapping[str, str]:
+def _of(axis: SearchAxis) -> Mapping[str, str]:
     """The words of plans of which a search makes an axis of a kind, and the fields of the space."""
     return MappingProxyType({name: row.field for name, row in WORDS.items() if row.word.axis is axis})
 
 
-NUMBERS, CHOICES = _of(Axis.NUMBER), _of(Axis.CHOICE)
+NUMBERS, CHOICES = _of(SearchAxis.NUMBER), _of(SearchAxis.CHOICE)
 # Flags of which a space of plans knows every legal value.
 _FREE = frozenset({*NUMBERS, *CHOICES} - {"gpus", "gbs"})
 # Flags of servers, of which a search has a use.
@@ -57,7 +57,7 @@ SERVING = (
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
-        *_of(Axis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
+        *_of(SearchAxis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
         "as_of",
         "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
         "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
@@ -70,7 +70,7 @@ REFUSED = frozenset(
         "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
         "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
         "sites", "site_bandwidth", "site_latency", "sync_every", "sync_dtype", "sync_fragments", "sync_overlap",
-        "dump_after", "dump_dir", "time_passes", *_of(Axis.NONE),
+        "dump_after", "dump_dir", "time_passes", *_of(SearchAxis.NONE),
     }
 )  # fmt: skip
 # Flags whose value is a list already: as a value of an axis its words are joined by a plus.

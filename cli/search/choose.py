@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...explore.block import Found
     from ...explore.clusters import Cluster, Requirements
     from ...explore.plans.job import PlanJob
-    from ...explore.searching import Tally
+    from ...explore.searching import CandidateTally
     from ...report.clusters import ClusterComparison
     from ...report.results.result import Result
 
@@ -379,7 +379,7 @@ def _unsuited(request: Request, asked: Asked) -> Iterator[tuple[str, str]]:
             yield str(name), str(error)
 
 
-def _without(job: PlanJob, clusters: Sequence[Cluster], tally: Tally) -> Mapping[str, str]:
+def _without(job: PlanJob, clusters: Sequence[Cluster], tally: CandidateTally) -> Mapping[str, str]:
     """Return systems none of whose plans is left; InfeasibleError where that is all of them."""
     if not clusters:
         raise InfeasibleError(f"none of {tally.num_candidates:,} plans is left: {counted(tally.pruned)}")

@@ -91,7 +91,7 @@ _ANSWER = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SearchFlags:
     """What a user wants of a search, as typed."""
 
     objectives: tuple[str, ...]
@@ -161,7 +161,7 @@ class SearchCommand(Answering, PlanCommand):
     def _understood(self, ctx: click.Context) -> click.Context:
         """Put what the flags of a search say together in the place of these."""
         typed = typed_flags(ctx)
-        wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
+        wanted = SearchFlags(**{f.name: ctx.params.pop(f.name) for f in fields(SearchFlags)})
         sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
         asked = _asked(wanted, str(ctx.params["model"]), typed)
         ctx.params["asked"] = replace(asked, sampling=sampling.over(asked.sampling))
@@ -183,7 +183,7 @@ def _value(value: object) -> Value:
     raise TypeError(f"no value of a flag: {value!r}")
 
 
-def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> Asked:
+def _asked(wanted: SearchFlags, model: str, typed: dict[str, tuple[Value, ...]]) -> Asked:
     """What the command line asks for, over what its file does; UsageError for what it says twice."""
     flags = {name: value for name, value in typed.items() if name not in ("overrides", "quiet", "cache")}
     if "system" in flags:

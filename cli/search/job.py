@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...ir.errors import NotBuiltError, PlanError, SystemFileError, UnknownNameError, UsageError
-from ...ir.plan.word import Axis, Value
+from ...ir.plan.word import SearchAxis, Value
 from ...ir.plan.words import WORDS
 from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
@@ -91,7 +91,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
         UnknownNameError: a system, a metric or a number of a system that there is not.
     """
     from ...cost.flops import Convention
-    from ...explore.goals import Limit, goals_of
+    from ...explore.goals import MetricLimit, goals_of
     from ...explore.plans.job import PlanJob, known_metrics
     from ...ir.sizes.fixed_sizes import check_bounds
 
@@ -103,7 +103,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     check_bounds(graph, {"seq": plain.words.seq_len, "kv": plain.words.seq_len})
     known = known_metrics(graph.workload)
     goals = goals_of(asked.objectives or ("step_time_s",), known)
-    limits = tuple(Limit.of(one, known) for one in asked.constraints)
+    limits = tuple(MetricLimit.of(one, known) for one in asked.constraints)
     named = [goal.name for goal in goals] + [limit.name for limit in limits]
     money = any("usd" in name or name in _ENERGY for name in named)
     priced = terms_of(plain) if money or asked.flags.get("basis") or asked.flags.get("rent") else None
@@ -127,7 +127,7 @@ def single(asked: Asked, request: Request) -> Request:
 
 def plain_of(asked: Asked, request: Request) -> Request:
     """Return the request with what a search has one of; degrees and choices are one and none."""
-    chosen = (Axis.NUMBER, Axis.CHOICE)
+    chosen = (SearchAxis.NUMBER, SearchAxis.CHOICE)
     free = {name: row.unsaid for name, row in WORDS.items() if row.word.axis in chosen and name != "gpus"}
     shard = 1 if "dp_shard" in asked.flags else None
     return single(asked, request).said({**free, "sp": False, "dp_shard": shard, "system": None, "overrides": ()})

@@ -18,7 +18,7 @@ from ..output.answers import typed
 from .answer import front_of
 from .axes import Asked
 from .file import space_of, space_yaml
-from .flags import SearchCommand, Wanted
+from .flags import SearchCommand, SearchFlags
 from .job import job_of
 from .memory import collect_seldom, rows_at_once
 from .progress import best_so_far, counted, progress
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...explore.plans.job import PlanJob
     from ...explore.runs.ledger import Ledger
     from ...explore.runs.running import Ran
-    from ...explore.runs.runs import Runs
+    from ...explore.runs.runs import LedgerFolder
     from ...explore.servers.job import ServingJob
     from ...explore.trials.trial_job import TrialJob
     from ...report.results.tables import SearchResult
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Kept:
+class SearchRequest:
     """What a search asks for with what its run says, and the ledger once there is a job."""
 
     asked: Asked
-    wanted: Wanted
+    wanted: SearchFlags
     opened: list[Ledger] = field(default_factory=list)
 
     def close(self) -> None:
@@ -63,14 +63,16 @@ class Kept:
 
     def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
         """Begin the ledger, or resume it; UsageError where it is of another search or version."""
-        from ...explore.runs.run import Run
+        from ...explore.runs.run import SearchRun
         from ...explore.runs.tool import tool_version
 
         if self.wanted.resume is not None:
             path = _runs(self.wanted).path(self.wanted.resume)
             found = _resumed(path, job, tool_version())
         elif self.wanted.ledger:
-            run = Run.of(job, tool_version(), self.asked.model, typed(), [str(goal) for goal in job.goals], job.words)
+            run = SearchRun.of(
+                job, tool_version(), self.asked.model, typed(), [str(goal) for goal in job.goals], job.words
+            )
             found = _runs(self.wanted).create(run)
             click.echo(f"run {found.path.stem}", err=True)
         else:
@@ -80,11 +82,11 @@ class Kept:
 
 
 @contextmanager
-def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
+def kept(asked: Asked, wanted: SearchFlags) -> Iterator[SearchRequest]:
     """Yield what a search asks for, over what its run does where one is gone on with; close its ledger in the end."""
     if wanted.resume is not None and not wanted.ledger:
         raise UsageError("--resume goes on with a ledger: leave --no-ledger out")
-    run = Kept(asked if wanted.resume is None else asked.over(_stored(wanted, wanted.resume)), wanted)
+    run = SearchRequest(asked if wanted.resume is None else asked.over(_stored(wanted, wanted.resume)), wanted)
     try:
         yield run
     except SlipstickError:
@@ -102,7 +104,7 @@ def _resumed(path: Path, job: PlanJob | ServingJob | TrialJob, version: str) -> 
     return resumed(path, job, version) if isinstance(job, TrialJob) else Ledger.resume(path, job, version)
 
 
-def _stored(wanted: Wanted, name: str) -> Asked:
+def _stored(wanted: SearchFlags, name: str) -> Asked:
     from ...explore.runs.ledger import Ledger
 
     path = _runs(wanted).path(name)
@@ -110,14 +112,14 @@ def _stored(wanted: Wanted, name: str) -> Asked:
         return space_of(ledger.run.text, f"run {name}")
 
 
-def _runs(wanted: Wanted) -> Runs:
-    from ...explore.runs.runs import Runs
+def _runs(wanted: SearchFlags) -> LedgerFolder:
+    from ...explore.runs.runs import LedgerFolder
 
-    return Runs.at(wanted.runs)
+    return LedgerFolder.at(wanted.runs)
 
 
 @click.command("search", cls=SearchCommand)
-def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResult:
+def search_command(request: Request, asked: Asked, wanted: SearchFlags) -> SearchResult:
     """Search the parallel plans of MODEL on a number of GPUs, and show the best.
 
     A plan flag fixes its value (--tp 8); all others are free: degrees, micro-batch, interleaving, schedule, ZeRO
@@ -145,7 +147,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> SearchResu
     return SearchResult(answer=answer, front=lambda: front_of(answer), why=wanted.why)
 
 
-def _answer(asked: Asked, request: Request, wanted: Wanted, run: Kept) -> SearchAnswer:
+def _answer(asked: Asked, request: Request, wanted: SearchFlags, run: SearchRequest) -> SearchAnswer:
     """Search: all there is, or machines that an optimiser chooses."""
     if has_trials(asked):
         job = trial_job_of(asked, request, space_yaml(asked))
@@ -166,7 +168,7 @@ def _rows(asked: Asked, request: Request) -> PlanRows | ServerRows:
     return PlanRows(job_of(asked, request, text), asked.model)
 
 
-def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, quiet: bool) -> SearchAnswer:
+def _run(rows: PlanRows | ServerRows, model: str, wanted: SearchFlags, run: SearchRequest, quiet: bool) -> SearchAnswer:
     """Work on all blocks, and gather the answer while they come."""
     from ...explore.executors.executors import executor_of
     from ...explore.searching import search

@@ -15,8 +15,8 @@ from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
     from ...cost.serving.slo import SLO
-    from ...explore.goals import Limit
-    from ...explore.machine import Machine
+    from ...explore.goals import MetricLimit
+    from ...explore.machine import MachineChoice
     from ...explore.servers.job import ServingJob
     from ...explore.servers.space import ServingSpace
 
@@ -47,12 +47,12 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
         UsageError: what was asked contradicts itself, leaves nothing to search, or is of training.
         UnknownNameError: a model, a system, an engine or a metric that there is not.
     """
-    from ...explore.goals import Limit
+    from ...explore.goals import MetricLimit
     from ...explore.servers.job import serving_job
     from ...explore.servers.rows import KNOWN
 
     check_servers(asked)
-    limits = [Limit.of(one, KNOWN) for one in asked.constraints]
+    limits = [MetricLimit.of(one, KNOWN) for one in asked.constraints]
     space = _space(asked, request, limits)
     job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or MOST_ROWS)
     return replace(job, limits=tuple(limits), said=text)
@@ -75,7 +75,7 @@ def check_servers(asked: Asked) -> None:
         raise UsageError(f"{flag}={given}: a search of servers has one {flag}: name it, and search again for others")
 
 
-def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
+def _space(asked: Asked, request: Request, limits: list[MetricLimit]) -> ServingSpace:
     from ...explore.servers.space import USUAL_ENGINE, ServingSpace
 
     plain = single(asked, request)
@@ -105,13 +105,13 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
     )  # fmt: skip
 
 
-def _machines(asked: Asked, plain: Request) -> tuple[Machine, ...]:
-    from ...explore.machine import Machine
+def _machines(asked: Asked, plain: Request) -> tuple[MachineChoice, ...]:
+    from ...explore.machine import MachineChoice
 
     names, at = checked_systems(asked, plain), plain.machine
     paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}
     return tuple(
-        Machine(name=name, overrides=overrides, stack=at.stack, calibration=at.calibration, prices=at.prices)
+        MachineChoice(name=name, overrides=overrides, stack=at.stack, calibration=at.calibration, prices=at.prices)
         for name in names
         for overrides in varied_paths(paths, plain, names)
     )
@@ -178,7 +178,7 @@ def _cached(asked: Asked, prompt: int) -> int:
     return (_count(asked, "cached") or 0) if share is None else min(round(share * prompt), prompt - 1)
 
 
-def _target(asked: Asked, limits: list[Limit]) -> SLO:
+def _target(asked: Asked, limits: list[MetricLimit]) -> SLO:
     """Latencies that are asked for by their flags, or as constraints, which then are none any more."""
     from ...cost.serving.slo import SLO
 
@@ -193,7 +193,7 @@ def _target(asked: Asked, limits: list[Limit]) -> SLO:
     return SLO(least[0], least[1], given.ttft_share, given.tpot_share)
 
 
-def _most(limits: list[Limit], name: str) -> float | None:
+def _most(limits: list[MetricLimit], name: str) -> float | None:
     """The least bound on a latency; it is taken out of the limits, for servers are searched within it."""
     mine = [limit for limit in limits if limit.name == name and limit.relation == "<="]
     for limit in mine:

@@ -11,7 +11,7 @@ import click
 from ...ir.errors import InfeasibleError, UsageError
 from ..flags.request import Request
 from .axes import Asked
-from .flags import Wanted
+from .flags import SearchFlags
 from .job import checked_systems, full_paths, job_of, plain_of
 from .memory import BYTES_OF_A_PROCESS
 from .progress import best_so_far, counted, progress
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...explore.trials.optimizer import Axis
     from ...explore.trials.optuna_study import OptunaStudy
     from ...explore.trials.trial_job import TrialJob
-    from ...explore.trials.trying import Tried
+    from ...explore.trials.trying import TrialResults
     from ...report.search.answer import SearchAnswer
 
 # What a lowered family takes; half of what a process may take beside itself is for those that are kept.
@@ -43,7 +43,7 @@ def has_trials(asked: Asked) -> bool:
 def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
     """Return the job of trials; UsageError where nothing differs between machines."""
     from ...explore.ranges import is_range, range_of
-    from ...explore.trials.optimizer import Choice
+    from ...explore.trials.optimizer import CategoricalParameter
     from ...explore.trials.trial_job import SYSTEM, TrialJob
 
     if asked.one("phase", "train") == "serve":
@@ -55,12 +55,12 @@ def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
     fixed = {path: values for path, values in paths.items() if len(full[path]) == 1}
     plans = job_of(replace(asked, paths=fixed), request, text)
     axes: list[Axis] = [
-        range_of(path, values[0]) if is_range(values[0]) else Choice(name=path, values=values)
+        range_of(path, values[0]) if is_range(values[0]) else CategoricalParameter(name=path, values=values)
         for path, values in paths.items()
         if path not in fixed
     ]
     if len(plans.machines) > 1:
-        axes.insert(0, Choice(name=SYSTEM, values=tuple(machine.name for machine in plans.machines)))
+        axes.insert(0, CategoricalParameter(name=SYSTEM, values=tuple(machine.name for machine in plans.machines)))
     if not axes:
         raise UsageError(
             "--trials says how many machines are tried, and there is one: vary numbers of it, as in "
@@ -95,7 +95,7 @@ def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
     return OptunaStudy.open(job.axes, signs, job.sampler, job.seed, path, job.digest)
 
 
-def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
+def try_all(job: TrialJob, model: str, wanted: SearchFlags, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
     """Try all machines, and gather the answer while they come; InfeasibleError where none of them takes any plan."""
     from ...explore.trials.trying import try_machines
 
@@ -114,7 +114,7 @@ def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, qu
     return _answer(job, model, tried)
 
 
-def _executor(job: TrialJob, wanted: Wanted) -> Executor:
+def _executor(job: TrialJob, wanted: SearchFlags) -> Executor:
     """Where plans are searched; here, what is lowered stays for the next machines, within the memory."""
     from ...explore.executors.executors import executor_of
     from ...explore.plans.lowerings import FAMILIES, Lowerings
@@ -128,7 +128,7 @@ def _executor(job: TrialJob, wanted: Wanted) -> Executor:
     return Resident(Lowerings(job.plans.graph, max(FAMILIES, int(room / 2 // _BYTES_A_FAMILY))))
 
 
-def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
+def _answer(job: TrialJob, model: str, tried: TrialResults) -> SearchAnswer:
     """The best trials as rows of plans, each on its machine."""
     from ...explore.best import Best
     from ...explore.trials.trial_job import TRIAL
@@ -146,7 +146,7 @@ def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
     return SearchAnswer(model, TrialRows(plans, model, told), kept, tried.searched.tally, told)
 
 
-def _summary(tried: Tried, took_s: float) -> str:
+def _summary(tried: TrialResults, took_s: float) -> str:
     ran, num = tried.searched.ran, len(tried.trials)
     before = f"; {ran.num_kept:,} of {num:,} were kept before" if ran.num_kept else ""
     infeasible = sum(tried.infeasible.values())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
-    from ...driver.serve.tables import Served
+    from ...driver.serve.tables import ServedModel
     from ...ir.plan import Plan, PlanWords
     from ...report.results.steps import ServeResult
 
@@ -110,9 +110,9 @@ def engine_stack(request: Request, name: str) -> tuple[System, Request]:
     return engine.under(system), asked
 
 
-def served_of(request: Request) -> tuple[Served, Plan]:
+def served_of(request: Request) -> tuple[ServedModel, Plan]:
     """Lower a model for both phases; the plan is that of decode steps."""
-    from ...driver.serve.tables import Served
+    from ...driver.serve.tables import ServedModel
 
     check_degrees(request)
     # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
@@ -124,7 +124,7 @@ def served_of(request: Request) -> tuple[Served, Plan]:
     first, step = request.said(of_prompts), request.said({"phase": "decode"})
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)
-    return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
+    return ServedModel(prefill, lower_of(step, graph_of(step), plan.family)), plan
 
 
 def server_of(request: Request, serving: Serving, longest: int) -> Server:

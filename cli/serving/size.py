@@ -24,12 +24,12 @@ from .serve import machine_of, priced_serving, served_of
 if TYPE_CHECKING:
     from ...cost.serving.traffic.day import Day
     from ...driver.serve.answer import ServeEstimate
-    from ...driver.serve.sizes.shapes import Shape
+    from ...driver.serve.sizes.shapes import ReplicaShape
     from ...driver.serve.sizes.sizing import Sizing
-    from ...driver.serve.tables import Served
+    from ...driver.serve.tables import ServedModel
     from ...ir.plan import Plan
     from ...report.results.result import Result
-    from ...report.serving.fleets import Fleet, FleetComparison
+    from ...report.serving.fleets import FleetChoice, FleetComparison
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
@@ -192,7 +192,7 @@ def compared_fleets(
     systems = systems_named(request.machine.system or "")
     # What is wrong with the requests is no fault of a system.
     target, _ = serving.target, serving.lengths
-    fleets: list[list[Fleet]] = [[] for _ in days]
+    fleets: list[list[FleetChoice]] = [[] for _ in days]
     left_out: list[dict[str, str]] = [{} for _ in days]
     with progress(len(systems) * len(days), request.quiet) as bar:
         for name in systems:
@@ -220,11 +220,11 @@ def compared_fleets(
     )
 
 
-def _fleet(request: Request, name: str, found: Sizing, day: Day) -> Fleet:
+def _fleet(request: Request, name: str, found: Sizing, day: Day) -> FleetChoice:
     """Price the first plan of a system, owned and, where somebody rents it out, rented."""
     from ...cost.money import Terms
     from ...driver.serve.money import worth_serving
-    from ...report.serving.fleets import Fleet, over_day, usd_per_hour
+    from ...report.serving.fleets import FleetChoice, over_day, usd_per_hour
 
     [answer] = found.answers(1)
     choice = found.choices[0]
@@ -236,7 +236,7 @@ def _fleet(request: Request, name: str, found: Sizing, day: Day) -> Fleet:
         rented = usd_per_hour(worth_serving(answer, Terms(rented=True)))
     except UsageError:
         rented = None
-    return Fleet(
+    return FleetChoice(
         system=name,
         choice=choice,
         answer=priced_serving(request, answer),
@@ -253,19 +253,19 @@ def _check(ctx: click.Context) -> None:
         raise UsageError(f"{flags}: size finds the GPUs and the batch itself; it takes --target-rps, --isl, --osl")
 
 
-def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:
+def _lowered(request: Request) -> Callable[[ReplicaShape], tuple[ServedModel, Plan]]:
     """Lower a model once for each structure that shapes have."""
     from ...ir.plan import make_plan
 
     @cache
-    def served(pp: bool, ep: bool, etp: bool) -> tuple[Served, Plan]:
+    def served(pp: bool, ep: bool, etp: bool) -> tuple[ServedModel, Plan]:
         shape = request.said({
             "tp": 2 if ep and not etp else 1, "pp": 2 if pp else 1, "ep": 2 if ep else 1, "dp": 2 if ep and etp else 1,
             "gpus": None, "etp": None if etp else 1,
         })  # fmt: skip
         return served_of(shape)
 
-    def of_shape(shape: Shape) -> tuple[Served, Plan]:
+    def of_shape(shape: ReplicaShape) -> tuple[ServedModel, Plan]:
         found, like = served(shape.pp > 1, shape.ep > 1, shape.tp == 1 or shape.ep == 1)
         family = like.family
         plan = make_plan(
@@ -277,10 +277,10 @@ def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:
     return of_shape
 
 
-def _has_experts(lowered: Callable[[Shape], tuple[Served, Plan]]) -> bool:
+def _has_experts(lowered: Callable[[ReplicaShape], tuple[ServedModel, Plan]]) -> bool:
     """Whether the model has experts to deal out."""
-    from ...driver.serve.sizes.shapes import Shape
+    from ...driver.serve.sizes.shapes import ReplicaShape
     from ...ir.ops import Trait, has
 
-    graph = lowered(Shape())[0].decode.source
+    graph = lowered(ReplicaShape())[0].decode.source
     return any(has(node, Trait.HOLDS_EXPERTS) for region in graph.regions for node in region.nodes)

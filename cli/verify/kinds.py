@@ -13,7 +13,7 @@ from ..flags.request import Request
 from ..prepare import pipeline_of
 
 if TYPE_CHECKING:
-    from ...frontend.reference.compare import Subject, Verdict
+    from ...frontend.reference.compare import ComparedModule, Verdict
     from ...ir.graph import Graph
     from ...ir.plan import Plan
 
@@ -61,7 +61,7 @@ def _check_spread(plan: Plan) -> None:
         raise NotBuiltError("--verify with --cp in decode: parts of attention over cached tokens are not followed")
 
 
-def _compared(subject: Subject, lowered: Graph, plan: Plan) -> Verdict:
+def _compared(subject: ComparedModule, lowered: Graph, plan: Plan) -> Verdict:
     from ...frontend.reference.call import NotComputedError
     from ...frontend.reference.compare import Verdict, compare
     from ...frontend.reference.serving import compare_step, step_of

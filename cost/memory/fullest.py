@@ -29,7 +29,7 @@ _CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class StateBytes:
     """Bytes at every point.
 
     Attributes:
@@ -73,7 +73,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class GradientCopies:
     """Of the software: what of gradients it has twice, and which stage is looked at.
 
     Attributes:
@@ -85,7 +85,9 @@ class Copies:
     last: bool
 
 
-def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+def fullest(
+    sizes: StateBytes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: GradientCopies
+) -> Array:
     """Return bytes of the stage that needs most of the device, as (part, plan), in the order of `ALL`."""
     num, chunk = len(plans), max(_CHUNK // staging.num_classes, 1)
     if num <= chunk:
@@ -98,7 +100,9 @@ def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging:
     return found
 
 
-def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+def _fullest(
+    sizes: StateBytes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: GradientCopies
+) -> Array:
     runs = np.ascontiguousarray(staging.counts[staging.which].transpose(1, 2, 0))
     kept = sizes.layers[:, _ACTIVATIONS, point]
     found = _held(sizes.layers, point, runs, rules, plans, staging)
@@ -145,7 +149,7 @@ def _add(found: Array, parts: slice, num_bytes: Array, point: Index, times: Arra
         found[:, parts] += num_bytes[parts, point] * times[:, None]
 
 
-def _add_shared(found: Array, sizes: Sizes, rules: Rules, point: Index, runs: Array) -> None:
+def _add_shared(found: Array, sizes: StateBytes, rules: Rules, point: Index, runs: Array) -> None:
     """Add what a stage holds once: parameters of any region it runs, and the placeholders of the one with most."""
     there = np.minimum(np.matmul(rules.users, runs), 1.0)
     for k, states in enumerate(rules.shared):

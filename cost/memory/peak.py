@@ -19,10 +19,10 @@ from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points
 from ...passes.gathers import held_gathered
 from ..step.stages import Staging
-from .fullest import ALL, AWAY, KEPT, NUM_STATES, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .fullest import ALL, AWAY, KEPT, NUM_STATES, PARTS, STATES, TEMPORARY, GradientCopies, Rules, StateBytes, fullest
 from .liveness import runs_behind
 from .moments import Alive, moments
-from .states import Held, copied_bytes, held_parameters, kept_bytes, placeholders, states_away
+from .states import HeldParameter, copied_bytes, held_parameters, kept_bytes, placeholders, states_away
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -118,11 +118,11 @@ class MemoryProgram:
         num = int(point.max()) + 1
         values = self.table.evaluate(env, num)
         layers, shared, alive, empty = (values[a:b] for a, b in pairwise((0, *self.bounds)))
-        sizes = Sizes(
+        sizes = StateBytes(
             layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, NUM_STATES, num),
             np.maximum.reduceat(alive, self.first, axis=0), empty,
         )  # fmt: skip
-        copies = Copies(self.copy_share if holding.gradient_copy else 0.0, holding.last)
+        copies = GradientCopies(self.copy_share if holding.gradient_copy else 0.0, holding.last)
         return fullest(sizes, self.rules, point, plans, staging, copies)
 
 
@@ -135,7 +135,7 @@ def _alike(found: Iterable[Alive]) -> dict[tuple[str, frozenset[str]], dict[Expr
 
 
 def _rules(
-    graph: Graph, sizes: tuple[Sequence[Expr], Sequence[Expr]], once: Sequence[Held],
+    graph: Graph, sizes: tuple[Sequence[Expr], Sequence[Expr]], once: Sequence[HeldParameter],
     live: Sequence[tuple[str, frozenset[str]]], empty: Sequence[Sequence[int]],
 ) -> Rules:  # fmt: skip
     layers, shared = (_rows(part, num) for part, num in zip(sizes, (len(ALL) - 1, NUM_STATES), strict=True))
@@ -166,7 +166,7 @@ def _some(row: Sequence[Expr], parts: range) -> slice:
     return slice(there[0], there[-1] + 1) if there else slice(0, 0)
 
 
-def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
+def _layer_rows(region: Region, held: Sequence[HeldParameter], away: Sequence[bool]) -> list[Expr]:
     """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     states = [weights + held_gathered(region), gradients, optimizer, states_there]

@@ -14,7 +14,7 @@ from ...passes.gathers import saved_gathered
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldParameter:
     """One parameter.
 
     Attributes:
@@ -30,7 +30,7 @@ class Held:
     states: tuple[Expr, Expr, Expr]
 
 
-def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterable[Held]:
+def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterable[HeldParameter]:
     """Yield every parameter once; a tied one names all regions that use it.
 
     `kept` are the types of optimizer states of a graph that has no update yet.
@@ -41,7 +41,7 @@ def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterabl
             users.setdefault((region.name if "*" in v.name else "", v.name), []).append((region, v))
     for (layer, name), found in users.items():
         names = tuple(dict.fromkeys(r.name for r, _ in found))
-        yield Held(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found, kept)))
+        yield HeldParameter(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found, kept)))
 
 
 def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ...backends.machine.system import System
 from ...backends.prices.ownership_schema import EnergySection
 from ...backends.prices.section import Prices
-from ...backends.pricing.program import Entry, Group
-from ...backends.pricing.timing import Priced, Timing
+from ...backends.pricing.program import PricedEntry, PricingGroup
+from ...backends.pricing.timing import PricedGroup, Timing
 from ...ir.errors import UnknownNameError
 from ...ir.graph import Phase, Workload
 from ...ir.ops import OpClass, Trait, has
@@ -106,14 +106,14 @@ def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
     return np.asarray((each * batches + once) * (plans.num_gpus / plans.stages[0]))
 
 
-def _how_often(entry: Entry) -> str | None:
+def _how_often(entry: PricedEntry) -> str | None:
     """Once a step, or with each micro-batch; a receive moves nothing that its send does not."""
     if has(entry, Trait.RECEIVES):
         return None
     return "once" if entry.phase in _ONCE else "each"
 
 
-def _joules(priced: Priced, sizes: Array, energy: EnergySection, wires: Wires, memory: str, held_w: Num) -> Array:
+def _joules(priced: PricedGroup, sizes: Array, energy: EnergySection, wires: Wires, memory: str, held_w: Num) -> Array:
     """Joules of each distinct entry at each point, part beside part, together at most what the package can take."""
     group = priced.group if priced.merged is None else priced.merged.distinct
     if group.axis:
@@ -127,7 +127,7 @@ def _joules(priced: Priced, sizes: Array, energy: EnergySection, wires: Wires, m
     return np.concatenate([part * held for part in found], axis=1)
 
 
-def _computed(group: Group, sizes: Array, energy: EnergySection, memory: str) -> tuple[Array, ...]:
+def _computed(group: PricingGroup, sizes: Array, energy: EnergySection, memory: str) -> tuple[Array, ...]:
     amounts = group.amounts_in(sizes)
     each = np.array([[_of_dtype(energy, e)] for e in group.entries])
     # Copies to and from the host go through its memory and a link as well.
@@ -141,7 +141,7 @@ def _computed(group: Group, sizes: Array, energy: EnergySection, memory: str) ->
     )  # fmt: skip
 
 
-def _of_dtype(energy: EnergySection, entry: Entry) -> float:
+def _of_dtype(energy: EnergySection, entry: PricedEntry) -> float:
     name = _element(str(entry.dtype))
     if name in energy.compute:
         return energy.compute[name].si

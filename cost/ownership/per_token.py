@@ -23,7 +23,7 @@ _J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SystemWork:
     """What is done on a system.
 
     Attributes:
@@ -42,7 +42,7 @@ class Work:
 
 
 def money_metrics(
-    work: Work, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices
+    work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices
 ) -> Mapping[str, Num]:
     """Return metrics of a system at work by name, in USD, J, kWh, tonnes.
 
@@ -70,7 +70,7 @@ def money_metrics(
     return found | _flops(work, usd_per_step, energy) | _capital(work, owned) | _run(work, owned, energy, made, prices)
 
 
-def _step_kg(work: Work, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> Num:
+def _step_kg(work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> Num:
     return operational_kg(energy.total_j, prices) + _made_kg(work.step_time_s, owned, made)
 
 
@@ -79,7 +79,7 @@ def _made_kg(seconds: Num, owned: Ownership, made: Embodied) -> Num:
     return made.total_kg * (seconds / (owned.life_years * owned.hours * 3600.0))
 
 
-def _flops(work: Work, usd_per_step: Num, energy: StepEnergy) -> dict[str, Num]:
+def _flops(work: SystemWork, usd_per_step: Num, energy: StepEnergy) -> dict[str, Num]:
     if work.model_flops is None:
         return {}
     return {
@@ -88,14 +88,14 @@ def _flops(work: Work, usd_per_step: Num, energy: StepEnergy) -> dict[str, Num]:
     }
 
 
-def _capital(work: Work, owned: Ownership) -> dict[str, Num]:
+def _capital(work: SystemWork, owned: Ownership) -> dict[str, Num]:
     """Tokens per second per dollar of capex; rented machines have none."""
     if isinstance(owned.capex_usd, float) and owned.capex_usd == 0.0:
         return {}
     return {"tokens_per_s_per_usd_capex": work.tokens / work.step_time_s / owned.capex_usd}
 
 
-def _run(work: Work, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> dict[str, Num]:
+def _run(work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> dict[str, Num]:
     """A whole run; while it waits or starts again it draws what it draws on average."""
     if work.run_s is None:
         return {}

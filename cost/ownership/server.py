@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ...backends.machine.chip import Chip
-from ...backends.machine.machine import Fitted, Server
+from ...backends.machine.machine import FittedPart, ServerNode
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
 from ...ir.sizes.expr import Num
@@ -24,7 +24,7 @@ from .owned import Owned, counted, entry
 
 # Whether what is sold is priced as it is sold, or all is priced by what it is made of.
 Basis: TypeAlias = Literal["market", "build"]
-_NO_SERVER = Server()
+_NO_SERVER = ServerNode()
 _AT_COST = (
     "margin of package vendors (packages are priced at their manufacturing cost): "
     "add package.price or package.gross_margin to the chip"
@@ -73,7 +73,7 @@ def _parts(system: System, prices: Prices, basis: Basis, package: Bill | None, p
     yield counted("power supplies", power_w, s.psu, "prices.servers.psu")
 
 
-def part_cost(part: Fitted, prices: Prices) -> Owned:
+def part_cost(part: FittedPart, prices: Prices) -> Owned:
     """Price some of one part; UnknownNameError for one that the book does not have."""
     found = entry(prices.section.parts, "part", part.part)
     return counted(part.part, part.count, found.price, f"prices.parts.{part.part}.price", found.power.si)

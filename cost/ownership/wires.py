@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...backends.machine.package import levels_of_dies
 from ...backends.machine.system import System
 from ...backends.prices.ownership_schema import EnergySection
-from ...backends.pricing.program import Group
+from ...backends.pricing.program import PricingGroup
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
@@ -67,7 +67,7 @@ def wires_of(system: System, energy: EnergySection) -> Wires:
     return Wires(energy.network.si, load_technology().d2d(found[0].kind).energy_j_per_byte, package.num_ranks)
 
 
-def sent_joules(group: Group, sizes: Array, wires: Wires) -> Array:
+def sent_joules(group: PricingGroup, sizes: Array, wires: Wires) -> Array:
     """Return the joules of each message of a group at each point, of one rank.
 
     An all-reduce sends 2 (n-1)/n S in a ring of n, a gather (n-1)/n S; a send all of it.

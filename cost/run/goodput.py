@@ -77,7 +77,7 @@ def expected_s(work_s: float, mtbf_s: float, restart_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class TimeShares:
     """What the time of a run goes to; the four add up to 1.
 
     Attributes:
@@ -93,7 +93,7 @@ class Shares:
     lost: float
 
 
-def shares(every_s: float, stall_s: float, mtbf_s: float, restart_s: float = 0.0, late_s: float = 0.0) -> Shares:
+def shares(every_s: float, stall_s: float, mtbf_s: float, restart_s: float = 0.0, late_s: float = 0.0) -> TimeShares:
     """Return what the time goes to with a checkpoint behind every `every_s` of work.
 
     goodput = tau / (M exp((R + late) / M) (exp((tau + delta) / M) - 1)); the job is restarting for 1 - exp(-R / M) of
@@ -113,4 +113,4 @@ def shares(every_s: float, stall_s: float, mtbf_s: float, restart_s: float = 0.0
     checkpoints = steps * stall_s / every_s
     restarts = -math.expm1(-restart_s / mtbf_s)
     lost = 0.0 if math.isinf(mtbf_s) else max(0.0, 1.0 - steps - checkpoints - restarts)
-    return Shares(steps=steps, checkpoints=checkpoints, restarts=restarts, lost=lost)
+    return TimeShares(steps=steps, checkpoints=checkpoints, restarts=restarts, lost=lost)

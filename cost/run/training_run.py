@@ -16,7 +16,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.units import format_bytes, format_time
 from ..memory.states import held_parameters
-from .goodput import Shares, best_interval_s, shares
+from .goodput import TimeShares, best_interval_s, shares
 from .sites import SiteExchange, Sites
 
 Unit: TypeAlias = Literal["gpu", "node", "job"]
@@ -102,7 +102,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """What a run knows of its steps and its machine; `copy_bytes_per_s` is a GPU's share of the link to its host."""
 
     step_time_s: float
@@ -115,7 +115,7 @@ class Job:
     copy_bytes_per_s: float | None = None
 
     @classmethod
-    def of(cls, graph: Graph, system: System, plan: Plan, step_time_s: float) -> Job:
+    def of(cls, graph: Graph, system: System, plan: Plan, step_time_s: float) -> TrainingJob:
         """Gather what a traced model, a machine and a plan say."""
         link = system.chip.host_link
         length = plan.seq_len if counts_tokens(graph) else 1
@@ -148,10 +148,10 @@ class RunEstimate:
     run: TrainingRun
     metrics: Mapping[str, float]
     saving: Saving | None = None
-    shares: Shares | None = None
+    shares: TimeShares | None = None
     exchange: SiteExchange | None = None
 
-    def warnings(self, job: Job, system: System) -> list[str]:
+    def warnings(self, job: TrainingJob, system: System) -> list[str]:
         """Say what a node's host lacks for its part of a checkpoint that is written from there."""
         asked = self.run.checkpoints
         if self.exchange is not None and system.host is not None:
@@ -193,7 +193,7 @@ class TrainingRun:
             raise UsageError("the best interval of checkpoints depends on how often something fails: say --mtbf, or "
                              "--checkpoint-every with a time or a number of steps")  # fmt: skip
 
-    def over(self, job: Job) -> RunEstimate:
+    def over(self, job: TrainingJob) -> RunEstimate:
         """Estimate the run from its steps, which are those of one site where there are several."""
         if self.sites is None:
             return self._over(job)
@@ -202,7 +202,7 @@ class TrainingRun:
         found = self._over(replace(job, step_time_s=exchange.step_s, **of_all))
         return replace(found, exchange=exchange, metrics={**found.metrics, **exchange.metrics})
 
-    def _over(self, job: Job) -> RunEstimate:
+    def _over(self, job: TrainingJob) -> RunEstimate:
         length = self._length(job)
         if self.checkpoints is None:
             return RunEstimate(run=self, metrics=length | _spent(length, 1.0, job))
@@ -216,13 +216,13 @@ class TrainingRun:
         saved = _saved(saving, found.steps, job)
         return RunEstimate(run=self, metrics=length | spent | saved | failing, saving=saving, shares=found)
 
-    def _failing(self, job: Job) -> tuple[float, float]:
+    def _failing(self, job: TrainingJob) -> tuple[float, float]:
         """Mean time between failures of the job, and from one to the first step behind it."""
         if self.failures is None:
             return math.inf, 0.0
         return self.failures.of_job_s(job.num_gpus, job.num_nodes), self.failures.restart_s
 
-    def _length(self, job: Job) -> dict[str, float]:
+    def _length(self, job: TrainingJob) -> dict[str, float]:
         """Steps, to the last one that is needed, and the time that they take."""
         if self.amount is None:
             return {}
@@ -243,7 +243,7 @@ def checkpoint_bytes(graph: Graph, kept: OptimizerAttrs | None = None) -> float:
     return found
 
 
-def _spent(length: Mapping[str, float], goodput: float, job: Job) -> dict[str, float]:
+def _spent(length: Mapping[str, float], goodput: float, job: TrainingJob) -> dict[str, float]:
     """Time and GPU-hours of the whole run, where its length is known."""
     if not length:
         return {}
@@ -251,7 +251,7 @@ def _spent(length: Mapping[str, float], goodput: float, job: Job) -> dict[str, f
     return {"train_time_s": time_s, "gpu_hours": time_s / 3600.0 * job.num_gpus}
 
 
-def _saved(saving: Saving, goodput: float, job: Job) -> dict[str, float]:
+def _saved(saving: Saving, goodput: float, job: TrainingJob) -> dict[str, float]:
     return {
         "train_goodput": goodput,
         "effective_tokens_per_s": job.tokens / job.step_time_s * goodput,
@@ -261,7 +261,7 @@ def _saved(saving: Saving, goodput: float, job: Job) -> dict[str, float]:
     }
 
 
-def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Saving:
+def _saving(asked: Checkpoints, job: TrainingJob, mtbf_s: float, restart_s: float) -> Saving:
     """Price one checkpoint and settle how often there is one."""
     num_bytes = job.state_bytes if asked.num_bytes is None else asked.num_bytes
     stall_s, write_s = _stall_and_write(asked, job, num_bytes)
@@ -286,7 +286,7 @@ def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Sa
     )  # fmt: skip
 
 
-def _stall_and_write(asked: Checkpoints, job: Job, num_bytes: float) -> tuple[float, float]:
+def _stall_and_write(asked: Checkpoints, job: TrainingJob, num_bytes: float) -> tuple[float, float]:
     """How long the run waits for a checkpoint, and how long it takes until it is there."""
     if math.isinf(asked.storage_bytes_per_s(job.num_nodes)) and asked.stall_s is not None:
         return asked.stall_s, asked.stall_s
@@ -299,7 +299,7 @@ def _stall_and_write(asked: Checkpoints, job: Job, num_bytes: float) -> tuple[fl
     return (copy_s if asked.asynchronous else write_s), write_s
 
 
-def _copy_s(asked: Checkpoints, job: Job, num_bytes: float) -> float:
+def _copy_s(asked: Checkpoints, job: TrainingJob, num_bytes: float) -> float:
     """Time to copy a GPU's part to its host; where that is not waited for alone, a machine may leave the link out."""
     if job.copy_bytes_per_s is not None:
         return num_bytes / job.num_gpus / job.copy_bytes_per_s
@@ -311,7 +311,7 @@ def _copy_s(asked: Checkpoints, job: Job, num_bytes: float) -> float:
     return 0.0
 
 
-def _check_progress(found: Shares, mtbf_s: float, restart_s: float) -> None:
+def _check_progress(found: TimeShares, mtbf_s: float, restart_s: float) -> None:
     """Refuse a run that hardly gets on: what follows from it would be a number of no use to anybody."""
     if found.steps < 1e-6:
         raise UsageError(

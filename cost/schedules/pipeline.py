@@ -12,7 +12,7 @@ from ...ir.schedules.closed.line import Line, one_number
 from ...ir.schedules.kind import ClosedCase, PipelineShape, ScheduleKind
 from ...ir.schedules.registry import SCHEDULES
 from .closed.extrapolate import extrapolated_s, rounds_run
-from .closed.rows import Row, alike
+from .closed.rows import StageRuns, alike
 from .tasks import Array, Index
 
 # Of a plan, the place of its closed form, or one of these: it has a single stage, or its tasks are run.
@@ -181,7 +181,7 @@ def _closed_s(
     for place, one in enumerate(cases):
         cut = cut if one.cut is None else np.where(case == place, one.cut(shape), cut)
     found, messages = np.zeros(len(which)), bool(times.send_s.any())
-    for some in alike([Row.of(tuple(classes)) for classes in rows], which, cut.astype(np.int64), case):
+    for some in alike([StageRuns.of(tuple(classes)) for classes in rows], which, cut.astype(np.int64), case):
         part = shape.of(some.plans)
         part = PipelineShape(part.m, part.p, one_number(part.v))
         # The stages of plans that are alike, with the times of one chunk.

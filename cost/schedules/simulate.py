@@ -8,14 +8,14 @@ import numpy as np
 
 from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
-from .tasks import Array, Index, Schedule, Simulated, StageTimes, schedule_of
+from .tasks import Array, Index, Schedule, SimulatedStep, StageTimes, schedule_of
 
 # Steps that are run, one behind the other, until all stages take equally long from one to the next within so much; one
 # has been enough for every time of stages that was tried.
 MOST_STEPS, SETTLED = 8, 1e-12
 
 
-def simulate(schedule: str, times: StageTimes, num_micro_batches: int) -> Simulated:
+def simulate(schedule: str, times: StageTimes, num_micro_batches: int) -> SimulatedStep:
     """Run one step of a schedule; stages and chunks are those of `times`.
 
     PlanError when the schedule cannot run so many micro-batches, stages or chunks.
@@ -88,7 +88,7 @@ def _needs(schedule: Schedule, stage: Index, chunk: Index, micro: Index, kind: I
     return needs, (from_stage >= 0) & (from_stage != stage) & ~weight
 
 
-def run(schedule: Schedule, times: StageTimes) -> Simulated:
+def run(schedule: Schedule, times: StageTimes) -> SimulatedStep:
     """Run one step of a schedule."""
     graph = graph_of(schedule)
     per_kind = np.stack([times.seconds(kind) for kind in Kind])
@@ -102,7 +102,7 @@ def run(schedule: Schedule, times: StageTimes) -> Simulated:
     before = np.concatenate([[0.0], task_s[:-1]])
     start_s = begin + np.where(second, before, 0.0)
     period_s = _period_s(graph, unit_s, lag, np.array(end)) if schedule.rolls else None
-    return Simulated(
+    return SimulatedStep(
         schedule, graph.stage, graph.chunk, graph.micro_batch, graph.kind, start_s, start_s + task_s, period_s
     )
 

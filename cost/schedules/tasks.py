@@ -170,7 +170,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedStep:
     """A step of one plan, task by task, stage by stage in the order in which each stage runs them.
 
     Attributes:

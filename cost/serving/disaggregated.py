@@ -24,12 +24,12 @@ from .capacity import max_batch
 from .metrics import ServingMetrics
 from .search import first_reaching
 from .traffic.requests import Lengths
-from .workers import Link as Link
-from .workers import Pool as Pool
-from .workers import Wire, Workers, at_once
+from .workers import CacheTransfer, Workers, at_once
+from .workers import TransferLink as TransferLink
+from .workers import WorkerGroup as WorkerGroup
 
 
-def transfer_s(link: Wire, kv_bytes: Nums) -> Array:
+def transfer_s(link: CacheTransfer, kv_bytes: Nums) -> Array:
     """Return the time of sending one request's cache: latency + bytes / bandwidth.
 
     >>> float(transfer_s(Link(bytes_per_s=50e9, latency_s=1e-3), 1e9))
@@ -38,7 +38,7 @@ def transfer_s(link: Wire, kv_bytes: Nums) -> Array:
     return np.asarray(link.latency_s + np.asarray(kv_bytes, dtype=np.float64) / link.bytes_per_s)
 
 
-def exposed_s(link: Wire, kv_bytes: Nums, prefill_s: Nums) -> Array:
+def exposed_s(link: CacheTransfer, kv_bytes: Nums, prefill_s: Nums) -> Array:
     """Return what a transfer adds behind its prefill.
 
     All of it, or layer by layer what does not fit beside the prefill, and the last layer: `latency + max(0, send -
@@ -129,7 +129,9 @@ def prefill_pass_s(prefill: Workers, lengths: Lengths, num: Nums = 1.0) -> Array
     return batch_prefill_s(prefill.times, prefill.engine, num, lengths)
 
 
-def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nums, lengths: Lengths) -> PoolMetrics:
+def disaggregated(
+    prefill: Workers, decode: Workers, link: CacheTransfer, concurrency: Nums, lengths: Lengths
+) -> PoolMetrics:
     """Return latencies and rates with `concurrency` requests in flight: each answer is followed by a new request.
 
     TTFT is request overhead + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools
@@ -166,7 +168,7 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
 
 
-def most_disaggregated(prefill: Workers, decode: Workers, link: Wire, lengths: Lengths) -> PoolMetrics:
+def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolMetrics:
     """Return what the pools do at the most requests a second of both: enough are always waiting.
 
     TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
@@ -190,7 +192,7 @@ class Way:
 
     prefill: Workers
     decode: Workers
-    link: Wire
+    link: CacheTransfer
     lengths: Lengths
 
     @property

@@ -23,14 +23,14 @@ from .batching.times import Array
 from .disaggregated import PoolMetrics, Way, decode_tpot_s, prefill_pass_s, rates
 from .slo import SLO
 from .traffic.requests import Lengths
-from .workers import Wire, Workers, at_once
+from .workers import CacheTransfer, Workers, at_once
 
 # The step at which the growth of a decode step is taken, and the most of it: at 1 the queue has no end.
 _STEP, _STEEPEST = 1.0, 0.95
 
 
 def with_pool_tails(
-    found: PoolMetrics, pools: tuple[Workers, Workers], link: Wire, lengths: Lengths, slo: SLO
+    found: PoolMetrics, pools: tuple[Workers, Workers], link: CacheTransfer, lengths: Lengths, slo: SLO
 ) -> PoolMetrics:
     """Put the percentiles of an SLO beside the means of pools; infinite where a pool is full."""
     if not slo.of_tails:

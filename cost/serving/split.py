@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.records import dataclass
-from .disaggregated import Link, Pool, Way, decode_tpot_s, rates
+from .disaggregated import TransferLink, Way, WorkerGroup, decode_tpot_s, rates
 from .search import last_meeting
 from .slo import ANYTHING, SLO, num_for
 from .traffic.requests import Lengths
@@ -26,8 +26,8 @@ class Split:
         tpot_s: with decode workers at the batch of the pool.
     """
 
-    prefill: Pool
-    decode: Pool
+    prefill: WorkerGroup
+    decode: WorkerGroup
     requests_per_s: float
     ttft_s: float
     tpot_s: float
@@ -39,7 +39,13 @@ class Split:
 
 
 def rate_matched(
-    num_gpus: int, prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO = ANYTHING, busiest: float = 1.0
+    num_gpus: int,
+    prefill: WorkerGroup,
+    decode: WorkerGroup,
+    link: TransferLink,
+    lengths: Lengths,
+    slo: SLO = ANYTHING,
+    busiest: float = 1.0,
 ) -> Split:
     """Return the split of `num_gpus` devices that answers most requests under an SLO; of equals the smallest.
 
@@ -63,9 +69,9 @@ def rate_matched(
 
 def fewest_workers(
     rate_per_s: float,
-    prefill: Pool,
-    decode: Pool,
-    link: Link,
+    prefill: WorkerGroup,
+    decode: WorkerGroup,
+    link: TransferLink,
     lengths: Lengths,
     slo: SLO = ANYTHING,
     busiest: float = 1.0,
@@ -80,13 +86,15 @@ def fewest_workers(
 class _Each:
     """One worker of each kind at its best batch, and requests a second of it."""
 
-    prefill: Pool
-    decode: Pool
+    prefill: WorkerGroup
+    decode: WorkerGroup
     prefill_per_s: float
     decode_per_s: float
 
 
-def _each(prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO, busiest: float) -> _Each:
+def _each(
+    prefill: WorkerGroup, decode: WorkerGroup, link: TransferLink, lengths: Lengths, slo: SLO, busiest: float
+) -> _Each:
     if not 0 < busiest <= 1:
         raise UsageError(f"busiest={busiest:g}; allowed: a share of the time, above 0 up to 1")
     prompts, answers = replace(prefill, workers=1), replace(decode, workers=1)
@@ -103,7 +111,7 @@ def _each(prefill: Pool, decode: Pool, link: Link, lengths: Lengths, slo: SLO, b
     return _Each(*best, busiest * float(able.prefill_per_s), busiest * float(able.decode_per_s))
 
 
-def _smallest(each: _Each, rate_per_s: float, link: Link, lengths: Lengths) -> Split:
+def _smallest(each: _Each, rate_per_s: float, link: TransferLink, lengths: Lengths) -> Split:
     """The fewest workers that do a rate."""
     of_prompts, of_answers = num_for(rate_per_s, each.prefill_per_s), num_for(rate_per_s, each.decode_per_s)
     prefill, decode = replace(each.prefill, workers=of_prompts), replace(each.decode, workers=of_answers)

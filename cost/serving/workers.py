@@ -42,7 +42,7 @@ class Workers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class WorkerGroup:
     """Workers of one kind.
 
     Attributes:
@@ -75,7 +75,7 @@ class ManyPools:
         engine: that it runs.
         workers: how many there are, pool by pool.
         gpus: devices of a worker.
-        batch: as of `Pool`, pool by pool; both are broadcast against each other.
+        batch: as of `WorkerGroup`, pool by pool; both are broadcast against each other.
     """
 
     times: StepTimes
@@ -85,7 +85,7 @@ class ManyPools:
     batch: Nums = 0.0
 
 
-class Wire(Protocol):
+class CacheTransfer(Protocol):
     """What carries caches between pools, as closed forms see it; numbers or arrays alike."""
 
     @property
@@ -105,7 +105,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class TransferLink:
     """What carries caches between pools.
 
     Attributes:

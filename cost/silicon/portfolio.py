@@ -26,7 +26,7 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class PortfolioProduct:
     """One product of a portfolio.
 
     Attributes:
@@ -63,7 +63,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class SharedDesign:
     """What is designed once: its cost, and how many of it each product uses over its life."""
 
     name: str
@@ -81,8 +81,8 @@ class Portfolio:
     """Products with what is designed for them."""
 
     name: str
-    products: tuple[Product, ...]
-    designs: tuple[Design, ...]
+    products: tuple[PortfolioProduct, ...]
+    designs: tuple[SharedDesign, ...]
 
     @property
     def design_usd(self) -> float:
@@ -118,7 +118,7 @@ def portfolio_cost(name: str, products: Mapping[str, Package], prices: Prices) -
             raise UsageError(f"product '{at}' shares designs: give it a volume")
         others = [other for key, other in products.items() if key != at]
         alone = package_bill(package, prices)
-        found.append(Product(at, float(package.volume), package_bill(package, prices, others), alone))
+        found.append(PortfolioProduct(at, float(package.volume), package_bill(package, prices, others), alone))
     shared = {f"package {one.design}" for p in products.values() for one in _within(p.assembly) if one.design}
     return Portfolio(name, tuple(found), _designs(found, shared))
 
@@ -131,15 +131,15 @@ def _within(whole: Assembly) -> Iterator[Assembly]:
             yield from _within(part)
 
 
-def _designs(products: Sequence[Product], shared: Set[str]) -> tuple[Design, ...]:
+def _designs(products: Sequence[PortfolioProduct], shared: Set[str]) -> tuple[SharedDesign, ...]:
     """What is designed once, by its line of the bills; a package that shares no design is that of its product."""
-    found: dict[str, Design] = {}
+    found: dict[str, SharedDesign] = {}
     for product in products:
         for line in product.bill.line("design").parts:
             own = line.name.startswith("package ") and line.name not in shared
             name = f"{line.name} of {product.name}" if own and line.name != f"package {product.name}" else line.name
             usd, count = float(np.max(line.values["design_usd"])), float(np.max(line.values["count"]))
-            one = found.setdefault(name, Design(name, usd, {}))
+            one = found.setdefault(name, SharedDesign(name, usd, {}))
             if abs(one.usd - usd) > _SAME * max(one.usd, usd):
                 what = f"'{name}' costs {one.usd:,.0f} USD to design for {next(iter(one.uses))}"
                 raise UsageError(f"{what}, and {usd:,.0f} USD for {product.name}: give one of them another name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...backends.pricing.program import Entry
+from ...backends.pricing.program import PricedEntry
 from ...ir.graph import Graph, Node, Phase, Region
 from ...ir.ops import OpClass, has
 from ...ir.ops.collectives import CollectiveAttrs
@@ -12,7 +12,7 @@ from ...ir.records import dataclass
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
-Labels = Callable[[Entry], "tuple[str, str, str] | None"]
+Labels = Callable[[PricedEntry], "tuple[str, str, str] | None"]
 # Axes whose messages stand between products of one layer.
 AXES = ("tp", "ep")
 # A message over an axis, and what may hide those over some axes, in labels.
@@ -20,14 +20,14 @@ MESSAGE, WINDOW = "message ", "beside "
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class HiddenMessages:
     """Messages that something may hide, and what may hide them, both by axis: region and key of the node."""
 
     messages: Mapping[str, frozenset[tuple[str, int]]]
     windows: Mapping[str, frozenset[tuple[str, int]]]
 
     @classmethod
-    def of(cls, graph: Graph) -> Beside:
+    def of(cls, graph: Graph) -> HiddenMessages:
         """Find them in every region.
 
         A node may run beside a message when neither depends on the other, both are of one phase, and every message
@@ -42,13 +42,13 @@ class Beside:
                 windows[axis].update((region.name, key) for key in nodes)
         return cls({k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()})
 
-    def labels(self, phase: Callable[[Entry], str], taken: frozenset[tuple[str, int]] = frozenset()) -> Labels:
+    def labels(self, phase: Callable[[PricedEntry], str], taken: frozenset[tuple[str, int]] = frozenset()) -> Labels:
         """Return what books these nodes by region, phase and what they are: see `MESSAGE` and `WINDOW`.
 
         What may hide messages of several axes is booked as one that may hide each; nodes that are `taken` hide none.
         """
 
-        def label(entry: Entry) -> tuple[str, str, str] | None:
+        def label(entry: PricedEntry) -> tuple[str, str, str] | None:
             name, axis = (entry.region, entry.key), axis_of(entry)
             if axis in AXES and name in self.messages[axis]:
                 return entry.region, phase(entry), f"{MESSAGE}{axis}"
@@ -58,12 +58,12 @@ class Beside:
         return label
 
 
-def phase_of(entry: Entry) -> str:
+def phase_of(entry: PricedEntry) -> str:
     """The phase of a micro-batch that a node runs in; recomputation belongs to the backward phase."""
     return "backward" if entry.phase in _BACKWARD else "forward"
 
 
-def axis_of(entry: Entry) -> str:
+def axis_of(entry: PricedEntry) -> str:
     """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
     last = entry.axis.split("+")[-1].split("/")[0]
     return "cp" if last == "up" else last

@@ -16,8 +16,8 @@ from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ..flops import Convention, ModelFlops
 from ..must_move import MustMove
-from .prepared import Prepared
-from .rollup import Step
+from .prepared import PreparedPlans
+from .rollup import StepSeconds
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,9 @@ class Counted:
     recomputed: ModelFlops
     must_move: MustMove | None
 
-    def metrics(self, system: System, ready: Prepared, step: Step, convention: Convention) -> Mapping[str, Array]:
+    def metrics(
+        self, system: System, ready: PreparedPlans, step: StepSeconds, convention: Convention
+    ) -> Mapping[str, Array]:
         """Return the metrics of the field by their usual names, plan by plan, in SI units.
 
         MFU is model FLOPs over (dense peak x GPUs x step time), the peak that of the dtype of the plan's products; HFU
@@ -78,7 +80,7 @@ class Counted:
         """Whether a sample is as many tokens as the plan says: it is one in a decode step, and where there is none."""
         return self.source.workload is not Workload.DECODE and counts_tokens(self.source)
 
-    def _repeated(self, ready: Prepared, convention: Convention) -> Array:
+    def _repeated(self, ready: PreparedPlans, convention: Convention) -> Array:
         """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
         plans = ready.plans
         if not self.recomputed.dense and not self.recomputed.attention:

@@ -21,7 +21,7 @@ FORWARD_SHARE = 1.0 / 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class StepPolicy:
     """How a step is put together.
 
     Attributes:
@@ -43,7 +43,7 @@ class Policy:
     rank_spread: float = 0.0
 
     @classmethod
-    def of(cls, system: System) -> Policy:
+    def of(cls, system: System) -> StepPolicy:
         """Read it off a system: its software, and what its collectives take from the chip."""
         hbm_bytes_per_s = system.chip.hbm_bytes_per_s
         stack = system.stack

@@ -19,7 +19,7 @@ Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPlans:
     """Plans with what does not need times.
 
     Attributes:
@@ -37,7 +37,7 @@ class Prepared:
     @classmethod
     def of(
         cls, stages: StageProgram, memory: MemoryProgram, system: System, plans: PlanTable, points: Points | None = None
-    ) -> Prepared:
+    ) -> PreparedPlans:
         """Lay plans on stages and add up their memory; PlanError when one has more chunks than layers."""
         met = points or Points(plans)
         staging = stages.evaluate(plans, met)
@@ -49,11 +49,11 @@ class Prepared:
         first, *others = self.memory_bytes.values()
         return np.asarray(sum(others, first))
 
-    def part(self, plans: Index) -> Prepared:
+    def part(self, plans: Index) -> PreparedPlans:
         """Return some of the plans: nothing is worked out again."""
         parts = {name: num_bytes[plans] for name, num_bytes in self.memory_bytes.items()}
         some = self.plans.part(plans)
-        return Prepared(some, self.points.part(some, plans), self.staging.part(plans), parts)
+        return PreparedPlans(some, self.points.part(some, plans), self.staging.part(plans), parts)
 
 
 def memory_of(

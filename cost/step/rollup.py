@@ -16,7 +16,7 @@ from ..schedules.together import alone
 from .account import Account, total_of
 from .beside import MESSAGE, WINDOW
 from .overlap import hidden_behind_products
-from .policy import Policy
+from .policy import StepPolicy
 from .stage_time import HIDDEN, Spent, StagePasses, StageTime, StageTimer
 from .stages import Staging
 from .step_program import Bookings, Label, StepProgram
@@ -24,7 +24,7 @@ from .stragglers import STRAGGLERS, waited_for_stragglers
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
-_USUAL = Policy()
+_USUAL = StepPolicy()
 _OF_A_STAGE: tuple[Callable[[StagePasses], Array], ...] = (
     lambda stage: stage.forward_s,
     lambda stage: stage.backward_s,
@@ -33,7 +33,7 @@ _OF_A_STAGE: tuple[Callable[[StagePasses], Array], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSeconds:
     """Seconds a step, plan by plan. `breakdown` adds up to `time_s`; hidden communication is not part of it.
 
     The breakdown is that of the stage that sets the pace; what it waits for others is the bubble. `forward_s` and
@@ -65,8 +65,8 @@ class Step:
 
 
 def roll_up(
-    timing: Timing, plans: PlanTable, staging: Staging, policy: Policy = _USUAL, program: StepProgram | None = None
-) -> Step:
+    timing: Timing, plans: PlanTable, staging: Staging, policy: StepPolicy = _USUAL, program: StepProgram | None = None
+) -> StepSeconds:
     """Add up a step.
 
     Of the SMs that communication takes while it hides behind computation, what they keep from computing is done after
@@ -82,15 +82,15 @@ def roll_up(
     first message, without which nothing starts. Gradients reduced once a step run behind the backward phase of the last
     micro-batch: exposed is what does not fit there, and at least the last message, which only starts when the backward
     phase ends. The optimizer follows, and the gather of what it updated. Copies to and from the host are a stream a
-    direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
+    direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `StepPolicy`.
     In training all wait for the slowest rank: see `cost/step/stragglers.py`.
     """
     return alone(rolled_up(timing, plans, staging, policy, program))
 
 
 def rolled_up(
-    timing: Timing, plans: PlanTable, staging: Staging, policy: Policy = _USUAL, program: StepProgram | None = None
-) -> Generator[Pipelines, Paced, Step]:
+    timing: Timing, plans: PlanTable, staging: Staging, policy: StepPolicy = _USUAL, program: StepProgram | None = None
+) -> Generator[Pipelines, Paced, StepSeconds]:
     """Add up a step as `roll_up` does, and ask in between how long its pipelines take: see `together`."""
     program = program or StepProgram.of(timing.program)
     booked = program.booked(plans.family)
@@ -108,7 +108,7 @@ def rolled_up(
         step.add("bubble", paced.bubble_s)
     if train and policy.rank_spread > 0.0:
         step.add(STRAGGLERS, waited_for_stragglers(step, plans, policy.rank_spread))
-    return Step(
+    return StepSeconds(
         in_reading_order(step.exposed),
         step.hidden,
         best.forward_s,
@@ -156,7 +156,7 @@ def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
     return best
 
 
-def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy, booked: Bookings) -> Spent:
+def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: StepPolicy, booked: Bookings) -> Spent:
     """Book what products, or work beside them, hide of messages apart from what is left exposed."""
     found = dict(spent)
     axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}

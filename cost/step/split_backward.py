@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.pricing.program import Entry
+from ...backends.pricing.program import PricedEntry
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Graph, Phase, Region
 from ...ir.plan.layout.stages import between_stages
@@ -37,7 +37,7 @@ def weight_gradient_s(timing: Timing, nodes: frozenset[tuple[str, int]] | None =
     """
     nodes = weight_gradients(timing.program.graph) if nodes is None else nodes
 
-    def region(entry: Entry) -> str | None:
+    def region(entry: PricedEntry) -> str | None:
         return entry.region if entry.message is None and (entry.region, entry.key) in nodes else None
 
     return timing.sums(region, once=True)

@@ -13,7 +13,7 @@ from ...ir.ops.host import DOWN, UP
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from .account import Account, total_of
-from .policy import FORWARD_SHARE, Policy, floored
+from .policy import FORWARD_SHARE, StepPolicy, floored
 from .stages import Staging
 from .step_program import RING, WEIGHTS, Label, StepProgram
 
@@ -142,7 +142,7 @@ class StageTimer:
     spent: Spent
     staging: Staging
     plans: PlanTable
-    policy: Policy
+    policy: StepPolicy
     program: StepProgram
 
     def passes(self, cls: int) -> StagePasses:
@@ -205,7 +205,7 @@ class StageTimer:
         return total
 
 
-def lend(account: Account, policy: Policy, plans: PlanTable, *, in_pass: bool = True) -> None:
+def lend(account: Account, policy: StepPolicy, plans: PlanTable, *, in_pass: bool = True) -> None:
     """Book the computation that waits for the SMs and the memory bandwidth that hidden communication takes.
 
     The latter of what is sent in every micro-batch: of what is sent once a step no fitted row tells.
@@ -217,7 +217,7 @@ def lend(account: Account, policy: Policy, plans: PlanTable, *, in_pass: bool = 
         account.add(LENT, sum(lost[1:], lost[0]))
 
 
-def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:
+def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: StepPolicy) -> Account:
     """Add up one phase of a micro-batch.
 
     Data-parallel messages inside it run behind its computation; interleaved stages send behind the computation of their

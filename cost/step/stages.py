@@ -13,7 +13,7 @@ from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
-from ...ir.plan.layout.stages import Layout, Recomputed, between_stages, by_cost
+from ...ir.plan.layout.stages import Recomputed, StageLayout, between_stages, by_cost
 from ...ir.records import dataclass
 from ...ir.sizes.expr import total
 from ...ir.sizes.exprtable import ExprTable
@@ -40,7 +40,7 @@ class Staging:
         share: part of the micro-batches that run each region a stage holds, plan by plan: 1, or 1/2 of two copies.
     """
 
-    layouts: tuple[Layout, ...]
+    layouts: tuple[StageLayout, ...]
     which: Index
     counts: Array
     messages: Array
@@ -184,7 +184,7 @@ def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tupl
     return [divmod(c, num_shares) for c in code[first].tolist()], which
 
 
-def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:
+def _staging(graph: Graph, layouts: Sequence[StageLayout], which: Index, pp: Array, vpp: Array) -> Staging:
     most = max(len(layout.classes) for layout in layouts)
     counts, messages = (np.zeros((len(layouts), most, len(graph.regions))) for _ in range(2))
     first, number = np.zeros((len(layouts), most)), np.zeros((len(layouts), most))

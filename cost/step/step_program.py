@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ...backends.pricing.program import Entry, Program
+from ...backends.pricing.program import CompiledProgram, PricedEntry
 from ...ir.graph import Graph, Phase
 from ...ir.layers import layer_row
 from ...ir.ops import Trait, has
 from ...ir.plan import Family
 from ...ir.records import dataclass
-from .beside import Beside, Labels, axis_of, phase_of
+from .beside import HiddenMessages, Labels, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients
 
@@ -40,19 +40,19 @@ class Bookings:
         pairs: messages that the products next to them hide when both are taken apart, each with its phase.
     """
 
-    label: Callable[[Entry], Label | None]
+    label: Callable[[PricedEntry], Label | None]
     beside: Labels
     beside_pairs: Labels
     pairs: tuple[tuple[Pair, str], ...]
 
     @classmethod
-    def of(cls, graph: Graph, beside: Beside, pairs: Sequence[Pair], weights: Nodes = frozenset()) -> Bookings:
+    def of(cls, graph: Graph, beside: HiddenMessages, pairs: Sequence[Pair], weights: Nodes = frozenset()) -> Bookings:
         """Book nodes; those of `weights` in a phase of their own."""
 
-        def phase(entry: Entry) -> str:
+        def phase(entry: PricedEntry) -> str:
             return WEIGHTS if (entry.region, entry.key) in weights else phase_of(entry)
 
-        def label(entry: Entry) -> Label | None:
+        def label(entry: PricedEntry) -> Label | None:
             found = label_of(entry)
             return (found[0], WEIGHTS, found[2]) if found and (entry.region, entry.key) in weights else found
 
@@ -86,12 +86,12 @@ class StepProgram:
     split: Bookings
 
     @classmethod
-    def of(cls, program: Program) -> StepProgram:
+    def of(cls, program: CompiledProgram) -> StepProgram:
         """Compile it."""
         graph = program.graph
         issued = Counter((e.region, e.phase) for e in program.entries)
         again = {r.name: issued[r.name, Phase.RECOMPUTE] / max(issued[r.name, Phase.FORWARD], 1) for r in graph.regions}
-        beside, pairs = Beside.of(graph), pairs_of(graph)
+        beside, pairs = HiddenMessages.of(graph), pairs_of(graph)
         return cls(
             layer_row(graph).inner,
             again,
@@ -111,7 +111,7 @@ def _phase(graph: Graph, pair: Pair, weights: Nodes) -> str:
     return "forward" if phase is Phase.FORWARD else "backward"
 
 
-def label_of(entry: Entry) -> Label | None:
+def label_of(entry: PricedEntry) -> Label | None:
     """Region, phase and part of a node; None for a receive, which runs while the send does that it waits for."""
     if has(entry, Trait.RECEIVES):
         return None

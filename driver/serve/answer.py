@@ -15,7 +15,7 @@ from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.batching.times import Nums
 from ...cost.serving.capacity import held_bytes, room, sequence_bytes
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.simulate.result import Simulated
+from ...cost.serving.simulate.result import SimulatedServing
 from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.plan.precision import counted_dtype
@@ -78,7 +78,7 @@ class ServeEstimate:
     breakdown_s: Mapping[str, float]
     memory_bytes: Mapping[str, float]
     warnings: tuple[str, ...]
-    simulated: Simulated | None = None
+    simulated: SimulatedServing | None = None
     pools: Pools | None = None
     money: ServeMoney | None = None
 
@@ -95,7 +95,7 @@ class ServeEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class ReplicaFleet:
     """All that answers; numbers, or arrays over loads.
 
     Attributes:
@@ -119,7 +119,7 @@ def answer_of(
     whole = server.runs_together(load)
     most = server.most_together(lengths, float(found.batch)) if whole else float(server.most(lengths).requests_per_s)
     held = float(room(server.times, server.engine.scheduler, lengths, whole))
-    fleet = Fleet(server.plan.num_gpus, server.num_replicas, most, held)
+    fleet = ReplicaFleet(server.plan.num_gpus, server.num_replicas, most, held)
     notes = () if load.traffic else wave_notes(found) if together else room_notes(server, lengths, found)
     return ServeEstimate(
         server, lengths, load, found, prefill, decode,
@@ -159,7 +159,7 @@ def with_inclusive_tpot(answer: ServeEstimate) -> ServeEstimate:
 
 
 def metrics_of(
-    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
+    server: Server, fleet: ReplicaFleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Iterator[tuple[str, float]]:
     """Yield metrics of all that answers by their names; those of decode steps are of `server`."""
     # What a device reads while each of the groups takes a step.
@@ -173,7 +173,7 @@ def metrics_of(
 
 
 def fleet_metrics(
-    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, read_bytes: Nums
+    server: Server, fleet: ReplicaFleet, lengths: Lengths, found: ServingMetrics, read_bytes: Nums
 ) -> Mapping[str, Nums]:
     """Return metrics of all that answers by their names; numbers, or arrays over loads, as those of `found` are.
 

@@ -13,7 +13,7 @@ from ...cost.serving.batching.speculative import Drafter, Speculation, speculate
 from ...ir.layers import num_layers as layers_of
 from ...ir.plan import Plan, PlanTable
 from .server import Server
-from .tables import Served
+from .tables import ServedModel
 
 
 def drafting(server: Server, speculation: Speculation) -> Server:
@@ -28,7 +28,7 @@ def drafting(server: Server, speculation: Speculation) -> Server:
     )  # fmt: skip
 
 
-def draft_model(served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Drafter:
+def draft_model(served: ServedModel, system: System, plan: Plan, engine: Engine, longest: int) -> Drafter:
     """Return a small model on the devices of the large one; UsageError for requests beyond its positions."""
     own = Server.of(served, system, plan, engine, longest)
     return Drafter(times=own.times, weight_bytes=own.phase(served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
@@ -53,6 +53,6 @@ def last_layer_bytes(server: Server) -> float:
     return float(sum(np.ravel(np.asarray(size))[0] for size in sizes))
 
 
-def num_layers(served: Served) -> int:
+def num_layers(served: ServedModel) -> int:
     """Return the layers of a model; one where none are found."""
     return max(layers_of(served.decode.source), 1)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...cost.money import Money, StepMoney, Terms, Work, step_money, system_money
+from ...cost.money import Money, StepMoney, SystemWork, Terms, step_money, system_money
 from ...cost.ownership.energy import StepEnergy
 from ...cost.ownership.ownership import Ownership, ownership
 from ...cost.ownership.per_token import money_metrics
@@ -88,7 +88,7 @@ def owned_at(money: Money, energy: StepEnergy) -> Ownership:
 
 def requests_money(money: Money, doing: Doing, owned: Ownership, energy: StepEnergy) -> Mapping[str, Num]:
     """Return metrics by name; numbers, or arrays as what is done is. `energy` is that of a request."""
-    work = Work(Workload.DECODE, energy.time_s, doing.output, doing.flops)
+    work = SystemWork(Workload.DECODE, energy.time_s, doing.output, doing.flops)
     found = money_metrics(work, owned, energy, money.made, money.prices)
     metrics = {_RENAMED.get(name, name): value for name, value in found.items()}
     return {**metrics, "usd_per_mtok": metrics["usd_per_mtok_output"] / doing.tokens}
@@ -131,7 +131,7 @@ def _number(value: Num) -> float:
 def _step_money(phase: Estimate, money: Money) -> StepMoney:
     table, m = phase.table, phase.metrics
     tokens = m["tokens_per_s"] * m["step_time_s"]
-    work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
+    work = SystemWork(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
     return step_money(money, work, table.timing, table.plans)
 
 

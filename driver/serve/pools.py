@@ -6,7 +6,7 @@ import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
-from ...cost.serving.disaggregated import Link, Pool, PoolMetrics, rates
+from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, rates
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.records import dataclass
 from .server import Server
@@ -26,7 +26,7 @@ class Pools:
 
     prefill: Server
     decode: Server
-    link: Link
+    link: TransferLink
     batch: int = 1
     found: PoolMetrics | None = None
 
@@ -36,26 +36,26 @@ class Pools:
         return self.prefill.plan.num_gpus + self.decode.plan.num_gpus
 
     @property
-    def workers(self) -> tuple[Pool, Pool]:
+    def workers(self) -> tuple[WorkerGroup, WorkerGroup]:
         """Both as closed forms take them."""
         return (_pool(self.prefill, self.batch), _pool(self.decode, 0))
 
 
-def _pool(server: Server, batch: int) -> Pool:
+def _pool(server: Server, batch: int) -> WorkerGroup:
     workers = server.num_replicas
-    return Pool(
+    return WorkerGroup(
         times=server.times, engine=server.engine, workers=workers, gpus=server.plan.num_gpus // workers, batch=batch
     )
 
 
-def link_of(system: System, num_gpus: int, layers: int = 1, bytes_per_s: float | None = None) -> Link:
+def link_of(system: System, num_gpus: int, layers: int = 1, bytes_per_s: float | None = None) -> TransferLink:
     """Return what joins pools on so many devices: the innermost level of the network that holds them all."""
     level = level_of(system, num_gpus)
     rate = float(level.bytes_per_s) * float(level.efficiency) if bytes_per_s is None else bytes_per_s
-    return Link(bytes_per_s=rate, latency_s=float(level.latency_s), layers=layers)
+    return TransferLink(bytes_per_s=rate, latency_s=float(level.latency_s), layers=layers)
 
 
-def link_between(one: System, other: System, layers: int = 1, bytes_per_s: float | None = None) -> Link:
+def link_between(one: System, other: System, layers: int = 1, bytes_per_s: float | None = None) -> TransferLink:
     """Return what joins pools on machines of two kinds: the slower of their outermost networks, the longer of the ways.
 
     Machines of two kinds share no board and no scale-up domain.
@@ -63,7 +63,7 @@ def link_between(one: System, other: System, layers: int = 1, bytes_per_s: float
     levels = [system.levels[-1] for system in (one, other)]
     slowest = min(float(level.bytes_per_s) * float(level.efficiency) for level in levels)
     latency_s = max(float(level.latency_s) for level in levels)
-    return Link(bytes_per_s=slowest if bytes_per_s is None else bytes_per_s, latency_s=latency_s, layers=layers)
+    return TransferLink(bytes_per_s=slowest if bytes_per_s is None else bytes_per_s, latency_s=latency_s, layers=layers)
 
 
 def level_of(system: System, num_gpus: int) -> NetworkLevel:

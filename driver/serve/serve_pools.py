@@ -18,7 +18,7 @@ from ...cost.serving.slo import ANYTHING, SLO, most_concurrency
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import InfeasibleError, UsageError
 from ..estimate import Estimate
-from .answer import Fleet, ServeEstimate, memory_of, metrics_of, warnings_of, with_goodput
+from .answer import ReplicaFleet, ServeEstimate, memory_of, metrics_of, warnings_of, with_goodput
 from .load import Load
 from .notes import room_notes
 from .parts import HOST, QUEUE, WAY_IN, spread_over
@@ -85,7 +85,7 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     groups = float(groups_of(decode.times, served.batch))
     step = decode.phase(decode.served.decode, float(served.decodes) / groups, 1.0, prompt + output / 2)
     held = float(room(decode.times, decode.engine.scheduler, lengths))
-    fleet = Fleet(pools.num_gpus, 1.0, most, held)
+    fleet = ReplicaFleet(pools.num_gpus, 1.0, most, held)
     notes = () if load.traffic else room_notes(decode, lengths, served)
     more = {
         "prefill_busy": float(found.prefill_busy), "decode_busy": float(found.decode_busy),

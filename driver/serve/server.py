@@ -23,7 +23,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.fixed_sizes import check_served
 from ..estimate import Estimate, Lowered, estimate
 from .load import Load
-from .tables import Served, of_phase, step_times
+from .tables import ServedModel, of_phase, step_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Server:
         convention: how masked attention counts in FLOPs.
     """
 
-    served: Served
+    served: ServedModel
     system: System
     plan: Plan
     engine: Engine
@@ -53,7 +53,7 @@ class Server:
     convention: Convention = Convention.FULL
 
     @classmethod
-    def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
+    def of(cls, served: ServedModel, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
         """Price the steps of a replica; UsageError for requests that the model's graphs do not hold for."""
         check_positions(served, longest)
         machine = engine.under(system)
@@ -103,7 +103,7 @@ def replicated(server: Server, num: int) -> Server:
     return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
 
 
-def check_positions(served: Served, longest: int) -> None:
+def check_positions(served: ServedModel, longest: int) -> None:
     """Raise UsageError for requests that are longer than the model's positions, or that its graphs do not hold for."""
     for lowered in (served.prefill, served.decode):
         check_served(lowered.source, longest)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cost.serving.disaggregated import PoolMetrics, rates
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.simulate.result import Fullness, Simulated
+from ...cost.serving.simulate.result import Fullness, SimulatedServing
 from ...cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ...cost.serving.slo import SLO
 from ...cost.serving.traffic.requests import Lengths
@@ -79,7 +79,7 @@ def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
 
 
 def _finished(
-    answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: SLO, cautions: Iterator[str]
+    answer: ServeEstimate, kept: SimulatedServing, traffic: Traffic, target: SLO, cautions: Iterator[str]
 ) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
@@ -93,7 +93,7 @@ def _finished(
     return replace(answer, metrics=metrics, simulated=kept, warnings=warnings)
 
 
-def mean_lengths(run: Simulated) -> Lengths:
+def mean_lengths(run: SimulatedServing) -> Lengths:
     """Return the mean request, in whole tokens."""
     served = run.served
     prompt, output, cached = (max(round(float(a.mean())), least) for a, least in
@@ -101,7 +101,7 @@ def mean_lengths(run: Simulated) -> Lengths:
     return Lengths(float(prompt), float(output), float(min(cached, prompt - 1)))
 
 
-def _as_metrics(run: Simulated, server: Server, replicas: int, full: Fullness) -> ServingMetrics:
+def _as_metrics(run: SimulatedServing, server: Server, replicas: int, full: Fullness) -> ServingMetrics:
     """The mean request of one of so many replicas."""
     lengths = mean_lengths(run)
     rate = run.requests_per_s / replicas
@@ -122,7 +122,7 @@ def _as_metrics(run: Simulated, server: Server, replicas: int, full: Fullness) -
     )  # fmt: skip
 
 
-def _spreads(run: Simulated) -> Iterator[tuple[str, float]]:
+def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
     for name, one in (("ttft", run.ttft), ("tpot", run.tpot), ("itl", run.itl), ("e2el", run.e2el)):
         if np.isnan(one.mean):
             continue
@@ -131,7 +131,7 @@ def _spreads(run: Simulated) -> Iterator[tuple[str, float]]:
             yield f"{name}_{part}_s", value
 
 
-def _of_run(run: Simulated) -> Mapping[str, float]:
+def _of_run(run: SimulatedServing) -> Mapping[str, float]:
     full = run.fullness[-1]
     return {
         "num_requests": float(len(run.served.output)), "duration_s": run.duration_s, "batch": full.batch_mean,

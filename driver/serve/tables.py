@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backends.machine.software.engine import Scheduler
 from ...backends.machine.system import System
-from ...backends.pricing.program import Entry
+from ...backends.pricing.program import PricedEntry
 from ...cost.serving.batching.times import Array, Curve, StepTimes, Surface
 from ...ir.errors import UsageError
 from ...ir.graph import Workload
@@ -26,7 +26,7 @@ PROMPTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """A model lowered for both phases of serving."""
 
     prefill: Lowered
@@ -40,7 +40,7 @@ class Served:
                 raise UsageError(f"serving needs a {phase} graph, and '{lowered.source.name}' is of {given}")
 
 
-def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler, longest: int) -> StepTimes:
+def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Scheduler, longest: int) -> StepTimes:
     """Price the steps of one replica of a plan, for requests of up to `longest` tokens in all.
 
     Degrees are those of `plan`; batches and lengths are those of the grid. Times never fall where a step grows: a
@@ -132,11 +132,11 @@ def _attention_s(table: Estimates) -> Array:
     return np.asarray(found.get(True, np.zeros(len(table.plans))))
 
 
-def _is_attention(entry: Entry) -> bool:
+def _is_attention(entry: PricedEntry) -> bool:
     return entry.kind is OpClass.ATTENTION
 
 
-def _is_shared(entry: Entry) -> bool:
+def _is_shared(entry: PricedEntry) -> bool:
     return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and "ep" in entry.axis)
 
 

@@ -20,7 +20,7 @@ from ...backends.machine.system import System
 from ...backends.technology import columns
 from ...backends.technology.design import Budget, Design, design, design_table
 from ...backends.technology.packaging import packaged
-from ...cost.money import Money, Terms, Work, step_money, system_money
+from ...cost.money import Money, SystemWork, Terms, step_money, system_money
 from ...cost.silicon.dies.limits import obstacles
 from ...cost.silicon.nre import design_bill
 from ...cost.silicon.packages.package import good_yield, package_bill
@@ -30,8 +30,8 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .machines import machine_of, machine_text, machines_of, package_of
 from .reasons import NOT_PACKAGED
-from .setting import Job, Setting
-from .space import DesignSpace, Form
+from .setting import DesignJob, DesignSetting
+from .space import DesignForm, DesignSpace
 
 Array = NDArray[np.float64]
 # Columns of designs by name, and what is not in their money.
@@ -56,7 +56,7 @@ class Designs:
     `reason` says why not: see `explore/designs/reasons.py`; `unpriced` names what money lacks, with what to add.
     """
 
-    form: Form
+    form: DesignForm
     columns: Mapping[str, Array]
     reason: Array
     unpriced: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Designs:
         return np.asarray(self.reason == 0)
 
 
-def explore(space: DesignSpace, setting: Setting, job: Job | None = None) -> Iterator[Designs]:
+def explore(space: DesignSpace, setting: DesignSetting, job: DesignJob | None = None) -> Iterator[Designs]:
     """Yield the designs of a space, form by form: silicon and money, and time where there is a job.
 
     UnknownNameError for a node, memory, lane, interface or network that there is not; PlanError for a plan that is not
@@ -78,7 +78,11 @@ def explore(space: DesignSpace, setting: Setting, job: Job | None = None) -> Ite
 
 
 def designs_of(
-    form: Form, budget: Budget, setting: Setting, job: Job | None = None, machines: dict[Form, System] | None = None
+    form: DesignForm,
+    budget: Budget,
+    setting: DesignSetting,
+    job: DesignJob | None = None,
+    machines: dict[DesignForm, System] | None = None,
 ) -> Designs:
     """Return the designs of a table of budgets of one form, a row each; errors as `explore`.
 
@@ -87,7 +91,7 @@ def designs_of(
     return _joined(form, list(_parts(form, budget, setting, job, {} if machines is None else machines)))
 
 
-def design_at(space: DesignSpace, setting: Setting, form: Form, row: int) -> Design:
+def design_at(space: DesignSpace, setting: DesignSetting, form: DesignForm, row: int) -> Design:
     """Build one design of a space by itself; UsageError says with numbers why it cannot be built."""
     budget = space.budget(form)
     made = design(columns.row(columns.spread(budget, columns.length_of(budget)), row), setting.technology)
@@ -95,7 +99,7 @@ def design_at(space: DesignSpace, setting: Setting, form: Form, row: int) -> Des
     return made
 
 
-def system_text_at(space: DesignSpace, setting: Setting, found: Sequence[Designs], at: int) -> str:
+def system_text_at(space: DesignSpace, setting: DesignSetting, found: Sequence[Designs], at: int) -> str:
     """Return the system of one design as YAML, by its place in all of them, for `cost` and `estimate`."""
     for designs in found:
         if at < len(designs.reason):
@@ -104,7 +108,7 @@ def system_text_at(space: DesignSpace, setting: Setting, found: Sequence[Designs
     raise IndexError(f"no design {at} in this space")
 
 
-def check_some(space: DesignSpace, setting: Setting, found: Sequence[Designs]) -> None:
+def check_some(space: DesignSpace, setting: DesignSetting, found: Sequence[Designs]) -> None:
     """Raise a UsageError where none of the designs can be built, with the numbers of the first."""
     if any(designs.built.any() for designs in found):
         return
@@ -117,7 +121,7 @@ def check_some(space: DesignSpace, setting: Setting, found: Sequence[Designs]) -
 
 
 def _parts(
-    form: Form, budget: Budget, setting: Setting, job: Job | None, machines: dict[Form, System]
+    form: DesignForm, budget: Budget, setting: DesignSetting, job: DesignJob | None, machines: dict[DesignForm, System]
 ) -> Iterator[Designs]:
     """The designs of a form, some at a time. The machine around them is that of the first that can be built."""
     num, at_once = columns.length_of(budget), _ROWS if job is None else MACHINES
@@ -137,7 +141,7 @@ def _parts(
         yield Designs(form, _given(made) | wide, reason, unpriced)
 
 
-def _joined(form: Form, parts: Sequence[Designs]) -> Designs:
+def _joined(form: DesignForm, parts: Sequence[Designs]) -> Designs:
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(name for part in parts for name in part.columns)
@@ -151,7 +155,7 @@ def column_of(designs: Designs, name: str) -> Array:
     return designs.columns.get(name, np.full(len(designs.reason), np.nan))
 
 
-def _reasons(made: Design, form: Form, setting: Setting) -> Array:
+def _reasons(made: Design, form: DesignForm, setting: DesignSetting) -> Array:
     """Why designs cannot be built: for want of room in their budgets, or as packages."""
     reason = np.array(made.fit.reason, dtype=np.float64)
     built = np.flatnonzero(made.fit.holds)
@@ -180,7 +184,7 @@ def _wide(values: Num, rows: NDArray[np.intp], num: int) -> Array:
     return found
 
 
-def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Job | None) -> Columns:
+def _priced(form: DesignForm, made: Design, machine: System, setting: DesignSetting, job: DesignJob | None) -> Columns:
     system = machines_of(machine, made, package_of(made, form, setting), setting.like)
     assert system.package is not None
     num_gpus = setting.num_gpus if job is None else job.plan.num_gpus
@@ -198,7 +202,7 @@ def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Jo
     return found | _for_a_dollar(found), money.unpriced
 
 
-def _nre(package: Package, setting: Setting) -> dict[str, Num]:
+def _nre(package: Package, setting: DesignSetting) -> dict[str, Num]:
     """Return the design and masks of a package, paid once, and its share of them; nothing where nobody priced them."""
     try:
         once = design_bill(replace(package, volume=1.0), (), setting.prices.section).usd
@@ -216,13 +220,13 @@ def _for_a_dollar(found: Mapping[str, Num]) -> dict[str, Num]:
     }
 
 
-def _run(system: System, money: Money, job: Job) -> dict[str, Num]:
+def _run(system: System, money: Money, job: DesignJob) -> dict[str, Num]:
     """Time of a step and what it costs, some machines at a time."""
     (table,) = machine_tables(job.lowered, system, job.plan, job.convention)
     m = table.metrics
     time_s = m["step_time_s"]
     run_s = None if job.num_steps is None else job.num_steps * time_s
-    work = Work(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"], run_s)
+    work = SystemWork(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"], run_s)
     spent = step_money(money, work, table.timing, table.plans)
     times: dict[str, Num] = {name: m[name] for name in _METRICS if name in m}
     worth = {k: v * np.nan if money.made.unknown and k in _OF_MAKING else v for k, v in spent.metrics.items()}

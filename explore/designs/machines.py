@@ -18,8 +18,8 @@ from ...backends.technology.files.package_file import Sale
 from ...backends.technology.files.surroundings import scale_of
 from ...backends.technology.packaging import packaged
 from ...ir.errors import UsageError
-from .setting import Setting
-from .space import Form
+from .setting import DesignSetting
+from .space import DesignForm
 
 # What a system is called that nobody named.
 _NAME = "designed"
@@ -28,7 +28,7 @@ _LANES = "scale-up"
 _OWN_LEVEL = re.compile(r"network\.(d2d|scale-up)\.(bandwidth|link_bandwidth|links|size|topology|dims)")
 
 
-def machine_text(form: Form, design: Design, setting: Setting, name: str = _NAME) -> str:
+def machine_text(form: DesignForm, design: Design, setting: DesignSetting, name: str = _NAME) -> str:
     """Return the machine of one design as YAML, as `slipstick design system` writes it."""
     return system_text(
         design, name, setting.num_packages, setting.network, setting.technology, form.joint, setting.like,
@@ -36,7 +36,7 @@ def machine_text(form: Form, design: Design, setting: Setting, name: str = _NAME
     )  # fmt: skip
 
 
-def machine_of(form: Form, design: Design, setting: Setting) -> System:
+def machine_of(form: DesignForm, design: Design, setting: DesignSetting) -> System:
     """Return the machine of one design, as its file says it.
 
     Raises:
@@ -80,7 +80,7 @@ def _switched(level: NetworkLevel, node_size: int, like: str) -> NetworkLevel:
     return replace(level, equipment=replace(equipment, switches=switches))
 
 
-def package_of(made: Design, form: Form, setting: Setting) -> Package:
+def package_of(made: Design, form: DesignForm, setting: DesignSetting) -> Package:
     """Return the package of designs, with what its maker asks for."""
     package = packaged(made, setting.technology, form.joint)
     return replace(package, volume=setting.volume, gross_margin=setting.gross_margin)

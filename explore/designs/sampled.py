@@ -17,12 +17,12 @@ from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.units import parse_quantity
 from ..goals import Goal
-from ..trials.optimizer import Axis, Optimizer, Range, Trial, Values, run_trials
+from ..trials.optimizer import Axis, Range, Trial, TrialOptimizer, Values, run_trials
 from .designs import Designs, design_at, designs_of
 from .machines import machine_text
 from .reasons import reason_text
-from .setting import Job, Setting
-from .space import DesignSpace, Form
+from .setting import DesignJob, DesignSetting
+from .space import DesignForm, DesignSpace
 
 # Flags of a space of designs, and what the space calls them.
 FIELDS: Mapping[str, str] = MappingProxyType(
@@ -34,7 +34,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 TRIAL = "trial"
 # A design: its form and the numbers of its budget.
-Point: TypeAlias = tuple[Form | float, ...]
+Point: TypeAlias = tuple[DesignForm | float, ...]
 TOO_SMALL = "too little memory for the plan"
 _NO_NUMBER = "no number for a goal"
 
@@ -64,7 +64,7 @@ class Sampled:
 
 
 @dataclass(slots=True)
-class Sample:
+class SampledDesigns:
     """Designs that were tried.
 
     Attributes:
@@ -90,14 +90,14 @@ class Sample:
 
 def sample(
     sampled: Sampled,
-    setting: Setting,
-    job: Job | None,
+    setting: DesignSetting,
+    job: DesignJob | None,
     goals: Sequence[Goal],
-    optimizer: Optimizer,
+    optimizer: TrialOptimizer,
     num_trials: int,
     at_once: int = 32,
     watch: Callable[[int], None] = lambda num: None,
-) -> Sample:
+) -> SampledDesigns:
     """Have an optimiser choose designs: a batch is asked for, priced as tables, and told in its order.
 
     Args:
@@ -114,8 +114,8 @@ def sample(
         UnknownNameError: a goal that is no column of designs.
         UsageError: the optimiser was told of other worth before.
     """
-    made = Sample()
-    machines: dict[Form, System] = {}
+    made = SampledDesigns()
+    machines: dict[DesignForm, System] = {}
 
     def price(asked: Sequence[Trial], num: int) -> list[Values]:
         # All of a batch, so that its tables are the same whether the study goes on later or not.
@@ -136,7 +136,7 @@ def sample(
     return made
 
 
-def system_text(sampled: Sampled, trial: Trial, setting: Setting) -> str:
+def system_text(sampled: Sampled, trial: Trial, setting: DesignSetting) -> str:
     """Return the system of a trial's design as YAML, for `cost` and `estimate`."""
     space = sampled.point(trial)
     (form,) = space.forms()
@@ -146,12 +146,12 @@ def system_text(sampled: Sampled, trial: Trial, setting: Setting) -> str:
 def _tables(
     sampled: Sampled,
     trials: Sequence[Trial],
-    setting: Setting,
-    job: Job | None,
-    machines: dict[Form, System],
+    setting: DesignSetting,
+    job: DesignJob | None,
+    machines: dict[DesignForm, System],
 ) -> Iterator[tuple[Designs, list[Point]]]:
     """The designs of a batch, those of one form as a table, and what tells each from others."""
-    groups: dict[Form, list[tuple[Trial, Budget]]] = {}
+    groups: dict[DesignForm, list[tuple[Trial, Budget]]] = {}
     for trial in trials:
         space = sampled.point(trial)
         (form,) = space.forms()
@@ -163,7 +163,7 @@ def _tables(
         yield replace(designs, columns={TRIAL: numbers, **designs.columns}), [_point(form, one) for one in budgets]
 
 
-def _point(form: Form, budget: Budget) -> Point:
+def _point(form: DesignForm, budget: Budget) -> Point:
     numbers = (budget.area_mm2, budget.power_w, budget.d2d_bytes_per_s, budget.num_stacks)
     return (form, *(float(np.ravel(number)[0]) for number in numbers if number is not None))
 

@@ -15,7 +15,7 @@ from ...ir.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class DesignSetting:
     """What stands around every design of a space.
 
     Attributes:
@@ -61,7 +61,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DesignJob:
     """What every design runs.
 
     Attributes:

@@ -27,7 +27,7 @@ _CALLED: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class DesignForm:
     """What is a word or a count in a design, and so the same for a whole table of them.
 
     Attributes:
@@ -97,14 +97,14 @@ class DesignSpace:
         if any(self.d2d) and max(self.num_dies) > 1 and not self.d2d_bytes_per_s:
             raise UsageError("an interface between dies needs a bandwidth to each neighbour, as 2 TB/s")
 
-    def forms(self) -> Iterator[Form]:
+    def forms(self) -> Iterator[DesignForm]:
         """Yield every combination of words and counts once; one die has no interface, whatever its name."""
-        seen: set[Form] = set()
+        seen: set[DesignForm] = set()
         words = product(self.nodes, self.num_dies, self.units, self.memories, self.links, self.d2d, self.joins)
         for node, dies, unit, memory, link, d2d, join in words:
             alone = dies == 1
             for joint in self.joints or (usual_joint(memory),):
-                form = Form(
+                form = DesignForm(
                     node=node, num_dies=dies, unit=unit, memory=memory, link=link, joint=joint,
                     d2d="" if alone else d2d, join="line" if alone or not d2d else join,
                 )  # fmt: skip
@@ -112,7 +112,7 @@ class DesignSpace:
                     seen.add(form)
                     yield form
 
-    def budget(self, form: Form) -> Budget:
+    def budget(self, form: DesignForm) -> Budget:
         """Return the table of a form: every combination of the numbers, a row each."""
         stacks = [float(n) for n in self.num_stacks] or [np.nan]
         rates = self.d2d_bytes_per_s if form.d2d else (0.0,)

@@ -49,7 +49,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedPiece:
     """There is an error that is the user's to see, and no piece will do better."""
 
     error: Exception
@@ -63,25 +63,25 @@ class Gone:
     with_machine: bool = False
 
 
-Report = Ready | Done | Failed | Refused | Gone
+Report = Ready | Done | Failed | RefusedPiece | Gone
 
 
-def opened(job: Callable[[], Job]) -> Worker | Refused:
+def opened(job: Callable[[], Job]) -> Worker | RefusedPiece:
     """Open a job; whatever keeps it from opening would do so in any worker."""
     try:
         return job().open()
     except Exception as error:
-        return Refused(_noted(error))
+        return RefusedPiece(_noted(error))
 
 
-def worked(worker: Worker, piece: Block) -> Done | Failed | Refused:
+def worked(worker: Worker, piece: Block) -> Done | Failed | RefusedPiece:
     """Work on a piece; an error for people to read is no candidate's fault, any other may be."""
     try:
         return Done(worker.work(piece))
     except InternalError as error:
         return Failed(in_words(error))
     except SlipstickError as error:
-        return Refused(error)
+        return RefusedPiece(error)
     except Exception as error:
         return Failed(in_words(error))
 
@@ -90,11 +90,11 @@ def packed(report: Report) -> bytes:
     """Return a report as bytes that can be read in the process that asked; an error that cannot is told in words."""
     try:
         packet = pickle.dumps(report, protocol=pickle.HIGHEST_PROTOCOL)
-        if isinstance(report, Refused):
+        if isinstance(report, RefusedPiece):
             pickle.loads(packet)
     except Exception as error:
-        cause = report.error if isinstance(report, Refused) else error
-        return pickle.dumps(Refused(InternalError(f"a worker failed: {in_words(cause)}")))
+        cause = report.error if isinstance(report, RefusedPiece) else error
+        return pickle.dumps(RefusedPiece(InternalError(f"a worker failed: {in_words(cause)}")))
     return packet
 
 

@@ -14,7 +14,7 @@ from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
-from .messages import Gone, Refused, Report
+from .messages import Gone, RefusedPiece, Report
 from .processes import check_num_workers, num_cores
 from .ray_cluster import cluster, is_connected, need_ray
 from .ray_driver import relayed
@@ -154,7 +154,7 @@ class _RayCrew:
             packet = ray.get(worker.asked[0])
         except RayError as error:
             self._end(self._workers.pop(number))
-            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error, worker.is_open)
+            return RefusedPiece(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error, worker.is_open)
         worker.asked.popleft()
         worker.is_open = True
         report: Report = pickle.loads(packet)

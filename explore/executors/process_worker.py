@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 
-from .messages import ONE_THREAD, Ready, Refused, opened, packed, worked
+from .messages import ONE_THREAD, Ready, RefusedPiece, opened, packed, worked
 
 
 def serve(connection: Connection, job: bytes, folder: str) -> None:
@@ -23,8 +23,8 @@ def serve(connection: Connection, job: bytes, folder: str) -> None:
     Thread(target=_end_with_parent, daemon=True).start()
     worker = opened(lambda: pickle.loads(job))
     try:
-        connection.send_bytes(packed(worker if isinstance(worker, Refused) else Ready()))
-        while not isinstance(worker, Refused):
+        connection.send_bytes(packed(worker if isinstance(worker, RefusedPiece) else Ready()))
+        while not isinstance(worker, RefusedPiece):
             connection.send_bytes(packed(worked(worker, connection.recv())))
     except (EOFError, OSError):
         return

@@ -22,7 +22,7 @@ from ...ir.errors import ClusterLostError, UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job
-from .messages import Done, Refused, Report, packed
+from .messages import Done, RefusedPiece, Report, packed
 from .ray_cluster import answering, seclude
 
 # How often to begin again when nothing was found since the last time.
@@ -81,9 +81,9 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
                 # A cluster that was lost answers for a moment longer, and then no more.
                 before, why = why or before, ""
                 for report in _reports(process, work):
-                    if isinstance(report, Refused) and isinstance(report.error, ClusterLostError):
+                    if isinstance(report, RefusedPiece) and isinstance(report.error, ClusterLostError):
                         why = str(report.error)
-                    elif isinstance(report, Refused):
+                    elif isinstance(report, RefusedPiece):
                         raise report.error
                     elif isinstance(report, Done):
                         beginnings = 0
@@ -166,7 +166,7 @@ def main() -> None:
     except KeyboardInterrupt:
         return
     except Exception as error:
-        pickle.dump(packed(Refused(error)), told)
+        pickle.dump(packed(RefusedPiece(error)), told)
         told.flush()
 
 

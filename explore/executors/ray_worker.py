@@ -11,7 +11,7 @@ from ...ir.errors import UsageError
 from ..block import Block
 from ..job import Job, Worker
 from ..runs.tool import tool_version
-from .messages import Ready, Refused, opened, packed, worked
+from .messages import Ready, RefusedPiece, opened, packed, worked
 
 
 def versions() -> str:
@@ -29,14 +29,14 @@ class RayWorker:
         """Open a pickled job if this machine has the versions that are asked for."""
         if versions() != asked:
             # Unread: another version may not understand it, or worse, understand it differently.
-            return packed(Refused(_mixed(asked)))
+            return packed(RefusedPiece(_mixed(asked)))
 
         def unpacked() -> Job:
             read: Job = pickle.loads(job)
             return read
 
         result = opened(unpacked)
-        if isinstance(result, Refused):
+        if isinstance(result, RefusedPiece):
             return packed(result)
         self._worker = result
         return packed(Ready())

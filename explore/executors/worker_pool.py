@@ -11,7 +11,7 @@ from typing import Protocol
 from ...ir.errors import ClusterLostError, InternalError
 from ...ir.records import dataclass
 from ..block import Block, Found
-from .messages import Done, Failed, Gone, Ready, Refused, Report
+from .messages import Done, Failed, Gone, Ready, RefusedPiece, Report
 from .retry import Pieces
 
 # One to work on, and one at hand for when it is done; more would only fill memory with what is found.
@@ -137,7 +137,7 @@ class _Dispatch:
                 return self._pieces.done(place.answered(self._now_s), found)
             case Failed(why):
                 return self._pieces.failed(place.answered(self._now_s), why)
-            case Refused(error):
+            case RefusedPiece(error):
                 raise error
             case Gone():
                 return self._replace(number, report)

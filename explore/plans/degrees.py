@@ -16,7 +16,7 @@ from ...ir.graph import Workload
 from ...ir.plan import Family, PlanTable
 from ...ir.plan.case import COUNTS, Above, PlanCase, divisors
 from ...ir.plan.cases import legal
-from ...ir.plan.word import Axis
+from ...ir.plan.word import SearchAxis
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, can_run
 
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Rows: TypeAlias = Mapping[str, Counts]
 # Columns of a table of candidates. `ep` and `etp` are as people write them, `gbs` sequences a step.
-_COUNTS = tuple(row for row in COUNTS if row.word.axis is not Axis.ONE)
+_COUNTS = tuple(row for row in COUNTS if row.word.axis is not SearchAxis.ONE)
 NUMBERS = tuple(row.name for row in _COUNTS)
 # Columns of a table of plans that are columns of candidates.
 _SHARED = tuple(row for row in _COUNTS if row.field in PlanTable.__annotations__)

@@ -13,14 +13,14 @@ import numpy as np
 from ...backends.machine.files.many_systems import Systems
 from ...backends.machine.system import System
 from ...cost.flops import Convention
-from ...cost.money import Terms, Work, step_money, system_money
+from ...cost.money import SystemWork, Terms, step_money, system_money
 from ...cost.schedules.pipeline import Paced, Pipelines
 from ...cost.schedules.together import alone, together
 from ...driver.estimate import Estimates, Lowered, screen
 from ...driver.evaluation import evaluated
 from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph, Workload
-from ...ir.kept import Kept
+from ...ir.kept import RecentResults
 from ...ir.layers import num_layers
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
 from ...ir.plan.case import Above
@@ -34,8 +34,8 @@ from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
 from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
-from ..goals import Goal, Limit
-from ..machine import Machine, contents
+from ..goals import Goal, MetricLimit
+from ..machine import MachineChoice, contents
 from .degrees import NUMBERS, Counts, candidates, counted, plan_table
 from .lowerings import Lowerings, side_by_side
 from .space import PlanSpace
@@ -77,7 +77,7 @@ _PER_MTOK: Mapping[Workload, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanMachine(Machine):
+class PlanMachine(MachineChoice):
     """A system, and the families that its software starts from.
 
     Attributes:
@@ -88,7 +88,7 @@ class PlanMachine(Machine):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """Plans of one family on one machine, all with the same degrees above one; `base` is what the family starts from.
 
     `machine` and `base` are places among those of the job.
@@ -120,14 +120,14 @@ class PlanJob:
     space: PlanSpace
     machines: tuple[PlanMachine, ...]
     goals: tuple[Goal, ...]
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricLimit, ...] = ()
     text: str = ""
     rows_at_once: int = 16384
     terms: Terms | None = None
     convention: Convention = Convention.FULL
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PlanPart, ...]:
         """All parts, machines of one family behind one another.
 
         PlanError where there is no family at all.
@@ -137,7 +137,7 @@ class PlanJob:
             for base in machine.bases:
                 for pair in self._families[base]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
-        parts = [Part(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
+        parts = [PlanPart(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
             raise PlanError("the space is empty: what is fixed contradicts itself, so there is no family of plans")
         return tuple(parts)
@@ -202,7 +202,7 @@ class PlanJob:
             "cp_method": ("none", *CP_METHODS),
         }
 
-    def words_of(self, part: Part) -> Mapping[str, float]:
+    def words_of(self, part: PlanPart) -> Mapping[str, float]:
         """Return what a part puts into all its rows: numbers, or places among `words`."""
         f, words = part.family, self.words
         return {
@@ -212,15 +212,15 @@ class PlanJob:
             "cp_method": float(words["cp_method"].index(f.cp)),
         }  # fmt: skip
 
-    def numbers(self, part: Part) -> Counts:
+    def numbers(self, part: PlanPart) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
         f, space = part.family, self.space
         key = (f.schedule, f.etp, f.usp, f.hsdp, f.capacity, part.above)
         return self._tables.of(key, lambda: candidates(space.degrees, f, part.above, self.num_blocks, space.load(f)))
 
     @cached_property
-    def _tables(self) -> Kept[Hashable, Counts]:
-        return Kept(_TABLES)
+    def _tables(self) -> RecentResults[Hashable, Counts]:
+        return RecentResults(_TABLES)
 
     @cached_property
     def _blocks(self) -> tuple[Block, ...]:
@@ -277,7 +277,7 @@ class PlanWorker:
         """Keep the job, and what others have lowered of its graph; nothing is loaded yet."""
         self._job = job
         self._lowerings = Lowerings(job.graph) if lowerings is None else lowerings
-        self._systems, self._files = Kept[int, System](_MACHINES), Systems()
+        self._systems, self._files = RecentResults[int, System](_MACHINES), Systems()
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
@@ -308,7 +308,9 @@ class PlanWorker:
             found.append((yield from self._found(block, part, lowered, some)))
         return joined(found)
 
-    def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Generator[Pipelines, Paced, Found]:
+    def _found(
+        self, block: Block, part: PlanPart, lowered: Lowered, numbers: Counts
+    ) -> Generator[Pipelines, Paced, Found]:
         space, system = self._job.space, self._system(part.machine)
         plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, space.load(part.family))
         screened = screen(lowered, system, plans)
@@ -346,7 +348,7 @@ class PlanWorker:
         """Money and energy of the steps of a table, all of one number of devices, as `worth` has them."""
         m, num = table.metrics, len(table.plans)
         tokens = m["tokens_per_s"] * m["step_time_s"]
-        work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"], None)
+        work = SystemWork(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"], None)
         money = system_money(table.system, int(table.plans.num_gpus[0]), self._job.terms)
         spent = step_money(money, work, table.timing, table.plans).metrics
         unknown = ("kg_co2e_per_mtok",) if money.made.unknown else ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...driver.estimate import Lowered, compiled, pipeline_for
 from ...ir.errors import SlipstickError
 from ...ir.graph import Graph, Region
-from ...ir.kept import Kept
+from ...ir.kept import RecentResults
 from ...ir.plan import Family
 from ...ir.plan.layout.layouts import Layouts
 from ...ir.sizes.fixed_sizes import check_open
@@ -53,9 +53,9 @@ class Lowerings:
         check_open(graph)
         self._graph = graph
         self._prefixes = Prefixes(graph, graphs)
-        self._compiled = Kept[tuple[tuple[Pass, ...], str], Lowered](families)
+        self._compiled = RecentResults[tuple[tuple[Pass, ...], str], Lowered](families)
         self._layouts = Layouts()
-        self._regions = Kept[Region, Region](REGIONS)
+        self._regions = RecentResults[Region, Region](REGIONS)
 
     def of(self, family: Family) -> Lowered:
         """Return the graph lowered for a family, with the errors of `lower`."""

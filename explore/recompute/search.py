@@ -19,7 +19,7 @@ from ...backends.machine.system import System
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Plan
-from ...ir.plan.layout.stages import Layout
+from ...ir.plan.layout.stages import StageLayout
 from ...ir.records import dataclass
 from ...ir.text.stages import stage
 from ...ir.units import format_bytes
@@ -159,7 +159,7 @@ class _Search:
         assert found is not None
         return found
 
-    def _layout(self) -> Layout:
+    def _layout(self) -> StageLayout:
         """How its layers lie on stages."""
         staging = self._everything().table.staging
         return staging.layouts[int(staging.which[0])]

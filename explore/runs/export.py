@@ -36,7 +36,7 @@ _UNITS = (("_bytes", "B"), ("_bytes_per_s", "B/s"), ("_s", "s"), ("_w", "W"), ("
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ColumnCondition:
     """A column, how it must compare, and with what: one number, or any of some behind `=` and `!=`."""
 
     name: str
@@ -44,7 +44,7 @@ class Condition:
     values: tuple[float, ...]
 
     @classmethod
-    def of(cls, text: str, columns: Sequence[str], words: Mapping[str, Sequence[str]]) -> Condition:
+    def of(cls, text: str, columns: Sequence[str], words: Mapping[str, Sequence[str]]) -> ColumnCondition:
         """Read a condition on these columns, some of which stand for words.
 
         Raises:
@@ -100,7 +100,7 @@ _COUNTS = frozenset(name for name, row in WORDS.items() if row.kind is int)
 _WHOLE = 2.0**53
 
 
-class Output(Protocol):
+class ExportTarget(Protocol):
     """Where bytes go: a file, a zipped one, stdout."""
 
     def write(self, data: bytes, /) -> int:
@@ -120,7 +120,7 @@ class Selection:
 
     ledger: Ledger
     names: tuple[str, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ColumnCondition, ...]
 
     @classmethod
     def of(cls, ledger: Ledger, names: Sequence[str] | None, conditions: Iterable[str]) -> Selection:
@@ -134,7 +134,7 @@ class Selection:
                 raise UnknownNameError.of("column", name, run.columns)
         if names is not None and (not names or len(set(names)) < len(names)):
             raise UsageError("columns: name one or more, each once")
-        read = tuple(Condition.of(text, run.columns, run.words) for text in conditions)
+        read = tuple(ColumnCondition.of(text, run.columns, run.words) for text in conditions)
         return cls(ledger, run.columns if names is None else tuple(names), read)
 
     def tables(self) -> Iterator[Columns]:
@@ -149,7 +149,7 @@ class Selection:
                 yield {name: found.columns[name][chosen] for name in self.names}
 
 
-def write_csv(selection: Selection, out: Output) -> int:
+def write_csv(selection: Selection, out: ExportTarget) -> int:
     """Write rows as CSV with a heading, and return how many there are.
 
     Numbers have all their digits and read back as they are; whole ones have no point, and what is none is left empty.
@@ -269,7 +269,7 @@ def cells(column: Array, words: Sequence[str] | None) -> Sequence[Cell]:
     return [int(value) if whole else None if value != value else value for value, whole in pairs]
 
 
-def _write_rows(out: Output, rows: Iterable[Sequence[Cell]]) -> None:
+def _write_rows(out: ExportTarget, rows: Iterable[Sequence[Cell]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     out.write(text.getvalue().encode())

@@ -21,7 +21,7 @@ from ..job import Described
 from .database import damaged, guarded, read_only, storing, writable, write_new
 from .lock import Lock
 from .packed import Head, checksum, packed, unpacked
-from .run import Run
+from .run import SearchRun
 
 SUFFIX = ".sqlite"
 _HEAD = "number, num_legal, pruned, crashed, num_rows, least, most, data_sum, checksum"
@@ -45,12 +45,12 @@ class Ledger:
     """
 
     path: Path
-    run: Run
+    run: SearchRun
     _db: sqlite3.Connection = field(repr=False)
     _lock: Lock | None = field(default=None, repr=False)
 
     @classmethod
-    def create(cls, path: Path, run: Run) -> Ledger:
+    def create(cls, path: Path, run: SearchRun) -> Ledger:
         """Begin a run, to be written to by this process alone; the file is whole or not there at all.
 
         UsageError where something is there already, StorageError where nothing can be written.
@@ -196,11 +196,11 @@ def _locked(path: Path) -> Lock:
         return Lock.take(lock_of(path), f"run '{path.stem}'")
 
 
-def _record(db: sqlite3.Connection, path: Path) -> Run:
+def _record(db: sqlite3.Connection, path: Path) -> SearchRun:
     """Read what the run is; UsageError where it is not what was written."""
     with guarded(path):
         rows = db.execute("SELECT record, checksum FROM run").fetchall()
     record, written = rows[0] if len(rows) == 1 else (None, None)
     if not isinstance(record, str) or checksum([record.encode()]) != written:
         raise UsageError(damaged(path, "what was searched is not what was written"))
-    return Run.of_json(record)
+    return SearchRun.of_json(record)

@@ -16,7 +16,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SearchRun:
     """A search as a ledger keeps it, beside the blocks.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run:
         command: str = "",
         objectives: Sequence[str] = (),
         words: Mapping[str, Sequence[str]] | None = None,
-    ) -> Run:
+    ) -> SearchRun:
         """Return the run of a job."""
         kept = {name: tuple(found) for name, found in (words or {}).items()}
         return cls(
@@ -63,7 +63,7 @@ class Run:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_json(cls, text: str) -> Run:
+    def of_json(cls, text: str) -> SearchRun:
         """Read what `to_json` wrote, unchanged."""
         record = json.loads(text)
         lists = {name: tuple(record[name]) for name in ("columns", "objectives")}

@@ -12,7 +12,7 @@ from ...ir.records import dataclass
 from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of
 from .lock import Lock
-from .run import Run
+from .run import SearchRun
 
 # Of a run whose machines an optimiser chooses: its study.
 STUDY = ".optuna"
@@ -21,20 +21,20 @@ _LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class LedgerFolder:
     """A folder of ledgers; it may not be there yet."""
 
     folder: Path
 
     @classmethod
-    def default(cls) -> Runs:
+    def default(cls) -> LedgerFolder:
         """Return the folder in the user's state folder; SLIPSTICK_RUNS or XDG_STATE_HOME move it."""
         own = os.environ.get("SLIPSTICK_RUNS")
         base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         return cls(Path(own) if own else Path(base) / "slipstick" / "runs")
 
     @classmethod
-    def at(cls, folder: Path | None) -> Runs:
+    def at(cls, folder: Path | None) -> LedgerFolder:
         """Return the runs of a folder, of the usual one where none is named."""
         return cls.default() if folder is None else cls(folder)
 
@@ -59,7 +59,7 @@ class Runs:
             raise UnknownNameError(f"unknown run '{name}': there are no runs in '{self.folder}'")
         raise UnknownNameError.of("run", name, names)
 
-    def create(self, run: Run) -> Ledger:
+    def create(self, run: SearchRun) -> Ledger:
         """Begin a run under the next name that is free; StorageError where nothing can be written."""
         taken = set(self.names())
         while True:
@@ -111,7 +111,7 @@ def new_name(model: str, taken: Iterable[str]) -> str:
 
 def called(path: Path) -> str:
     """Return what a user types for a ledger: its name in the usual folder, else its path."""
-    return path.stem if path.parent == Runs.default().folder else str(path)
+    return path.stem if path.parent == LedgerFolder.default().folder else str(path)
 
 
 def _as_counted(name: str) -> list[tuple[int, str]]:

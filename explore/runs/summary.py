@@ -15,8 +15,8 @@ from ..goals import Goal
 from .ledger import Ledger, lock_of
 from .lock import holder
 from .packed import Head, ends
-from .run import Run
-from .runs import Runs
+from .run import SearchRun
+from .runs import LedgerFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Summary:
     name: str
     path: Path
     size_bytes: int
-    run: Run = field(default_factory=lambda: Run("", "", "", (), 0))
+    run: SearchRun = field(default_factory=lambda: SearchRun("", "", "", (), 0))
     counts: Counts = field(default_factory=lambda: Counts.of((), ()))
     running: str | None = None
     wrong: str | None = None
@@ -111,7 +111,7 @@ class Summary:
         return None
 
 
-def summaries(runs: Runs) -> list[Summary]:
+def summaries(runs: LedgerFolder) -> list[Summary]:
     """Sum up all runs of a folder; one that cannot be read says why, and holds the others up in nothing."""
     found = []
     for name in runs.names():

@@ -14,10 +14,10 @@ from ...driver.serve.serve import serve
 from ...driver.serve.serve_pools import serve_pools
 from ...driver.serve.server import Server, replicated
 from ...ir.errors import UsageError
-from ..machine import Machine
+from ..machine import MachineChoice
 from .job import ServingJob
-from .servers import Refused, Servers
-from .space import USUAL_ENGINE, Setting
+from .servers import RefusedServer, Servers
+from .space import USUAL_ENGINE, ServerSetting
 from .units import Unit
 
 Row = Mapping[str, float]
@@ -50,9 +50,9 @@ def unit_of(row: Row, of: str = "") -> Unit:
     return Unit(tp * pp, tp, pp, ep, etp, dp if ep > 1 or etp > tp else 0)
 
 
-def _server(servers: Servers, setting: Setting, unit: Unit, dp: int) -> Server:
+def _server(servers: Servers, setting: ServerSetting, unit: Unit, dp: int) -> Server:
     made = servers.server(setting, unit)
-    if isinstance(made, Refused):
+    if isinstance(made, RefusedServer):
         raise UsageError(f"no row of this search: {made.message}")
     return made if unit.dp else replicated(made, dp)
 
@@ -104,7 +104,7 @@ def _flags(job: ServingJob, row: Row) -> Iterator[str]:
         yield from [] if space.kv_bytes_per_s is None else ("--kv-bandwidth", f"{_typed(space.kv_bytes_per_s)}B/s")
 
 
-def _of_machine(machine: Machine) -> Iterator[str]:
+def _of_machine(machine: MachineChoice) -> Iterator[str]:
     yield from ("--system", machine.name)
     for text in machine.overrides:
         yield from ("--set", text)

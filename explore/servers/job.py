@@ -16,13 +16,13 @@ from ...ir.plan.divisibility import has_experts
 from ...ir.records import dataclass
 from ...ir.text.untrusted import read_bytes
 from ..block import Block, cut
-from ..goals import Goal, Limit, goals_of
-from ..machine import Machine
+from ..goals import Goal, MetricLimit, goals_of
+from ..machine import MachineChoice
 from ..machine import contents as of_machines
 from .rows import COLUMNS, KNOWN
 from .servers import Servers
 from .space import ServingSpace
-from .units import Part, pools_of, replicas_of
+from .units import SettingPart, pools_of, replicas_of
 from .worker import ServingWorker
 
 # Spaces of servers as text, and what their files hold: what tells one search from another.
@@ -36,9 +36,9 @@ def space_text(space: ServingSpace) -> str:
     return str(yaml.safe_dump({name: _plain(value) for name, value in given.items()}, sort_keys=False))
 
 
-def _said(machine: Machine) -> str | dict[str, object]:
+def _said(machine: MachineChoice) -> str | dict[str, object]:
     """A system by its name alone, where nothing else is said of it."""
-    usual = asdict(Machine(name=machine.name))
+    usual = asdict(MachineChoice(name=machine.name))
     given = {name: _plain(value) for name, value in asdict(machine).items() if value != usual[name]}
     return {"name": machine.name, **given} if given else machine.name
 
@@ -78,7 +78,7 @@ class ServingJob:
     space: ServingSpace
     has_experts: bool
     goals: tuple[Goal, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricLimit, ...] = ()
     at_once: int = AT_ONCE
     said: str = ""
 
@@ -114,10 +114,10 @@ class ServingJob:
         """Candidates of each server."""
         return len(self.space.batches) + self.space.has_target
 
-    def part(self, apart: bool) -> Part:
+    def part(self, apart: bool) -> SettingPart:
         """Return the candidates of a setting with, or without, pools."""
         groups = pools_of(self.space, self.has_experts) if apart else replicas_of(self.space, self.has_experts)
-        return Part.of(tuple(groups), self.num_loads)
+        return SettingPart.of(tuple(groups), self.num_loads)
 
     def blocks(self) -> Sequence[Block]:
         """Return the blocks, in order."""
@@ -152,7 +152,7 @@ def serving_job(
     from ...frontend.loading import check
 
     aims = goals_of(goals, KNOWN) if goals else ()
-    limits = tuple(Limit.of(text, KNOWN) for text in constraints)
+    limits = tuple(MetricLimit.of(text, KNOWN) for text in constraints)
     check(space.model, space.dtype)
     servers = Servers(space)
     refused = [servers.check(setting) for setting in space.settings]

@@ -20,7 +20,7 @@ from ..block import Array
 from ..plans.job import TOO_LARGE
 from .rows import OF_POOLS, Rows
 from .space import ServingSpace
-from .units import Group
+from .units import ServerGroup
 from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, missed, verdicts
 
 # Loads between two tried ones that are looked at at a time for the most that meets what is asked.
@@ -46,7 +46,9 @@ class Many:
     held: Array
 
     @classmethod
-    def of(cls, space: ServingSpace, group: Group, servers: tuple[Server, Server], place: NDArray[np.intp]) -> Many:
+    def of(
+        cls, space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], place: NDArray[np.intp]
+    ) -> Many:
         """Make some of the pairs of a group, by their place in it."""
         ways, batch = np.divmod(place[:, None], len(group.at_once))
         first, then = servers
@@ -75,7 +77,7 @@ def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
     return ManyLinks(bytes_per_s=rate, latency_s=latency, layers=layers)
 
 
-def pools(space: ServingSpace, group: Group, servers: tuple[Server, Server], first: int, last: int) -> Sorted:
+def pools(space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], first: int, last: int) -> Sorted:
     """Sort the candidates of a group of pools from `first` to before `last`; `servers` are of prompts, of answers."""
     prefill, decode = servers
     prompts = float(room_of_prompts(prefill.times, prefill.engine.scheduler, space.lengths))
@@ -99,7 +101,7 @@ def pools(space: ServingSpace, group: Group, servers: tuple[Server, Server], fir
 
 
 def _of_one(
-    space: ServingSpace, group: Group, servers: tuple[Server, Server], place: NDArray[np.intp], prompts: float
+    space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], place: NDArray[np.intp], prompts: float
 ) -> Codes:
     """What is wrong with pairs whatever the load, a row a pair: prompts that do not fit, and one request too slow."""
     many = Many.of(space, group, servers, place)
@@ -153,7 +155,7 @@ def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:
 
 
 def _rows(
-    group: Group, servers: tuple[Server, Server], many: Many, found: PoolMetrics,
+    group: ServerGroup, servers: tuple[Server, Server], many: Many, found: PoolMetrics,
     at: tuple[NDArray[np.intp], NDArray[np.intp]],
 ) -> Rows:  # fmt: skip
     """Rows of the pairs and loads at some places of a table."""

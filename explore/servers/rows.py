@@ -15,14 +15,14 @@ from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
 from ...driver.estimate import Estimates, Lowered, evaluate
-from ...driver.serve.answer import Fleet, fleet_metrics, request_flops
+from ...driver.serve.answer import ReplicaFleet, fleet_metrics, request_flops
 from ...driver.serve.money import Doing, owned_at, requests_energy, requests_money
 from ...driver.serve.server import Server
 from ...ir.errors import UsageError
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ..block import Array
-from .units import Group
+from .units import ServerGroup
 
 # Where a row stands in the tuples of its space; `apart` is 1 where prompts have devices of their own.
 SETTINGS = ("system", "engine", "max_batched_tokens", "precision", "kv_dtype", "apart")
@@ -66,7 +66,7 @@ class Rows:
         together: whether requests of a replica start and end together.
     """
 
-    group: Group
+    group: ServerGroup
     server: Server
     first: Server | None
     dp: Array
@@ -99,7 +99,7 @@ def columns_of(rows: Rows, lengths: Lengths, terms: Terms, settings: Mapping[str
     read = server.served.decode.must_move
     read_bytes = np.zeros(num) if read is None else read.evaluate(step.table.plans)[step.rows] * groups
     replicas = rows.dp if rows.first is None else np.ones(num)
-    fleet = Fleet(rows.num_gpus, replicas, rows.most_per_s, rows.room)
+    fleet = ReplicaFleet(rows.num_gpus, replicas, rows.most_per_s, rows.room)
     known = fleet_metrics(server, fleet, lengths, found, read_bytes)
     busy = {name: rows.of_pools.get(name, np.full(num, np.nan)) for name in OF_POOLS}
     paid = _money(rows, lengths, terms, known["total_tokens_per_s"] / known["tokens_per_s"], first, step)
@@ -119,7 +119,7 @@ def _numbers(rows: Rows) -> Mapping[str, Array | float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Phase:
+class PhaseSteps:
     """Steps of one phase, each priced once, and which of them each row has."""
 
     table: Estimates
@@ -144,7 +144,7 @@ class Phase:
         return step_energy(money.cost, system, money.prices, self.step_time_s, of_rows)
 
 
-def _phases(rows: Rows, lengths: Lengths) -> tuple[Phase, Phase]:
+def _phases(rows: Rows, lengths: Lengths) -> tuple[PhaseSteps, PhaseSteps]:
     """A step of prompts and a decode step at the mean context, as `serving.server.phases_of` has them."""
     server, found = rows.server, rows.found
     groups = groups_of(server.times, found.batch)
@@ -158,7 +158,7 @@ def _phases(rows: Rows, lengths: Lengths) -> tuple[Phase, Phase]:
     return _phase(server, server.served.prefill, rows.dp, together, fresh, 0.0), step
 
 
-def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float, context: float) -> Phase:
+def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float, context: float) -> PhaseSteps:
     """Steps of so many sequences on each of so many replicas, every pair of these numbers priced once."""
     sequences = np.maximum(np.rint(batch), 1.0)
     codes, of_row = np.unique(dp * _ROWS + sequences, return_inverse=True)
@@ -169,11 +169,11 @@ def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float
         like, num_gpus=replicas * (plan.num_gpus // plan.dp), dp=replicas, micro_batch=each, num_micro_batches=ones,
         seq_len=ones * max(1, round(seq)), kv_len=ones * round(context),
     )  # fmt: skip
-    return Phase(evaluate(lowered, server.system, table, server.convention), of_row.reshape(-1), server)
+    return PhaseSteps(evaluate(lowered, server.system, table, server.convention), of_row.reshape(-1), server)
 
 
 def _money(
-    rows: Rows, lengths: Lengths, terms: Terms, tokens: Array | float, first: Phase, step: Phase
+    rows: Rows, lengths: Lengths, terms: Terms, tokens: Array | float, first: PhaseSteps, step: PhaseSteps
 ) -> Mapping[str, Array | float]:
     """What MONEY names; not a number where the system cannot be priced."""
     server = rows.server

@@ -11,7 +11,7 @@ from ...backends.machine.system import System
 from ...cost.flops import Convention
 from ...driver.estimate import lower
 from ...driver.serve.server import Server
-from ...driver.serve.tables import Served
+from ...driver.serve.tables import ServedModel
 from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
@@ -19,9 +19,9 @@ from ...ir.plan.low_inference import AS_PUBLISHED
 from ...ir.plan.precision import check_units
 from ...ir.plan.word import changed
 from ...ir.records import dataclass
-from ..machine import Machine
+from ..machine import MachineChoice
 from ..plans.job import UNEVEN
-from .space import ServingSpace, Setting
+from .space import ServerSetting, ServingSpace
 from .units import Unit
 
 # One device, of which nothing is split.
@@ -29,7 +29,7 @@ _ALONE = Unit(1, 1, 1, 1, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedServer:
     """Why there is no server.
 
     Attributes:
@@ -50,9 +50,9 @@ class Servers:
         """Make nothing yet."""
         self.space = space
         self._graphs: dict[Workload, Graph] = {}
-        self._machines: dict[tuple[Machine, str], tuple[System, Engine]] = {}
-        self._served: dict[tuple[Family, Family], Served] = {}
-        self._made: dict[tuple[Setting, Unit], Server | Refused] = {}
+        self._machines: dict[tuple[MachineChoice, str], tuple[System, Engine]] = {}
+        self._served: dict[tuple[Family, Family], ServedModel] = {}
+        self._made: dict[tuple[ServerSetting, Unit], Server | RefusedServer] = {}
 
     def graph(self, workload: Workload) -> Graph:
         """Return the graph of the model, from the cache of graphs or recorded."""
@@ -62,7 +62,7 @@ class Servers:
             self._graphs[workload] = load(self.space.model, workload, self.space.dtype, GraphCache.default())
         return self._graphs[workload]
 
-    def machine(self, setting: Setting) -> tuple[System, Engine]:
+    def machine(self, setting: ServerSetting) -> tuple[System, Engine]:
         """Return the system with the stack of the engine, unless it has one of its own, and the engine on its chip."""
         key = setting.machine, setting.engine
         if key not in self._machines:
@@ -87,7 +87,7 @@ class Servers:
         )
         return replace(engine, scheduler=changed)
 
-    def check(self, setting: Setting) -> Refused | None:
+    def check(self, setting: ServerSetting) -> RefusedServer | None:
         """Return why no server of a setting can be: its chip has no units. UnknownNameError for names of nothing."""
         system = self.machine(setting)[0]
         for workload in (Workload.PREFILL, Workload.DECODE):
@@ -96,10 +96,10 @@ class Servers:
             try:
                 check_units(family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
             except PlanError as error:
-                return Refused("no matrix units for its precision", str(error))
+                return RefusedServer("no matrix units for its precision", str(error))
         return None
 
-    def family(self, setting: Setting, unit: Unit, workload: Workload) -> Family:
+    def family(self, setting: ServerSetting, unit: Unit, workload: Workload) -> Family:
         """Return the structural part of the plan of a unit, as a server has it."""
         from ...frontend.huggingface.configs.models import popularity_of
         from ...frontend.huggingface.configs.published import Published, published_recipes
@@ -121,14 +121,14 @@ class Servers:
         )  # fmt: skip
         return structure_of(changed(words, placed), system.stack)
 
-    def server(self, setting: Setting, unit: Unit) -> Server | Refused:
+    def server(self, setting: ServerSetting, unit: Unit) -> Server | RefusedServer:
         """Return a server of one replica of a unit, or of those that it is coupled with; or why there is none."""
         key = (replace(setting, apart=False), unit)
         if key not in self._made:
             self._made[key] = self._make(*key)
         return self._made[key]
 
-    def _make(self, setting: Setting, unit: Unit) -> Server | Refused:
+    def _make(self, setting: ServerSetting, unit: Unit) -> Server | RefusedServer:
         refused = self.check(setting)
         if refused is not None:
             return refused
@@ -142,13 +142,13 @@ class Servers:
             )  # fmt: skip
             server = Server.of(self._lowered(prefill, decode), system, plan, engine, longest)
         except NotBuiltError as error:
-            return Refused("not modelled", str(error))
+            return RefusedServer("not modelled", str(error))
         except PlanError as error:
-            return Refused(UNEVEN, str(error))
+            return RefusedServer(UNEVEN, str(error))
         return replace(server, convention=Convention(self.space.convention))
 
-    def _lowered(self, prefill: Family, decode: Family) -> Served:
+    def _lowered(self, prefill: Family, decode: Family) -> ServedModel:
         if (prefill, decode) not in self._served:
             pairs = ((Workload.PREFILL, prefill), (Workload.DECODE, decode))
-            self._served[prefill, decode] = Served(*(lower(self.graph(w), family) for w, family in pairs))
+            self._served[prefill, decode] = ServedModel(*(lower(self.graph(w), family) for w, family in pairs))
         return self._served[prefill, decode]

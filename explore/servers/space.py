@@ -12,7 +12,7 @@ from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import PlanError, UnknownNameError, UsageError
 from ...ir.plan.words import EXCHANGES
 from ...ir.records import dataclass
-from ..machine import Machine
+from ..machine import MachineChoice
 
 USUAL_ENGINE = "vllm"
 # Requests in flight a replica by default: each number up to the first of these, then four a doubling.
@@ -78,7 +78,7 @@ class ServingSpace:
     """
 
     model: str
-    systems: tuple[Machine, ...]
+    systems: tuple[MachineChoice, ...]
     gpus: int
     prompt: int
     output: int
@@ -189,12 +189,12 @@ class ServingSpace:
         return self.gpus <= _FEWER_UP_TO if self.fewer_gpus is None else self.fewer_gpus
 
     @property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[ServerSetting, ...]:
         """All that is not a number of a plan, one setting for each part of the space, in order."""
         kinds = {"auto": (False, True), "off": (False,), "on": (True,)}[self.pools if self.output > 1 else "off"]
         limits = self.max_batched_tokens or (None,)
         return tuple(
-            Setting(apart, machine, engine, limit, precision, kv_dtype)
+            ServerSetting(apart, machine, engine, limit, precision, kv_dtype)
             for apart in kinds
             for machine, engine in product(self.systems, self.engines)
             for limit in limits
@@ -211,7 +211,7 @@ class ServingSpace:
             "kv_dtype": self.kv_dtype, "apart": ("replicas", "pools"),
         }  # fmt: skip
 
-    def numbers_of(self, setting: Setting) -> Mapping[str, float]:
+    def numbers_of(self, setting: ServerSetting) -> Mapping[str, float]:
         """Return where a setting stands in the tuples of the space, by the names of columns."""
         limit = setting.max_batched_tokens
         return {
@@ -223,18 +223,18 @@ class ServingSpace:
             "apart": float(setting.apart),
         }
 
-    def setting_of(self, row: Mapping[str, float]) -> Setting:
+    def setting_of(self, row: Mapping[str, float]) -> ServerSetting:
         """Return the setting of a row of columns."""
         at = {name: int(row[name]) for name in ("system", "engine", "max_batched_tokens", "precision", "kv_dtype")}
         limits = self.max_batched_tokens or (None,)
-        return Setting(
+        return ServerSetting(
             bool(row["apart"]), self.systems[at["system"]], self.engines[at["engine"]],
             limits[at["max_batched_tokens"]], self.precision[at["precision"]], self.kv_dtype[at["kv_dtype"]],
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ServerSetting:
     """What a part of a space has in common.
 
     Attributes:
@@ -247,7 +247,7 @@ class Setting:
     """
 
     apart: bool
-    machine: Machine
+    machine: MachineChoice
     engine: str
     max_batched_tokens: int | None
     precision: str

@@ -89,7 +89,7 @@ def _wanted(space: ServingSpace, ep: int, etp: int, tp: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ServerGroup:
     """Servers of one unit, or of one pair of units: how many of it, and requests in flight, are numbers.
 
     Attributes:
@@ -113,7 +113,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SettingPart:
     """Candidates of one setting, group by group; those of a group are servers times numbers of requests in flight.
 
     Attributes:
@@ -122,12 +122,12 @@ class Part:
         num_loads: candidates of each server.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[ServerGroup, ...]
     ends: NDArray[np.int64]
     num_loads: int
 
     @classmethod
-    def of(cls, groups: Sequence[Group], num_loads: int) -> Part:
+    def of(cls, groups: Sequence[ServerGroup], num_loads: int) -> SettingPart:
         """Count them."""
         counts = [group.num_servers * num_loads for group in groups]
         return cls(tuple(groups), np.cumsum(np.array(counts, dtype=np.int64)), num_loads)
@@ -137,7 +137,7 @@ class Part:
         """All of them."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[Group, int, int]]:
+    def pieces(self, first: int, last: int) -> Iterator[tuple[ServerGroup, int, int]]:
         """Yield groups with their own candidates from `first` to before `last` of the part."""
         at = int(np.searchsorted(self.ends, first, side="right"))
         while first < last:
@@ -147,12 +147,12 @@ class Part:
             first, at = stop, at + 1
 
 
-def replicas_of(space: ServingSpace, has_experts: bool) -> Iterator[Group]:
+def replicas_of(space: ServingSpace, has_experts: bool) -> Iterator[ServerGroup]:
     """Yield groups of replicas that do both phases."""
     for unit in units_of(space, has_experts, space.tp, space.pp):
         counts = _replicas(space, unit)
         if len(counts):
-            yield Group(unit, None, counts, np.zeros_like(counts))
+            yield ServerGroup(unit, None, counts, np.zeros_like(counts))
 
 
 def _replicas(space: ServingSpace, unit: Unit) -> Counts:
@@ -164,7 +164,7 @@ def _replicas(space: ServingSpace, unit: Unit) -> Counts:
     return np.arange(1 if space.uses_fewer else most, most + 1)
 
 
-def pools_of(space: ServingSpace, has_experts: bool) -> Iterator[Group]:
+def pools_of(space: ServingSpace, has_experts: bool) -> Iterator[ServerGroup]:
     """Yield groups of pools, for pairs of units that deal experts out alike."""
     answers = [u for u in units_of(space, has_experts, space.tp, space.pp) if not u.spread]
     prompts = units_of(space, has_experts, space.prefill_tp or space.tp, space.prefill_pp or space.pp)
@@ -179,7 +179,7 @@ def pools_of(space: ServingSpace, has_experts: bool) -> Iterator[Group]:
             continue
         num_prompts, workers = _workers(space, first, unit)
         if len(workers):
-            yield Group(unit, first, workers, num_prompts, tuple(sorted(set(space.prefill_batch))))
+            yield ServerGroup(unit, first, workers, num_prompts, tuple(sorted(set(space.prefill_batch))))
 
 
 def _workers(space: ServingSpace, first: Unit, unit: Unit) -> tuple[Counts, Counts]:

@@ -17,19 +17,19 @@ from ...cost.serving.traffic.requests import Lengths
 from ...driver.serve.server import Server
 from ...ir.records import dataclass
 from ..block import Array, Block, Found
-from ..goals import Limit
+from ..goals import MetricLimit
 from ..plans.job import TOO_LARGE
 from .pools import pools
 from .rows import COLUMNS, Rows, columns_of, taken
-from .servers import Refused, Servers
-from .space import ServingSpace, Setting
-from .units import Group, Part
+from .servers import RefusedServer, Servers
+from .space import ServerSetting, ServingSpace
+from .units import ServerGroup, SettingPart
 from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, verdicts
 
 # Replicas that do both phases, under every load that is tried: one closed form for all numbers of them.
 
 
-def replicas(space: ServingSpace, group: Group, server: Server, first: int, last: int) -> Sorted:
+def replicas(space: ServingSpace, group: ServerGroup, server: Server, first: int, last: int) -> Sorted:
     """Sort the candidates of a group of replicas from `first` to before `last`."""
     lengths = space.lengths
     most = int(room(server.times, server.engine.scheduler, lengths, _together(server)))
@@ -74,7 +74,7 @@ def _together(server: Server) -> bool:
 
 
 def _rows(
-    group: Group, server: Server, lengths: Lengths, loads: ServingMetrics, place: NDArray[np.intp],
+    group: ServerGroup, server: Server, lengths: Lengths, loads: ServingMetrics, place: NDArray[np.intp],
     load: NDArray[np.intp], most: int,
 ) -> Rows:  # fmt: skip
     together, num = _together(server), len(place)
@@ -96,9 +96,9 @@ class ServingWorker:
     """
 
     space: ServingSpace
-    parts: Mapping[bool, Part]
+    parts: Mapping[bool, SettingPart]
     servers: Servers
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricLimit, ...] = ()
 
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""
@@ -113,7 +113,7 @@ class ServingWorker:
         columns, dropped = self._within(setting, _joined(tables))
         return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)
 
-    def _within(self, setting: Setting, columns: Mapping[str, Array]) -> tuple[Mapping[str, Array], Counter[str]]:
+    def _within(self, setting: ServerSetting, columns: Mapping[str, Array]) -> tuple[Mapping[str, Array], Counter[str]]:
         """The rows that keep every limit, and how many do not, by the first that they break."""
         dropped: Counter[str] = Counter()
         for limit in self.limits:
@@ -123,14 +123,14 @@ class ServingWorker:
         # Without what nothing breaks.
         return columns, +dropped
 
-    def _sorted(self, setting: Setting, group: Group, first: int, last: int) -> Sorted:
+    def _sorted(self, setting: ServerSetting, group: ServerGroup, first: int, last: int) -> Sorted:
         server = self.servers.server(setting, group.unit)
-        if isinstance(server, Refused):
+        if isinstance(server, RefusedServer):
             return Sorted({server.reason: last - first}, 0)
         if group.first is None:
             return replicas(self.space, group, server, first, last)
         prompts = self.servers.server(setting, group.first)
-        if isinstance(prompts, Refused):
+        if isinstance(prompts, RefusedServer):
             return Sorted({prompts.reason: last - first}, 0)
         return pools(self.space, group, (prompts, server), first, last)
 

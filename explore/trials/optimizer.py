@@ -59,7 +59,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class CategoricalParameter:
     """Words or numbers as words, one of which is chosen: what it is a choice of, and which there are."""
 
     name: str
@@ -70,7 +70,7 @@ class Choice:
         return str(value)
 
 
-Axis: TypeAlias = Range | Choice
+Axis: TypeAlias = Range | CategoricalParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Trial:
     values: Mapping[str, Value]
 
 
-class Optimizer(Protocol):
+class TrialOptimizer(Protocol):
     """Chooses where to look next, from what was found so far."""
 
     def ask(self) -> Trial:
@@ -97,7 +97,7 @@ class Optimizer(Protocol):
 
 
 def run_trials(
-    optimizer: Optimizer,
+    optimizer: TrialOptimizer,
     num_trials: int,
     at_once: int,
     price: Callable[[Sequence[Trial], int], Sequence[Values]],

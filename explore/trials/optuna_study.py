@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.records import dataclass
-from .optimizer import Axis, Choice, Range, Trial, Value, Values
+from .optimizer import Axis, CategoricalParameter, Range, Trial, Value, Values
 from .optuna_file import Keeper
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _seed(seed: int, number: int) -> int:
 def _distribution(axis: Axis) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if isinstance(axis, Choice):
+    if isinstance(axis, CategoricalParameter):
         return CategoricalDistribution(axis.values)
     if axis.is_whole:
         return IntDistribution(int(axis.first), int(axis.last), log=axis.is_log)

@@ -14,9 +14,9 @@ from ...ir.units import parse_quantity
 from ..best import Best, Columns
 from ..block import Array, Block, Found, cut
 from ..goals import Goal
-from ..plans.job import PART, Part, PlanJob, PlanMachine
-from ..searching import Tally
-from .optimizer import Axis, Choice, Range, Trial, Values
+from ..plans.job import PART, PlanJob, PlanMachine, PlanPart
+from ..searching import CandidateTally
+from .optimizer import Axis, CategoricalParameter, Range, Trial, Values
 
 # Column of the trial that a row is of, and the axis of systems where there are several.
 TRIAL, SYSTEM = "trial", "system"
@@ -72,7 +72,7 @@ class TrialJob:
     @property
     def words(self) -> Mapping[str, tuple[str, ...]]:
         """Of each column whose numbers stand for words, the words from 0 on."""
-        choices = {axis.name: axis.values for axis in self.axes if isinstance(axis, Choice)}
+        choices = {axis.name: axis.values for axis in self.axes if isinstance(axis, CategoricalParameter)}
         return choices | dict(self.plans.words)
 
     def blocks(self) -> Sequence[Block]:
@@ -89,7 +89,7 @@ class TrialJob:
         """Return the search of plans on the machines of these trials."""
         return replace(self.plans, machines=tuple(map(self.machine, trials)))
 
-    def found(self, trial: Trial, job: PlanJob, best: Best, tally: Tally) -> Found:
+    def found(self, trial: Trial, job: PlanJob, best: Best, tally: CandidateTally) -> Found:
         """Return the block of a trial: the best row of its machine, or none; `job` is what searched it."""
         pruned, crashed = dict(tally.pruned), tuple(tally.crashed)
         if not tally.num_kept:
@@ -146,7 +146,7 @@ class TrialJob:
         return [machine.name for machine in self.plans.machines]
 
     @cached_property
-    def _places(self) -> dict[Part, int]:
+    def _places(self) -> dict[PlanPart, int]:
         return {part: k for k, part in enumerate(self.plans.parts)}
 
     def _number(self, axis: Axis, trial: Trial) -> float:

@@ -16,15 +16,15 @@ from ..plans.job import UNEVEN, PlanJob, PlanMachine, PlanWorker
 from ..plans.lowerings import Lowerings
 from ..runs.ledger import Ledger
 from ..runs.running import Ran, telling
-from ..searching import Searched, Tally
-from .optimizer import Optimizer, Trial, Values, run_trials
+from ..searching import CandidateTally, Searched
+from .optimizer import Trial, TrialOptimizer, Values, run_trials
 from .trial_job import TrialJob
 
 Watch = Callable[[Found, Best], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResults:
     """What trials found.
 
     Attributes:
@@ -40,12 +40,12 @@ class Tried:
 
 def try_machines(
     job: TrialJob,
-    optimizer: Optimizer,
+    optimizer: TrialOptimizer,
     executor: Executor,
     ledger: Ledger | None = None,
     top: int = 20,
     watch: Watch | None = None,
-) -> Tried:
+) -> TrialResults:
     """Have an optimiser choose machines, and search all plans on each.
 
     Args:
@@ -68,7 +68,7 @@ def try_machines(
         num_damaged = 0 if ledger is None else ledger.num_done() - num_before
         run_trials(optimizer, job.num_trials, job.at_once, trying.price)
     ran = Ran(num_before, num_damaged, job.num_trials - num_before)
-    return Tried(Searched(trying.best, trying.tally, ran), tuple(trying.trials), trying.infeasible)
+    return TrialResults(Searched(trying.best, trying.tally, ran), tuple(trying.trials), trying.infeasible)
 
 
 def resumed(path: Path, job: TrialJob, version: str) -> Ledger:
@@ -111,7 +111,7 @@ class _Trying:
     ledger: Ledger | None
     best: Best
     watch: Watch | None
-    tally: Tally = field(default_factory=Tally)
+    tally: CandidateTally = field(default_factory=CandidateTally)
     trials: list[Trial] = field(default_factory=list)
     infeasible: Counter[str] = field(default_factory=Counter)
     before: dict[int, Found] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def _searched(job: TrialJob, trials: Sequence[Trial], executor: Executor) -> Ite
     if not good:
         return
     plans = job.on(good)
-    best, tally = [Best(job.goals, 1) for _ in good], [Tally() for _ in good]
+    best, tally = [Best(job.goals, 1) for _ in good], [CandidateTally() for _ in good]
     blocks = plans.blocks()
     part_of = {block.number: block.part for block in blocks}
     for found in executor.run(plans, blocks):

@@ -7,14 +7,14 @@ from dataclasses import field
 from functools import cached_property
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
-from ...ir.meaning import Argument, Meaning, Out, Step
+from ...ir.meaning import Argument, Meaning, OperatorCall, Out
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.records import dataclass
 from ...ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class NodeOrigin:
     """Where a node comes from: module path, phase and the forward node it belongs to."""
 
     scope: str = ""
@@ -74,7 +74,7 @@ class Flat:
         op: str,
         inputs: Sequence[int],
         outputs: Iterable[tuple[TensorType, int | None]],
-        origin: Origin,
+        origin: NodeOrigin,
         attrs: Attrs = NO_ATTRS,
         meaning: Meaning | None = None,
     ) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Flat:
         """
         outs = tuple(self.value(kind, storage) for kind, storage in outputs)
         if isinstance(attrs, SliceAttrs):
-            meaning = Meaning((Step(op, (("start", attrs.start),)),), (Out(0),))
+            meaning = Meaning((OperatorCall(op, (("start", attrs.start),)),), (Out(0),))
         node = Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward, meaning=meaning)
         self.nodes.append(node)
         return outs

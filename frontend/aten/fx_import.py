@@ -19,7 +19,7 @@ from ...ir.sizes.expr import Dim, Expr
 from ...ir.types import DType, TensorType
 from ..record.adapter import FakeWorld, layout_key, layout_sizes, real_numbers, storage_id
 from ..record.dtypes import dtype_of, meaning_of
-from .flat import Flat, Origin, Said, clean_scope
+from .flat import Flat, NodeOrigin, Said, clean_scope
 
 
 def argument(node: fx.Node, name: str) -> object:
@@ -146,12 +146,12 @@ class Importer:
             return self.world.dim(value)
         raise UnsupportedOpError(f"'{value}' is not a size")
 
-    def origin(self, node: fx.Node) -> Origin:
+    def origin(self, node: fx.Node) -> NodeOrigin:
         """Return scope, phase and forward key of a node."""
         forward = node.meta.get("forward")
         key = self.keys.get(forward) if isinstance(forward, fx.Node) else None
         scope = str(node.meta.get("scope", ""))
-        return Origin(scope if self.flat.calls else clean_scope(scope), node.meta.get("phase", Phase.FORWARD), key)
+        return NodeOrigin(scope if self.flat.calls else clean_scope(scope), node.meta.get("phase", Phase.FORWARD), key)
 
     def emit(
         self, node: fx.Node, op: str, inputs: Sequence[int], attrs: Attrs = NO_ATTRS, keep: int | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import fx
 
 from ...ir.graph import NO_ATTRS, Role
-from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.lookup import Labels, LookupAttrs, copied_dims, lookup_of
 from ...ir.ops.tensors.pointwise import FillAttrs
@@ -15,7 +15,7 @@ from ...ir.sizes.expr import Dim, as_dim, as_expr
 from ...ir.types import DType, TensorType
 from .fx_import import Handler, Importer, argument, dim_of, is_inplace, op_name, write_back
 
-_COPY = Meaning((Step("aten.clone", (("self", In(0)),)),), (Out(0),))
+_COPY = Meaning((OperatorCall("aten.clone", (("self", In(0)),)),), (Out(0),))
 _ADDING = ("aten.scatter_add", "aten.index_add")
 
 

@@ -11,11 +11,11 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Graph
 from ...ir.ops.unpriced import NAME, UnpricedAttrs, unpriced_calls, unpriced_note
 from ...ir.records import dataclass
-from ..semantic.costs import Priced
+from ..semantic.costs import PricedHandlers
 from . import data, images, lookup, math, semantic, views
 from .fx_import import Handler, Importer, is_inplace, op_name, write_back
 
-HANDLERS: Mapping[str, Handler] = Priced(
+HANDLERS: Mapping[str, Handler] = PricedHandlers(
     {
         **views.HANDLERS,
         **math.HANDLERS,

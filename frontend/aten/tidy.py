@@ -21,7 +21,7 @@ from .flat import Flat
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class DimGroups:
     """A value as groups of dims of `base`: each dim of the value is one group, flattened in order."""
 
     base: int
@@ -64,16 +64,16 @@ def _is_plain(node: Node) -> bool:
     return right[:-2] == left[:-2] and right[-2] == left[-1] and out == left[:-1] + right[-1]
 
 
-def _preference(form: Form) -> tuple[bool, int, int]:
+def _preference(form: DimGroups) -> tuple[bool, int, int]:
     """Three and more dims first, the fewest of them, then the furthest back."""
     return form.rank < 3, form.rank, -form.depth
 
 
-def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Iterator[Form]:
+def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Iterator[DimGroups]:
     """Yield the value itself, then everything it is a flattening or a permutation of."""
     dims = values[value].type.dims
     groups: tuple[tuple[int, ...], ...] = tuple((i,) for i in range(len(dims)))
-    yield Form(value, groups, len(dims), 0)
+    yield DimGroups(value, groups, len(dims), 0)
     depth = 0
     while (node := producer.get(value)) is not None and has(node, Trait.RESHAPES, Trait.PERMUTES):
         source = node.inputs[0]
@@ -82,7 +82,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
             return
         groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
         value, depth = source, depth + 1
-        yield Form(value, groups, values[value].type.rank, depth)
+        yield DimGroups(value, groups, values[value].type.rank, depth)
 
 
 def through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
@@ -122,7 +122,7 @@ def _ones(dims: Sequence[Dim], start: int) -> int:
     return end - start
 
 
-def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value]) -> Folded | None:
+def _match(left: DimGroups, right: DimGroups, num_batch: int, values: Mapping[int, Value]) -> Folded | None:
     a, b = values[left.base].type.dims, values[right.base].type.dims
     *batch_a, m, k_a = left.groups
     *batch_b, k_b, n = right.groups

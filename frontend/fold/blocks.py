@@ -13,7 +13,7 @@ from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.types import DType
 from ..aten.flat import Flat, clean_scope
-from .regions import EPILOGUE, PROLOGUE, Cut, Part, fingerprint
+from .regions import EPILOGUE, PROLOGUE, Cut, RegionInstance, fingerprint
 from .units import starred
 
 
@@ -261,7 +261,7 @@ def _region(c: Cut, places: Sequence[int], name: str, names: Mapping[int, str]) 
     return Region(name, values, nodes, tuple(outputs), tuple((number[p], number[g]) for p, g in grads))
 
 
-def _outside(part: Part, grads: Sequence[tuple[int, int]]) -> list[int]:
+def _outside(part: RegionInstance, grads: Sequence[tuple[int, int]]) -> list[int]:
     """What a part reads and does not make, in order of use."""
     made = {o for n in part.nodes for o in n.outputs}
     read = dict.fromkeys(i for n in part.nodes for i in n.inputs)

@@ -16,7 +16,7 @@ PROLOGUE, EPILOGUE = -1, 1 << 30
 
 
 @dataclass
-class Part:
+class RegionInstance:
     """One instance of a region: its nodes, what it reads from outside (in order of use), what others read of it."""
 
     place: int
@@ -34,7 +34,7 @@ class Cut:
     """
 
     flat: Flat
-    parts: dict[int, Part]
+    parts: dict[int, RegionInstance]
     home: dict[int, int]
     paths: tuple[tuple[str, ...], ...]
     shared: frozenset[int] = frozenset()
@@ -66,7 +66,7 @@ def stack_layers(flat: Flat, path: str, num_layers: int) -> Layers:
 def cut(flat: Flat, layers: Layers) -> Cut:
     """Assign every node to a part by its scope; nodes outside the layers by what they depend on."""
     places = _Placing(flat, layers).places()
-    parts = {p: Part(p) for p in (PROLOGUE, *range(len(layers.paths)), EPILOGUE)}
+    parts = {p: RegionInstance(p) for p in (PROLOGUE, *range(len(layers.paths)), EPILOGUE)}
     home: dict[int, int] = {}
     for node, place in zip(flat.nodes, places, strict=True):
         parts[place].nodes.append(node)
@@ -75,7 +75,7 @@ def cut(flat: Flat, layers: Layers) -> Cut:
     return Cut(flat, parts, home, layers.paths, _shared(flat, parts), _kept(flat, parts))
 
 
-def _kept(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
+def _kept(flat: Flat, parts: Mapping[int, RegionInstance]) -> frozenset[int]:
     """What parts import and read in the backward phase, at once or as a view."""
     found: set[int] = set()
     for part in parts.values():
@@ -85,7 +85,7 @@ def _kept(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
+def _shared(flat: Flat, parts: Mapping[int, RegionInstance]) -> frozenset[int]:
     """Parameters that the nodes of more than one part read."""
     users: dict[int, set[int]] = {}
     for place, part in parts.items():
@@ -218,7 +218,7 @@ def _common_start(rows: Sequence[Sequence[int]]) -> list[int]:
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
-def _find_crossings(flat: Flat, parts: dict[int, Part], home: dict[int, int]) -> None:
+def _find_crossings(flat: Flat, parts: dict[int, RegionInstance], home: dict[int, int]) -> None:
     for place, part in parts.items():
         for i in dict.fromkeys(i for n in part.nodes for i in n.inputs):
             source = home.get(i)
@@ -231,7 +231,7 @@ def _find_crossings(flat: Flat, parts: dict[int, Part], home: dict[int, int]) ->
         part.exports.sort(key=lambda i: order[i])
 
 
-def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
+def fingerprint(c: Cut, part: RegionInstance) -> tuple[object, ...]:
     """Return the structure of a part with its place taken out: equal for equal layers, and only for those.
 
     Numbers in names do not count, but where parts share a parameter; what others read of the part does.

@@ -23,7 +23,7 @@ from ..record.preserve import OneDevice
 from ..record.record import kept_mode, record
 from ..semantic.flex import flex_lifted
 from ..semantic.lift import lifted
-from ..workloads import Run
+from ..workloads import RecordingRun
 from .balance import check_folding, check_products, with_unused
 from .blocks import Identity, NotAlikeError, fold
 from .layered import fold_by_scope, in_layers
@@ -203,7 +203,7 @@ def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> No
             undo.enter_context(swapped(config, key, len(stack.kept)))
 
 
-Planned = Callable[[nn.Module, FakeWorld], Run]
+Planned = Callable[[nn.Module, FakeWorld], RecordingRun]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
 
 
 @contextmanager
-def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
+def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[RecordingRun]:
     """Everything that surrounds a run: fake parameters, the mode, inputs, and semantic operators in place of calls."""
     module = subject.module
     with ExitStack() as scope:

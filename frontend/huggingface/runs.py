@@ -17,19 +17,19 @@ from torch import Tensor, nn
 
 from ...ir.errors import NotBuiltError
 from ...ir.graph import Workload
-from ..loss import Labelled, loss_of, returned
+from ..loss import LabelledInputs, loss_of, returned
 from ..modalities.feeding import Feeds
 from ..record.adapter import FakeWorld
 from ..record.failures import explained
 from ..semantic.lift import lifted
-from ..workloads import HINTS, Held, Output, Run, ids_of, plan_one, prefilled, symbolic_past
+from ..workloads import HINTS, LayerState, ModelOutput, RecordingRun, ids_of, plan_one, prefilled, symbolic_past
 from .lengths import SOURCE
 from .operators.cache import Past, cache_class
 
 _CACHE_OF_ENCODER = "cross_"
 
 
-def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
+def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> RecordingRun:
     """Return inputs and call for one workload of any module; encoder-decoders are those of transformers."""
     if not (is_transformers and getattr(model.config, "is_encoder_decoder", False)):
         return plan_one(model, world, workload, is_transformers)
@@ -38,7 +38,7 @@ def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transfor
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
-def _train(model: nn.Module, world: FakeWorld) -> Run:
+def _train(model: nn.Module, world: FakeWorld) -> RecordingRun:
     source, target = _source(model, world), ids_of(world, "batch", "seq")
     with world.mode:
         labels = torch.empty(target.shape, dtype=torch.int64, device="cpu")
@@ -46,24 +46,24 @@ def _train(model: nn.Module, world: FakeWorld) -> Run:
     def call() -> tuple[Tensor, ...]:
         return (loss_of(model(**source, decoder_input_ids=target, use_cache=False), labels),)
 
-    return Run({**source, "decoder_input_ids": target, "labels": labels}, call)
+    return RecordingRun({**source, "decoder_input_ids": target, "labels": labels}, call)
 
 
-def _prefill(model: nn.Module, world: FakeWorld) -> Run:
+def _prefill(model: nn.Module, world: FakeWorld) -> RecordingRun:
     source = _source(model, world)
     first = ids_of(world, "batch", "seq" if _hears(model) else 1)
     given = {**source, "decoder_input_ids": first}
 
-    return Run(given, lambda: (prefilled_pair(model, given),))
+    return RecordingRun(given, lambda: (prefilled_pair(model, given),))
 
 
 def prefilled_pair(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
     """Encode, decode what starts an answer and return the logits of its last token; a cache keeps both sides."""
-    out: Output = model(**inputs, past_key_values=_cache([], []), use_cache=True)
+    out: ModelOutput = model(**inputs, past_key_values=_cache([], []), use_cache=True)
     return out.logits[:, -1:]
 
 
-def _decode(model: nn.Module, world: FakeWorld) -> Run:
+def _decode(model: nn.Module, world: FakeWorld) -> RecordingRun:
     from transformers.modeling_outputs import BaseModelOutput
 
     token = ids_of(world, "batch", 1)
@@ -81,7 +81,7 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
         out = model(encoder_outputs=encoder_outputs, decoder_input_ids=token, past_key_values=past, use_cache=True)
         return (out.logits,)
 
-    return Run(inputs, call)
+    return RecordingRun(inputs, call)
 
 
 class _Caches(Protocol):
@@ -92,7 +92,7 @@ class _Caches(Protocol):
 
 
 class _Layers(Protocol):
-    layers: list[Held]
+    layers: list[LayerState]
 
 
 def _cache(own: list[Past], crossed: list[Past]) -> _Caches:
@@ -118,7 +118,7 @@ def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Past], list[Past]]:
     return [past for past in own if past.keys is not None], [past for past in crossed if past.keys is not None]
 
 
-def _length(model: nn.Module, layer: Held) -> str | int:
+def _length(model: nn.Module, layer: LayerState) -> str | int:
     return int(layer.keys.shape[2]) if _hears(model) and layer.keys is not None else SOURCE
 
 
@@ -175,7 +175,7 @@ TOKENS = "input_ids"
 
 def plan_fed(
     model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feeds, speaks: bool, say: Callable[[str], None]
-) -> Run:
+) -> RecordingRun:
     """Return inputs and call: a training step, a prefill that leaves a cache where the model speaks, or a forward pass.
 
     Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs,
@@ -183,7 +183,7 @@ def plan_fed(
     """
     made = feeds.made(world)
     with world.mode:
-        labelled = Labelled.of(model, made)
+        labelled = LabelledInputs.of(model, made)
     batch = feeds.lengths["batch"] if feeds.fixed else _batch(made, world, feeds)
     given: Mapping[str, object] = {**made, **feeds.beside(batch)}
     labels = {"labels": labelled.labels} if workload is Workload.TRAIN and labelled.labels is not None else {}
@@ -201,7 +201,7 @@ def plan_fed(
         say(note)
         return (loss,)
 
-    return Run({**made, **labels}, call)
+    return RecordingRun({**made, **labels}, call)
 
 
 def _batch(made: Mapping[str, Tensor], world: FakeWorld, feeds: Feeds) -> int | torch.SymInt:

@@ -27,9 +27,9 @@ from ..record.preserve import Contexts, FunctionMode, one_context
 from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS
-from .kinds import ASIDE, COLUMNS, IMAGES, KINDS, Dims, Kind, columns
+from .kinds import ASIDE, COLUMNS, IMAGES, KINDS, Dims, InputKind, columns
 from .pictures import Grid, Packing
-from .sizes import Known, Sizes
+from .sizes import ConfigSizes, Known
 
 # What a model reads wherever it can; all others only where forward asks for them.
 _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_values", "audio_mel")
@@ -221,7 +221,7 @@ def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) 
     They are tried with the usual length of each, then with one that frames and strides divide. Where many inputs have
     many layouts, those that differ from the usual in one input come first.
     """
-    sizes, weights = Sizes.of(model.config), next(model.parameters()).dtype  # type: ignore[arg-type]
+    sizes, weights = ConfigSizes.of(model.config), next(model.parameters()).dtype  # type: ignore[arg-type]
     names, grid = _names(model), next((n for n in _GRIDS if n in _arguments(model)), "")
     packing = Packing.of(cast(ModelConfig, model.config)) if grid and set(names) & set(_PACKED) else None
     main = _main_input(model)
@@ -242,7 +242,7 @@ def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) 
         yield Feeds(tuple(given), lengths, images or 1, packing, grid if packing else "", fixed)
 
 
-def _lengths(dims: Mapping[str, Dims], sizes: Sizes, is_whole: bool) -> Mapping[str, int]:
+def _lengths(dims: Mapping[str, Dims], sizes: ConfigSizes, is_whole: bool) -> Mapping[str, int]:
     """Example lengths of what is read and of what an encoder reads."""
     known = {n: (is_whole and KINDS[n].whole) or KINDS[n].length for n in dims if n in KINDS}
     read = next((known[n] for n, d in dims.items() if "seq" in d), HINTS["seq"])
@@ -260,13 +260,13 @@ def _asides(model: nn.Module, names: Sequence[str]) -> Sequence[Sequence[str]]:
     return [asked] if takes == asked else [asked, takes, [*takes, *masked]]
 
 
-def _layouts(name: str, sizes: Sizes, packing: Packing | None) -> Sequence[Dims]:
+def _layouts(name: str, sizes: ConfigSizes, packing: Packing | None) -> Sequence[Dims]:
     if packing is not None and name in _PACKED:
         return [(PATCHES, packing.width), *((*lead, *packing.square) for lead in ((PATCHES,), (1, PATCHES)))]
     return _kind(name).layouts(sizes)
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> InputKind:
     return KINDS[name]
 
 

@@ -14,10 +14,10 @@ from typing import TypeAlias
 import torch
 
 from ...ir.records import dataclass
-from .sizes import Sizes
+from .sizes import ConfigSizes
 
 Dims: TypeAlias = tuple[int | str, ...]
-Layouts: TypeAlias = "Callable[[Sizes], Sequence[Dims]]"
+Layouts: TypeAlias = "Callable[[ConfigSizes], Sequence[Dims]]"
 
 # Of models that read pictures of any size: what most of them were trained on.
 ANY_PICTURE = (224, 224)
@@ -38,7 +38,7 @@ _TOKENS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class InputKind:
     """A kind of input: its layouts, its type (None: that of the weights) and an example length of `seq`.
 
     `beside` names the main input whose `seq` it shares; `whole` is a length for code that cuts it into frames.
@@ -59,12 +59,12 @@ class Aside:
     """
 
     of: str
-    dims: Callable[[Dims, Sizes], Dims]
+    dims: Callable[[Dims, ConfigSizes], Dims]
     dtype: torch.dtype | None = torch.int64
-    row: Callable[[Dims, Sizes], Sequence[int]] = lambda dims, sizes: (1,)
+    row: Callable[[Dims, ConfigSizes], Sequence[int]] = lambda dims, sizes: (1,)
 
 
-def _pictures(sizes: Sizes) -> Sequence[Dims]:
+def _pictures(sizes: ConfigSizes) -> Sequence[Dims]:
     """[batch, channels, height, width]; of films [batch, frames, channels, height, width] first.
 
     Pictures cut into tiles of one size are [images, tiles, channels, height, width], those cut into patches [images,
@@ -80,18 +80,18 @@ def _pictures(sizes: Sizes) -> Sequence[Dims]:
     return [*film, *tiled, *whole, *_patched(sizes), large]
 
 
-def _picture(sizes: Sizes) -> tuple[int, int, int]:
+def _picture(sizes: ConfigSizes) -> tuple[int, int, int]:
     high, wide = sizes.sides("image_size", "img_size", "crop_size", "input_size", "max_img_size") or ANY_PICTURE
     return sizes.number("num_channels", "in_channels", "in_chans", "image_channels") or 3, high, wide
 
 
-def _tiles(sizes: Sizes, side: int) -> int:
+def _tiles(sizes: ConfigSizes, side: int) -> int:
     """The most tiles that a picture is cut into, and it as a whole; 0 where none is cut. Code takes those it needs."""
     points = sizes.points("image_grid_pinpoints")
     return max((-(-high // side) * -(-wide // side) + 1 for high, wide in points), default=0)
 
 
-def _patched(sizes: Sizes) -> Sequence[Dims]:
+def _patched(sizes: ConfigSizes) -> Sequence[Dims]:
     """Pictures as rows of patches, all of them or as many as merging divides; or as one strip of patches."""
     channels, high, wide = _picture(sizes)
     rows: list[Dims] = []
@@ -101,7 +101,7 @@ def _patched(sizes: Sizes) -> Sequence[Dims]:
     return [*rows, *((1, channels, side, COLUMNS) for side in _sides(sizes)[:1])]
 
 
-def _sides(sizes: Sizes) -> Sequence[int]:
+def _sides(sizes: ConfigSizes) -> Sequence[int]:
     """The sides that a patch may have."""
     return [*dict.fromkeys(side for name in PATCH if (side := sizes.number(name)))]
 
@@ -110,7 +110,7 @@ def _merged(high: int, wide: int, side: int) -> int:
     return down(high, side) * down(wide, side)
 
 
-def columns(sizes: Sizes) -> int:
+def columns(sizes: ConfigSizes) -> int:
     """Return the pixels along a strip of the patches of one picture."""
     _, high, wide = _picture(sizes)
     side = next(iter(_sides(sizes)), 1)
@@ -126,12 +126,12 @@ def down(pixels: int, patch: int) -> int:
     return max(pixels // patch // _MERGED, 1) * _MERGED
 
 
-def _films(sizes: Sizes) -> Sequence[Dims]:
+def _films(sizes: ConfigSizes) -> Sequence[Dims]:
     frames = sizes.number("num_frames", "frames_per_clip") or 8
     return [("batch", frames, *_picture(sizes))]
 
 
-def _features(sizes: Sizes) -> Sequence[Dims]:
+def _features(sizes: ConfigSizes) -> Sequence[Dims]:
     """Frames of a spectrum: [batch, frames, bins] or [batch, bins, frames]; as many frames as the config fixes."""
     bins = _bins(sizes)
     known, stacked = bins or 80, sizes.number("num_stacked_frames") or 1
@@ -144,7 +144,7 @@ def _features(sizes: Sizes) -> Sequence[Dims]:
     return [*patches, *usual, ("batch", known, LONG), *joined]
 
 
-def _bins(sizes: Sizes) -> int | None:
+def _bins(sizes: ConfigSizes) -> int | None:
     """Numbers of a frame of a spectrum, by the names that configs have for them."""
     return sizes.number(
         "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
@@ -152,7 +152,7 @@ def _bins(sizes: Sizes) -> int | None:
     )  # fmt: skip
 
 
-def _sound(sizes: Sizes) -> Sequence[Dims]:
+def _sound(sizes: ConfigSizes) -> Sequence[Dims]:
     """Samples [batch, samples], with a dim of channels of codecs; patches of a spectrum where a length is fixed."""
     bins, longest = sizes.number("num_mel_bins"), sizes.number("max_length")
     spectrum: list[Dims] = [("batch", longest, bins)] if bins and longest and longest > bins else []
@@ -160,7 +160,7 @@ def _sound(sizes: Sizes) -> Sequence[Dims]:
     return [*spectrum, ("batch", "seq"), ("batch", channels, "seq")]
 
 
-def _series(sizes: Sizes) -> Sequence[Dims]:
+def _series(sizes: ConfigSizes) -> Sequence[Dims]:
     """Past values: a context of the length that the config fixes, of one series or several."""
     context = sizes.number("context_length", "prediction_length") or 512
     channels = sizes.number("num_input_channels", "input_size") or 1
@@ -169,7 +169,7 @@ def _series(sizes: Sizes) -> Sequence[Dims]:
     return [several, ("batch", context), ("batch", lags), ("batch", lags, channels)]
 
 
-def _past(sizes: Sizes) -> int:
+def _past(sizes: ConfigSizes) -> int:
     """How far back a series is read: the context, and behind it the longest lag of its values."""
     context = sizes.number("context_length", "prediction_length") or 512
     lags = (getattr(part, "lags_sequence", None) for part in sizes.parts)
@@ -179,7 +179,7 @@ def _past(sizes: Sizes) -> int:
 def _rest_of_series(*dims: str) -> Layouts:
     """What stands beside past values: over `past` or `future` places, with the numbers of a field of the config."""
 
-    def layouts(sizes: Sizes) -> Sequence[Dims]:
+    def layouts(sizes: ConfigSizes) -> Sequence[Dims]:
         places = {"past": _past(sizes), "future": sizes.number("prediction_length") or 1}
         sized = [places[d] if d in places else sizes.number(d) or 1 for d in dims]
         return [("batch", *sized)]
@@ -192,43 +192,43 @@ def _of_steps(*fields: str) -> Layouts:
     return lambda sizes: [("batch", "seq", sizes.number(*fields) or 1)]
 
 
-def _latents(sizes: Sizes) -> Sequence[Dims]:
+def _latents(sizes: ConfigSizes) -> Sequence[Dims]:
     """Channels of a sound between the halves of a codec, by frame; samples themselves are of one channel."""
     widths = [sizes.number(name) for name in ("latent_dim", "codebook_dim", "hidden_size")]
     channels = sizes.number("audio_channels", "channels") or 1
     return [("batch", width, "seq") for width in dict.fromkeys((channels, *(w for w in widths if w)))]
 
 
-def _tokens(sizes: Sizes) -> Sequence[Dims]:
+def _tokens(sizes: ConfigSizes) -> Sequence[Dims]:
     """Ids a token, or as many as there are codebooks, beside a text or not; channels of pictures are none."""
     rows = sizes.number("num_codebooks") or (None if sizes.has("patch_size") else sizes.number("num_channels"))
     return [("batch", "seq"), *([("batch", "seq", rows), ("batch", "seq", rows + 1)] if rows else [])]
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType({
-    "input_ids": Kind(_tokens, torch.int64),
-    "decoder_input_ids": Kind(_tokens, torch.int64),
-    "pixel_values": Kind(_pictures),
-    "pixel_values_videos": Kind(_films),
-    "input_features": Kind(_features, length=FRAMES),
-    "audio_mel": Kind(_features, length=FRAMES),
-    "input_values": Kind(_sound, length=SAMPLES, whole=WHOLE_SAMPLES),
-    "past_values": Kind(_series),
-    "past_time_features": Kind(_rest_of_series("past", "num_time_features")),
-    "past_observed_mask": Kind(_rest_of_series("past")),
-    "future_values": Kind(_rest_of_series("future")),
-    "future_time_features": Kind(_rest_of_series("future", "num_time_features")),
-    "states": Kind(_of_steps("state_dim")),
-    "actions": Kind(_of_steps("act_dim"), beside="states"),
-    "returns_to_go": Kind(_of_steps(), beside="states"),
-    "timesteps": Kind(lambda sizes: [("batch", "seq")], torch.int64, beside="states"),
-    "latents": Kind(_latents),
-    "hidden_states": Kind(_latents, length=SAMPLES),
-    "inputs_embeds": Kind(_of_steps("hidden_size", "d_model")),
+KINDS: Mapping[str, InputKind] = MappingProxyType({
+    "input_ids": InputKind(_tokens, torch.int64),
+    "decoder_input_ids": InputKind(_tokens, torch.int64),
+    "pixel_values": InputKind(_pictures),
+    "pixel_values_videos": InputKind(_films),
+    "input_features": InputKind(_features, length=FRAMES),
+    "audio_mel": InputKind(_features, length=FRAMES),
+    "input_values": InputKind(_sound, length=SAMPLES, whole=WHOLE_SAMPLES),
+    "past_values": InputKind(_series),
+    "past_time_features": InputKind(_rest_of_series("past", "num_time_features")),
+    "past_observed_mask": InputKind(_rest_of_series("past")),
+    "future_values": InputKind(_rest_of_series("future")),
+    "future_time_features": InputKind(_rest_of_series("future", "num_time_features")),
+    "states": InputKind(_of_steps("state_dim")),
+    "actions": InputKind(_of_steps("act_dim"), beside="states"),
+    "returns_to_go": InputKind(_of_steps(), beside="states"),
+    "timesteps": InputKind(lambda sizes: [("batch", "seq")], torch.int64, beside="states"),
+    "latents": InputKind(_latents),
+    "hidden_states": InputKind(_latents, length=SAMPLES),
+    "inputs_embeds": InputKind(_of_steps("hidden_size", "d_model")),
 })  # fmt: skip
 
 
-def _frames(dims: Dims, sizes: Sizes) -> Dims:
+def _frames(dims: Dims, sizes: ConfigSizes) -> Dims:
     """Frames of a sound: its open dim, or the longest one that is not of the numbers of a frame."""
     rest = dims[1:]
     named = [d for d in rest if isinstance(d, str)]
@@ -236,18 +236,18 @@ def _frames(dims: Dims, sizes: Sizes) -> Dims:
     return (dims[0], named[0] if named else max([d for d in numbers if d != _bins(sizes)] or numbers))
 
 
-def _places(dims: Dims, sizes: Sizes) -> Dims:
+def _places(dims: Dims, sizes: ConfigSizes) -> Dims:
     """Pixels, or patches where a picture is a row of these."""
     return dims[:2] if len(dims) == 3 else (*dims[:-3], *dims[-2:])
 
 
-def _two_a_picture(dims: Dims, sizes: Sizes) -> Dims:
+def _two_a_picture(dims: Dims, sizes: ConfigSizes) -> Dims:
     if COLUMNS in dims:
         return (IMAGES, 2)
     return (*dims[:-3], 2) if len(dims) == 4 else (dims[0], 2)
 
 
-def _height_and_width(dims: Dims, sizes: Sizes) -> Sequence[int]:
+def _height_and_width(dims: Dims, sizes: ConfigSizes) -> Sequence[int]:
     """Pixels of a picture down and across, two tiles each of one that is cut; patches where it is a row of these."""
     channels, high, wide = _picture(sizes)
     if len(dims) == 3 or COLUMNS in dims:
@@ -258,17 +258,17 @@ def _height_and_width(dims: Dims, sizes: Sizes) -> Sequence[int]:
     return (2 * high, 2 * wide) if is_cut else (high, wide)
 
 
-def _grid_of_places(dims: Dims, sizes: Sizes) -> Sequence[int]:
+def _grid_of_places(dims: Dims, sizes: ConfigSizes) -> Sequence[int]:
     """Column and row of every patch, as one list."""
     high, wide = _height_and_width(dims, sizes)
     return [n for y in range(high) for x in range(wide) for n in (x, y)]
 
 
-def _beside_ids(*rest: int) -> Callable[[Dims, Sizes], Dims]:
+def _beside_ids(*rest: int) -> Callable[[Dims, ConfigSizes], Dims]:
     return lambda dims, sizes: (*dims[:2], *rest)
 
 
-def _zeros(dims: Dims, sizes: Sizes) -> Sequence[int]:
+def _zeros(dims: Dims, sizes: ConfigSizes) -> Sequence[int]:
     return (0,)
 
 

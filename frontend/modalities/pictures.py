@@ -17,7 +17,7 @@ from ...ir.records import dataclass
 from ..huggingface.configs.architectures import ModelConfig
 from ..record.adapter import swapped
 from ..record.preserve import Contexts, FunctionMode, one_context
-from .sizes import Sizes
+from .sizes import ConfigSizes
 
 # Pixels of a side, where a config names no size: what packed encoders are fed by default is near it.
 PACKED_SIDE = 448
@@ -40,7 +40,7 @@ class Packing:
     @classmethod
     def of(cls, config: ModelConfig) -> Packing:
         """Read a config; sides are rounded down to whole windows of merged patches."""
-        sizes = Sizes.of(config)
+        sizes = ConfigSizes.of(config)
         patch, merge = sizes.number("patch_size") or 14, sizes.number("spatial_merge_size", "merge_size") or 1
         window = max((sizes.number("window_size") or 0) // patch // merge, 1)
         side = (sizes.sides("image_size") or (PACKED_SIDE, PACKED_SIDE))[0]

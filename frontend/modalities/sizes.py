@@ -23,13 +23,13 @@ _UNANNOUNCED = ("backbone_config",)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ConfigSizes:
     """Numbers of a config and of the configs inside it: those of towers first, the outermost last but for the rest."""
 
     parts: tuple[ModelConfig, ...]
 
     @classmethod
-    def of(cls, config: ModelConfig) -> Sizes:
+    def of(cls, config: ModelConfig) -> ConfigSizes:
         """Collect a config and its parts."""
         return cls(tuple(_ordered(config)))
 

@@ -16,9 +16,9 @@ from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.types import DType, TensorType
-from ..aten.flat import Flat, Origin, Said
+from ..aten.flat import Flat, NodeOrigin, Said
 from .shapes.items import Content, Item, Packed
-from .shapes.symbols import Sizes, is_cache
+from .shapes.symbols import NamedSizes, is_cache
 
 MAX_NODES = 400_000
 _MAX_SEARCH = 1000
@@ -41,7 +41,7 @@ class Builder:
     """
 
     workload: Workload
-    sizes: Sizes
+    sizes: NamedSizes
     declared: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     flat: Flat = field(default_factory=Flat)
     notes: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Builder:
     max_positions: int = 0
 
     def emit(
-        self, op: str, inputs: Sequence[int], outputs: Sequence[tuple[TensorType, int | None]], origin: Origin,
+        self, op: str, inputs: Sequence[int], outputs: Sequence[tuple[TensorType, int | None]], origin: NodeOrigin,
         attrs: Attrs = NO_ATTRS,
     ) -> tuple[int, ...]:  # fmt: skip
         """Append a node; NotUnderstoodError where its types break the rule of its op."""
@@ -70,7 +70,7 @@ class Builder:
         self.producer.update(dict.fromkeys(outs, self.flat.nodes[-1]))
         return outs
 
-    def value(self, item: Item, origin: Origin) -> int:
+    def value(self, item: Item, origin: NodeOrigin) -> int:
         """Return the value of an item; a weight or a constant gets one when it is first used."""
         if item.value is not None:
             return item.value
@@ -86,7 +86,7 @@ class Builder:
         return found
 
     def weight(
-        self, item: Item, origin: Origin, dims: tuple[Dim, ...] = (), dtype: DType | None = None, name: str = ""
+        self, item: Item, origin: NodeOrigin, dims: tuple[Dim, ...] = (), dtype: DType | None = None, name: str = ""
     ) -> int:
         """Return the value of an initializer: a parameter, or a buffer for tables and integers nobody widens.
 
@@ -106,7 +106,7 @@ class Builder:
         self.values[item.stored] = found
         return found
 
-    def _widened(self, item: Item, origin: Origin) -> int:
+    def _widened(self, item: Item, origin: NodeOrigin) -> int:
         assert item.packed is not None
         low = self.resting(item.packed, origin)
         if item.packed.turned:
@@ -116,7 +116,7 @@ class Builder:
             return self.emit("elementwise", turned, [(item.type, None)], origin, ElementwiseAttrs(("mul",)))[0]
         return self.emit("elementwise", low[:1], [(item.type, None)], origin, ElementwiseAttrs(("mul",)))[0]
 
-    def resting(self, packed: Packed, origin: Origin) -> tuple[int, ...]:
+    def resting(self, packed: Packed, origin: NodeOrigin) -> tuple[int, ...]:
         """Return the value of a weight in low precision and those of its scales, which have as many dims."""
         rank = len(packed.dims)
         found = [self.weight(packed.weight, origin, packed.dims, packed.dtype)]
@@ -162,7 +162,7 @@ class Builder:
                 found.append(held)
         return found
 
-    def _name(self, stored: str, origin: Origin) -> str:
+    def _name(self, stored: str, origin: NodeOrigin) -> str:
         """A parameter is called as in the file; one without a telling name after the module that uses it."""
         *path, last = stored.replace("/", ".").strip(".").split(".")
         name = ".".join([*(p for p in path if not _OPERATOR.fullmatch(p)), "weight" if _WEIGHT.match(last) else last])

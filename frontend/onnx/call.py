@@ -14,7 +14,7 @@ from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, as_dim, as_expr, product, total
 from ...ir.types import DType, TensorType
-from ..aten.flat import Origin
+from ..aten.flat import NodeOrigin
 from .builder import Builder
 from .shapes.items import Content, Item, checked_dims
 from .shapes.symbols import flag
@@ -32,7 +32,7 @@ class Call:
     node: onnx.NodeProto
     inputs: tuple[Item | None, ...]
     build: Builder
-    origin: Origin
+    origin: NodeOrigin
     opset: int
     attributes: Mapping[str, onnx.AttributeProto]
 

@@ -10,7 +10,7 @@ from ...ir.errors import NotUnderstoodError, TraceError
 from ...ir.graph import Node
 from ...ir.ops import OpCall, op_def
 from ...ir.sizes.expr import Dim, Expr, total
-from ..aten.flat import Origin
+from ..aten.flat import NodeOrigin
 from .builder import LIKELY, Builder
 from .call import Call, axis_of
 from .shapes.items import Item, constant, stored_item
@@ -35,7 +35,7 @@ def _body(call: Call, name: str) -> onnx.GraphProto:
 
 
 def _run(
-    translation: Translation, body: onnx.GraphProto, given: Sequence[Item | None], outer: Names, origin: Origin
+    translation: Translation, body: onnx.GraphProto, given: Sequence[Item | None], outer: Names, origin: NodeOrigin
 ) -> list[Item | None]:
     if len(given) != len(body.input):
         raise NotUnderstoodError(f"a body of {len(body.input)} inputs is given {len(given)}")
@@ -99,7 +99,7 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
             raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
         if not bool(flag.content.reshape(-1)[0]):
             break
-        origin = Origin(".".join(filter(None, (call.origin.scope, f"loop.{trip}"))))
+        origin = NodeOrigin(".".join(filter(None, (call.origin.scope, f"loop.{trip}"))))
         flag, *made = _run(translation, body, (constant([trip]), flag, *carried), names, origin)
         carried = made[: len(carried)]
         _collect(scanned, made[len(carried) :])
@@ -150,7 +150,7 @@ def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item |
     made: list[list[Item]] = [[] for _ in range(len(body.output) - split)]
     for step in range(_checked(length, "Scan")):
         entries = [call.slice(s, a, step, 1, drop=True) for s, a in zip(sequences, places, strict=True)]
-        origin = Origin(".".join(filter(None, (call.origin.scope, f"scan.{step}"))))
+        origin = NodeOrigin(".".join(filter(None, (call.origin.scope, f"scan.{step}"))))
         results = _run(translation, body, (*states, *entries), names, origin)
         states = results[:split]
         _collect(made, results[split:])

@@ -14,7 +14,7 @@ from ...ir.ops.unpriced import unpriced_calls, unpriced_note
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ...ir.verify import verify
-from ..aten.flat import Flat, Origin
+from ..aten.flat import Flat, NodeOrigin
 from ..derive import training
 from ..fold.blocks import Identity
 from ..fold.layered import fold_by_scope, in_layers
@@ -24,7 +24,7 @@ from .builder import Builder
 from .control import controlled
 from .reading import printable, read_model
 from .shapes.items import Item, checked_dims, dtype_of, stored_item
-from .shapes.symbols import MEANINGS, Sizes, flag, is_cache, is_name
+from .shapes.symbols import MEANINGS, NamedSizes, flag, is_cache, is_name
 from .standard import lifted, opset
 from .straighten import hoisted, straightened
 from .translate import Names, Translation
@@ -100,7 +100,7 @@ def translated(
 ) -> tuple[Names, Builder]:
     """Return what every name of the main graph stands for, and the graph in single steps."""
     model, notes = lifted(model)
-    sizes = Sizes.of(workload, dims)
+    sizes = NamedSizes.of(workload, dims)
     results = [*model.graph.value_info, *model.graph.output]
     build, names = Builder(workload, sizes, {i.name: _written(i) for i in results}, notes=list(notes)), Names()
     stored = {t.name: t for t in model.graph.initializer}
@@ -134,7 +134,7 @@ def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:
     return frozenset(o.name for o in graph.output if is_cache(o.name))
 
 
-def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, TensorType]:
+def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: NamedSizes) -> dict[str, TensorType]:
     """Return the types of values as the file declares them, those with a dim that is not known left out."""
     found: dict[str, TensorType] = {}
     for info in infos:
@@ -164,7 +164,7 @@ def _written(info: onnx.ValueInfoProto) -> tuple[int | str, ...]:
     )
 
 
-def _dims(info: onnx.ValueInfoProto, sizes: Sizes) -> list[Dim | None]:
+def _dims(info: onnx.ValueInfoProto, sizes: NamedSizes) -> list[Dim | None]:
     """Return the dims of an input, None for those that are not known; what the user says of a place goes first."""
     shape = _tensor(info).shape.dim
     made: list[Dim | None] = []
@@ -178,7 +178,7 @@ def _dims(info: onnx.ValueInfoProto, sizes: Sizes) -> list[Dim | None]:
     return made
 
 
-def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:
+def _input_type(info: onnx.ValueInfoProto, sizes: NamedSizes) -> TensorType:
     """Return the type of an input; NotUnderstoodError where a dim is not known."""
     what = f"input '{info.name}'"
     made = tuple(d for d in _dims(info, sizes) if d is not None)
@@ -187,7 +187,7 @@ def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:
     return TensorType(checked_dims(made, what), dtype_of(_tensor(info).elem_type, what))
 
 
-def _require_known(given: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> None:
+def _require_known(given: Sequence[onnx.ValueInfoProto], sizes: NamedSizes) -> None:
     """Raise NotUnderstoodError for all dims of inputs that are not known, with what to write for each."""
     missing: dict[str, str] = {}
     for info in given:
@@ -208,7 +208,7 @@ def _copy(graph: onnx.GraphProto, names: Names, build: Builder) -> None:
     for output in graph.output:
         item = names.find(output.name)
         if item is not None and item.parts is None:
-            made = build.emit("copy", [build.value(item, Origin())], [(item.type, None)], Origin())[0]
+            made = build.emit("copy", [build.value(item, NodeOrigin())], [(item.type, None)], NodeOrigin())[0]
             names.items[output.name] = Item(item.type, made)
 
 

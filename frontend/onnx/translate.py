@@ -15,7 +15,7 @@ from ...ir.ops.unpriced import NAME as UNPRICED
 from ...ir.ops.unpriced import UnpricedAttrs
 from ...ir.records import dataclass
 from ...ir.types import DType, TensorType
-from ..aten.flat import Origin
+from ..aten.flat import NodeOrigin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .reading import MAX_DEPTH, ordered, place
@@ -104,7 +104,7 @@ class Translation:
                 f"'{_full(node)}' ({place(node)}): no rule, and its results are not declared in the file"
             )
         items = [item for n in node.input if n and (item := names.find(n)) is not None]
-        origin = Origin(scope)
+        origin = NodeOrigin(scope)
         ids = [self.build.value(item, origin) for item in items]
         kinds = [(declared[name], None) for name in made]
         values = self.build.emit(UNPRICED, ids, kinds, origin, UnpricedAttrs(_full(node)))
@@ -144,7 +144,7 @@ class Translation:
             return (_constant(node),)
         inputs = tuple(names.find(n) if n else None for n in node.input)
         attributes = {a.name: a for a in node.attribute}
-        call = modern(Call(node, inputs, self.build, Origin(scope), self.opset, attributes))
+        call = modern(Call(node, inputs, self.build, NodeOrigin(scope), self.opset, attributes))
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
             return self._inlined(function, call)
@@ -176,7 +176,7 @@ class Translation:
 
     def _cached(self, item: Item, scope: str) -> Item:
         """Keep new keys or values as a cache; what an operator keeps itself stays as it is."""
-        origin = Origin(scope)
+        origin = NodeOrigin(scope)
         value = self.build.value(item, origin)
         storage = self.build.flat.values[value].storage
         maker = self.build.producer.get(storage)

@@ -64,7 +64,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class AttentionOperand:
     """A tensor whose dims `batch`, `length` and `width` are groups of positions in `dims`, the dims to read it in."""
 
     value: int
@@ -85,16 +85,16 @@ def product_of(dims: Iterator[Dim]) -> Dim:
 
 def operand(
     look: Look, ident: int, letters: str, batch: str, length: str, width: str, scaled: bool = True
-) -> Operand | None:
+) -> AttentionOperand | None:
     """Return the tensor behind casts, copies, views and, if `scaled`, scalings whose batch dims are [batch, heads].
 
     Of all tensors on the way back that fit the furthest counts. A batch of one dim is a single head.
     """
     wanted = tuple(tuple(letters.index(c) for c in group) for group in (batch, length, width))
-    best: Operand | None = None
+    best: AttentionOperand | None = None
     for value, groups in _forms(look, ident, scaled):
         flat = [tuple(d for i in positions for d in groups[i]) for positions in wanted]
-        found = Operand(value, look.value(value).type.dims, *flat)
+        found = AttentionOperand(value, look.value(value).type.dims, *flat)
         if len(found.width) == 1 and (best is None or len(found.batch) == 2 or len(best.batch) != 2):
             best = found
     return best
@@ -120,7 +120,7 @@ def _forms(look: Look, ident: int, scaled: bool) -> Iterator[tuple[int, Groups]]
         yield ident, groups
 
 
-def without_repeats(look: Look, given: Operand) -> Operand:
+def without_repeats(look: Look, given: AttentionOperand) -> AttentionOperand:
     """Return keys or values with each head once."""
     if len(given.batch) < 2:
         return given
@@ -129,14 +129,14 @@ def without_repeats(look: Look, given: Operand) -> Operand:
         narrow = look.value(wide.inputs[0]).type.dims
         repeated = given.batch[2]
         if len(narrow) == len(given.dims) and narrow[repeated] == 1:
-            return Operand(wide.inputs[0], narrow, given.batch, given.length, given.width)
+            return AttentionOperand(wide.inputs[0], narrow, given.batch, given.length, given.width)
     if len(given.batch) != 2:
         return given
     value, dims = each_head_once(look, given.value, given.batch[1])
-    return Operand(value, dims, given.batch, given.length, given.width)
+    return AttentionOperand(value, dims, given.batch, given.length, given.width)
 
 
-def by_head(draft: Draft, given: Operand, shared: int) -> int:
+def by_head(draft: Draft, given: AttentionOperand, shared: int) -> int:
     """Return a value [batch, heads, length, width]; `shared` dims of the length are heads that share keys."""
     look = draft.look
     ident = given.value
@@ -196,7 +196,7 @@ def _roles(left: str, right: str, out: str) -> tuple[str, str, str]:
     return batch, summed, "".join(c for c in right if c not in left)
 
 
-def _queries_and_keys(look: Look, node: Node) -> tuple[Operand, Operand] | None:
+def _queries_and_keys(look: Look, node: Node) -> tuple[AttentionOperand, AttentionOperand] | None:
     """Return the operands of the first product: keys have the letter that the softmax runs along, the last one."""
     assert isinstance(node.attrs, MatmulAttrs)
     left, right, out = node.attrs.letters

@@ -145,27 +145,27 @@ _MASK_NAME = re.compile("mask|causal|tri[lu]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class RecognisedMask:
     """`causal` hides the future, `window` > 0 shows that many keys; `known` is False where values decide, too."""
 
     causal: bool = False
     window: int = 0
     known: bool = True
 
-    def __or__(self, other: Mask) -> Mask:
+    def __or__(self, other: RecognisedMask) -> RecognisedMask:
         """Join what two parts of a mask say."""
         window = min((w for w in (self.window, other.window) if w), default=0)
-        return Mask(self.causal or other.causal, window, self.known and other.known)
+        return RecognisedMask(self.causal or other.causal, window, self.known and other.known)
 
 
 _JOINING = (
     "where", "add", "sub", "mul", "and", "or", "not", "div", "floor_div", "remainder", "square", "reciprocal",
     "addcmul", "min", "max",
 )  # fmt: skip
-_UNKNOWN = Mask(known=False)
+_UNKNOWN = RecognisedMask(known=False)
 
 
-def read_mask(look: Look, ident: int) -> Mask:
+def read_mask(look: Look, ident: int) -> RecognisedMask:
     """Return what a tensor says that is added to scores, multiplied with them, or chooses among them.
 
     Comparisons of ranges by less or greater, triangles of constants and stored squares of flags are understood;
@@ -178,7 +178,7 @@ def read_mask(look: Look, ident: int) -> Mask:
     if node is None:
         return _stored(look, behind)
     if isinstance(node.attrs, FillAttrs):
-        return Mask() if node.attrs.kind in _CONSTANT else _UNKNOWN
+        return RecognisedMask() if node.attrs.kind in _CONSTANT else _UNKNOWN
     fn = fn_of(node)
     if fn == "compare":
         return _compared(look, node)
@@ -201,14 +201,14 @@ def _without_views(look: Look, ident: int) -> int | None:
     return ident
 
 
-def _all_of(look: Look, idents: tuple[int, ...]) -> Mask:
-    found = Mask()
+def _all_of(look: Look, idents: tuple[int, ...]) -> RecognisedMask:
+    found = RecognisedMask()
     for i in idents:
         found |= read_mask(look, i)
     return found
 
 
-def _stored(look: Look, ident: int, is_test: bool = False) -> Mask:
+def _stored(look: Look, ident: int, is_test: bool = False) -> RecognisedMask:
     """A stored square of flags is the causal mask, one of numbers where its name says so or it is tested for 0.
 
     Any other square of numbers may be a bias; one stored number says nothing.
@@ -218,13 +218,13 @@ def _stored(look: Look, ident: int, is_test: bool = False) -> Mask:
         return _UNKNOWN
     dims = value.type.dims
     if value.type.numel == 1:
-        return Mask()
+        return RecognisedMask()
     is_square = len(dims) > 1 and dims[-1] == dims[-2] and all(d == 1 for d in dims[:-2])
     is_mask = is_test or value.type.dtype is DType.BOOL or _MASK_NAME.search(value.name) is not None
-    return Mask(causal=True) if is_square and is_mask else _UNKNOWN
+    return RecognisedMask(causal=True) if is_square and is_mask else _UNKNOWN
 
 
-def _beyond(first: float) -> Mask:
+def _beyond(first: float) -> RecognisedMask:
     """The mask that tells distances below `first` from the others.
 
     Below 0 is the future, and what is at least 2 behind may be beyond a window. Which side is hidden need not be known:
@@ -232,11 +232,11 @@ def _beyond(first: float) -> Mask:
     mask of the past, as is any number below 0.
     """
     if first == 0:
-        return Mask(causal=True)
-    return Mask(window=int(first)) if first > 1 else _UNKNOWN
+        return RecognisedMask(causal=True)
+    return RecognisedMask(window=int(first)) if first > 1 else _UNKNOWN
 
 
-def _compared(look: Look, node: Node) -> Mask:
+def _compared(look: Look, node: Node) -> RecognisedMask:
     """Positions with positions; or a mask with a number."""
     first = threshold(look, node)
     if first is not None:

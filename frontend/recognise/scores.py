@@ -13,7 +13,7 @@ from ...ir.ops.tensors.pointwise import ElementwiseAttrs, broadcast
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, product
 from ...ir.types import TensorType
-from .masks import Mask, read_mask
+from .masks import RecognisedMask, read_mask
 from .rewrite import UNCHANGED, Draft, Look, fn_of
 
 Shape = tuple[Dim, ...]
@@ -57,7 +57,7 @@ class Scores:
 
     product: Node
     nodes: list[Node] = field(default_factory=list)
-    mask: Mask = field(default_factory=Mask)
+    mask: RecognisedMask = field(default_factory=RecognisedMask)
     biases: list[int] = field(default_factory=list)
     softcap: float = 0.0
     sinks: int | None = None
@@ -141,9 +141,9 @@ def _product_behind(look: Look, ident: int) -> Scores | None:
     return None
 
 
-def _bias_of(look: Look, node: Node) -> tuple[Mask, list[int]]:
+def _bias_of(look: Look, node: Node) -> tuple[RecognisedMask, list[int]]:
     """What a product adds in its epilogue."""
-    mask, biases = Mask(), []
+    mask, biases = RecognisedMask(), []
     for bias in node.inputs[2:]:
         said = read_mask(look, bias)
         mask |= said

@@ -31,12 +31,12 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ...ir.errors import TraceError
-from ...ir.graph import Bound
+from ...ir.graph import LengthBound
 from ...ir.meaning import Argument
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
-from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
+from ..runs.guards import GuardRanges, PlacedShapeEnv, SizeGuard, conditions, rounding, users_line
 from .dtypes import seen_as
 from .shapes import SizeExpr, converted, ran
 
@@ -110,7 +110,7 @@ class FakeWorld:
     _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
     _sizes: dict[str, int | torch.SymInt] = field(default_factory=dict)
     _places: dict[SizeExpr, str] = field(default_factory=dict)
-    _ranges: Ranges | None = None
+    _ranges: GuardRanges | None = None
 
     def size(self, name: str, hints: Mapping[str, int]) -> int | torch.SymInt:
         """Return the size of a name, symbolic unless it is a number, the same one each time."""
@@ -169,21 +169,23 @@ class FakeWorld:
             {str(name) for name, other in given if not other.is_Symbol or converted(other, self.names) != name}
         )
 
-    def conditions(self) -> tuple[Condition, ...]:
+    def conditions(self) -> tuple[SizeGuard, ...]:
         """Return what was taken for true of the named sizes."""
         env = self.mode.shape_env
         named = {size: str(name) for size, name in self.names.items()}
         return () if env is None else conditions(env, cast("Mapping[sympy.Symbol, str]", named))
 
-    def bounds(self) -> tuple[Bound, ...]:
+    def bounds(self) -> tuple[LengthBound, ...]:
         """Return where each named size must lie for the recording to hold; sizes that may be anything are left out."""
         return self._looked_at().bounds(self.conditions())
 
-    def _looked_at(self) -> Ranges:
+    def _looked_at(self) -> GuardRanges:
         if self._ranges is None:
             env = self.mode.shape_env
             examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
-            self._ranges = Ranges({str(n): int(examples[size]) for size, n in self.names.items() if size in examples})
+            self._ranges = GuardRanges(
+                {str(n): int(examples[size]) for size, n in self.names.items() if size in examples}
+            )
         return self._ranges
 
     def settle(self) -> Mapping[str, Dim]:

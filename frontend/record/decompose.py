@@ -29,7 +29,7 @@ _SILENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedCall:
     """One call; of a chain of pointwise steps that is one kernel, `names` are those of the steps."""
 
     operator: Operator
@@ -39,24 +39,24 @@ class Step:
     names: tuple[str, ...] = ()
 
 
-class Parts(DispatchMode):
+class CallParts(DispatchMode):
     """Lists the calls that run under it, those without a rule taken apart; `pointwise` are the rules of such steps."""
 
     def __init__(self, known: Container[str], pointwise: Container[str]) -> None:
         """Know which operators have a rule."""
         super().__init__()
-        self.known, self.pointwise, self.steps = known, pointwise, list[Step]()
+        self.known, self.pointwise, self.steps = known, pointwise, list[RecordedCall]()
 
     def call(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run a call and look at it, or at its steps where it has no rule."""
         whole = plain_name(func) in self.known or is_noise(func)
         decomposition = None if whole else decomposition_of(func)
         if decomposition is not None:
-            inner = Parts(self.known, self.pointwise)
+            inner = CallParts(self.known, self.pointwise)
             with inner:
                 out = decomposition(*args, **kwargs)
             if out is not NotImplemented:
-                one = Step(func, args, kwargs, out, self._chain(func, inner.steps, out))
+                one = RecordedCall(func, args, kwargs, out, self._chain(func, inner.steps, out))
                 for step in (one,) if one.names else inner.steps:
                     self.step(step)
                 return out
@@ -64,14 +64,14 @@ class Parts(DispatchMode):
 
     def note(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object], out: object) -> None:
         """Look at one call that has a rule, or cannot be taken apart."""
-        self.step(Step(func, args, kwargs, out))
+        self.step(RecordedCall(func, args, kwargs, out))
 
-    def step(self, step: Step) -> None:
+    def step(self, step: RecordedCall) -> None:
         """List a call that makes something."""
         if not is_noise(step.operator):
             self.steps.append(step)
 
-    def _chain(self, func: Operator, steps: Sequence[Step], out: object) -> tuple[str, ...]:
+    def _chain(self, func: Operator, steps: Sequence[RecordedCall], out: object) -> tuple[str, ...]:
         """The names of the steps of an operator that is pointwise, by torch's word or because they all are."""
         own = [(s, plain_name(s.operator)) for s in steps if plain_name(s.operator) not in _SILENT]
         names = tuple(name for s, n in own for name in s.names or (n,))

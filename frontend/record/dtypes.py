@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ...ir.errors import TraceError, UnknownNameError
-from ...ir.meaning import Argument, In, Meaning, Out, Step
+from ...ir.meaning import Argument, In, Meaning, OperatorCall, Out
 from ...ir.sizes.expr import Expr
 from ...ir.types import DType
 
@@ -97,7 +97,7 @@ def meaning_of(node: fx.Node, ids: Mapping[fx.Node, int], inputs: Sequence[int],
 
     named = (*zip(_names(target), node.args, strict=False), *node.kwargs.items())
     arguments = tuple((name, found) for name, given in named if (found := taken(given)) is not None)
-    step = Step(str(target).removesuffix(".default"), arguments)
+    step = OperatorCall(str(target).removesuffix(".default"), arguments)
     val = node.meta["val"]
     return Meaning((step,), _outputs(node.meta["val"], num_outputs), isinstance(val, Tensor) and val.is_complex())
 

@@ -27,7 +27,7 @@ from ..aten.math import POINTWISE_STEPS
 from ..aten.table import HANDLERS
 from .adapter import FakeWorld, autograd_origin, is_noise, layout_key, runs_again
 from .again import checkpoints_followed, place_again
-from .decompose import Parts, Step
+from .decompose import CallParts, RecordedCall
 from .failures import explained
 from .memo import Memo
 
@@ -48,7 +48,7 @@ class Recording:
     calls: Mapping[int, str] = field(default_factory=dict)
 
 
-class Recorder(Parts):
+class Recorder(CallParts):
     """Writes every operator that reaches the dispatcher into an fx graph, those without a rule as their steps."""
 
     def __init__(self, module: nn.Module, inputs: Mapping[str, Tensor], world: FakeWorld) -> None:
@@ -86,7 +86,7 @@ class Recorder(Parts):
         self.calls[number] = self.scopes[-1]
         self.scopes.append(f"{name}@{number}")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: RecordedCall) -> None:
         """Write a call, unless it is of no matter."""
         if not is_noise(step.operator):
             self._write(step.operator, step.args, step.kwargs, step.out)[STEPS] = step.names

@@ -14,17 +14,17 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr
-from .call import Axis, LayoutMismatchError, Local, axis_of
-from .layout import Layout, channel_dim, groups_of
+from .call import LayoutMismatchError, Local, LocalDim, axis_of
+from .layout import LocalSizes, channel_dim, groups_of
 
-Axes = tuple[Axis, ...]
+Axes = tuple[LocalDim, ...]
 
 
 @dataclass(frozen=True)
 class Where:
     """A node on one rank: what the rules of this page look at."""
 
-    layout: Layout
+    layout: LocalSizes
     region: Region
     node: Node
     rank: Mapping[str, int]
@@ -56,7 +56,7 @@ def _like(where: Where, value: Value, given: Sequence[Axes]) -> Axes:
     return tuple(_nearest(own, d, given) for d in range(len(own)))
 
 
-def _nearest(own: Axes, dim: int, given: Sequence[Axes]) -> Axis:
+def _nearest(own: Axes, dim: int, given: Sequence[Axes]) -> LocalDim:
     axis = own[dim]
     if axis.index is None:
         return axis
@@ -70,25 +70,25 @@ def _nearest(own: Axes, dim: int, given: Sequence[Axes]) -> Axis:
 
 def _aligned(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     """Pointwise: operands broadcast, and what meets is the same entry of the whole."""
-    out: list[Axis] = []
+    out: list[LocalDim] = []
     rank = max((len(a) for a in given), default=0)
     for from_right in range(rank, 0, -1):
         met = [a[-from_right] for a in given if len(a) >= from_right and not _is_one(a[-from_right])]
         if any(not met[0].same(m) for m in met[1:]):
             raise where.refused(f"operands hold other entries of dim -{from_right}: {_told(met)}")
-        out.append(met[0] if met else Axis(1))
+        out.append(met[0] if met else LocalDim(1))
     made = where.made
     return tuple(
         tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given) for v in made
     )
 
 
-def _is_one(axis: Axis) -> bool:
+def _is_one(axis: LocalDim) -> bool:
     """Whether an axis broadcasts; a dim of one entry that another rank holds does not."""
     return axis.size == 1 and axis.index is None
 
 
-def _told(axes: Sequence[Axis]) -> str:
+def _told(axes: Sequence[LocalDim]) -> str:
     return " and ".join("all" if a.index is None else str(a.index.tolist()[:12]) for a in axes)
 
 
@@ -96,7 +96,7 @@ def _matmul(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     attrs = where.node.attrs
     assert isinstance(attrs, MatmulAttrs)
     left, right, out = attrs.letters
-    names: dict[str, Axis] = {}
+    names: dict[str, LocalDim] = {}
     for letter, axis in [*zip(left, given[0], strict=True), *zip(right, given[1], strict=True)]:
         if letter in names and not names[letter].same(axis):
             raise where.refused(f"factors hold other entries of '{letter}': {_told([names[letter], axis])}")
@@ -149,7 +149,7 @@ def _pad(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     own = where.layout.own(where.region, out, where.rank)
     axes = list(given[0])
     if attrs.drop:
-        axes.insert(attrs.dim, Axis(where.layout.size(out, attrs.dim)))
+        axes.insert(attrs.dim, LocalDim(where.layout.size(out, attrs.dim)))
         return (tuple(axes),)
     source, made = axes[attrs.dim], own[attrs.dim]
     if where.node.meaning is not None and made.index is not None:
@@ -178,7 +178,7 @@ def _concat(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
 def _reduce(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     attrs = where.node.attrs
     assert isinstance(attrs, ReduceAttrs)
-    axes = [Axis(1) if d in attrs.dims else a for d, a in enumerate(given[0])]
+    axes = [LocalDim(1) if d in attrs.dims else a for d, a in enumerate(given[0])]
     kept = axes if attrs.keepdim else [a for d, a in enumerate(axes) if d not in attrs.dims]
     return (tuple(kept),) * len(where.node.outputs)
 
@@ -189,18 +189,18 @@ def _reshape(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     source = given[0]
     sizes = [where.layout.size(out, d) for d in range(out.type.rank)]
     if all(a.index is None for a in source):
-        return (tuple(Axis(s) for s in sizes),)
-    made: list[Axis] = []
+        return (tuple(LocalDim(s) for s in sizes),)
+    made: list[LocalDim] = []
     for ins, outs in groups_of([a.size for a in source], sizes):
         made += _regrouped(where, [source[i] for i in ins], [sizes[o] for o in outs])
     return (tuple(made),)
 
 
-def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> list[Axis]:
+def _regrouped(where: Where, source: Sequence[LocalDim], sizes: Sequence[int]) -> list[LocalDim]:
     if all(a.index is None for a in source):
-        return [Axis(s) for s in sizes]
+        return [LocalDim(s) for s in sizes]
     places = _flattened(source)
-    made: list[Axis] = []
+    made: list[LocalDim] = []
     rest = places
     for k in range(len(sizes)):
         inner = 1
@@ -219,7 +219,7 @@ def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> li
     return made
 
 
-def _flattened(axes: Sequence[Axis]) -> Tensor:
+def _flattened(axes: Sequence[LocalDim]) -> Tensor:
     """Places in the flat dim of the entries that some axes hold together."""
     places = torch.zeros(1, dtype=torch.int64)
     for axis in axes:
@@ -249,7 +249,7 @@ def _attention_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
 
 def _norm(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     """Results as x, statistics with one entry a row."""
-    rest = ((*given[0][:-1], Axis(1)),) * (len(where.node.outputs) - 1)
+    rest = ((*given[0][:-1], LocalDim(1)),) * (len(where.node.outputs) - 1)
     return given[0], *rest
 
 
@@ -264,7 +264,7 @@ def _experts(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     """Results as the tokens; rows are this rank's own, and no one else reads them."""
     own = tuple(where.layout.own(where.region, v, where.rank) for v in where.made[1:])
     count = given[0][0].length * given[1][1].length
-    return given[0], *((Axis(count), *o[1:]) for o in own)
+    return given[0], *((LocalDim(count), *o[1:]) for o in own)
 
 
 def _experts_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
@@ -300,7 +300,7 @@ def _topk(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     if given[0][attrs.dim].index is not None:
         raise where.refused("chooses among a part of the entries")
     own = (where.layout.size(v, attrs.dim) for v in where.made)
-    return tuple((*given[0][: attrs.dim], Axis(n), *given[0][attrs.dim + 1 :]) for n in own)
+    return tuple((*given[0][: attrs.dim], LocalDim(n), *given[0][attrs.dim + 1 :]) for n in own)
 
 
 _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {

@@ -33,7 +33,7 @@ class LayoutMismatchError(SlipstickError):
 
 
 @dataclass(frozen=True)
-class Axis:
+class LocalDim:
     """One dim of a local tensor: the size of the whole, and the places in it that are held; None for all, in order."""
 
     size: int
@@ -49,25 +49,25 @@ class Axis:
         """Entries held."""
         return self.size if self.index is None else int(self.index.numel())
 
-    def taken(self, places: Tensor) -> Axis:
+    def taken(self, places: Tensor) -> LocalDim:
         """Return the axis of some of the entries, by their place in the local tensor."""
-        return Axis(self.size, self.held[places])
+        return LocalDim(self.size, self.held[places])
 
-    def same(self, other: Axis) -> bool:
+    def same(self, other: LocalDim) -> bool:
         """Whether two axes hold the same entries in the same order."""
         if self.index is None and other.index is None:
             return self.size == other.size
         return self.length == other.length and self.size == other.size and torch.equal(self.held, other.held)
 
 
-def axis_of(size: int, held: Tensor) -> Axis:
+def axis_of(size: int, held: Tensor) -> LocalDim:
     """Return an axis that holds these places; all of them in order are no list."""
     whole = held.numel() == size and torch.equal(held, torch.arange(size))
-    return Axis(size, None if whole else held)
+    return LocalDim(size, None if whole else held)
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenRows:
     """Rows of tokens on their way to experts: the expert of each, which copy of which token it is, and its rank.
 
     `origin` is token * top_k + slot, with the place of the token in the whole batch; `home` is the rank that sent it.
@@ -77,9 +77,9 @@ class Rows:
     origin: Tensor
     home: Tensor
 
-    def taken(self, places: Tensor) -> Rows:
+    def taken(self, places: Tensor) -> TokenRows:
         """Return some of the rows."""
-        return Rows(self.expert[places], self.origin[places], self.home[places])
+        return TokenRows(self.expert[places], self.origin[places], self.home[places])
 
     @property
     def order(self) -> Tensor:
@@ -93,8 +93,8 @@ class Local:
     """What one rank holds of a tensor."""
 
     tensor: Tensor
-    axes: tuple[Axis, ...]
-    rows: Rows | None = None
+    axes: tuple[LocalDim, ...]
+    rows: TokenRows | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class NotComputedError(SlipstickError):
 
 
 @dataclass(frozen=True)
-class Call:
+class RankCall:
     """One node on one rank: local inputs (float64, int64 or bool), and the local dims of what it makes.
 
     `rank` and `degrees` are by mesh axis. `sources` and `results` are the values of the graph that inputs and outputs
@@ -227,27 +227,27 @@ def zigzag(length: int, degree: int) -> Tensor:
     return torch.cat([torch.cat((pieces[r], pieces[2 * degree - 1 - r])) for r in range(degree)])
 
 
-Reference: TypeAlias = Callable[[Call], tuple[Tensor, ...]]
+Reference: TypeAlias = Callable[[RankCall], tuple[Tensor, ...]]
 
 
-def attrs_of(call: Call, kind: type[A]) -> A:
+def attrs_of(call: RankCall, kind: type[A]) -> A:
     """Return the attributes of a call as the op's own type."""
     if not isinstance(call.node.attrs, kind):
         raise TypeError(f"{call.node.op} needs {kind.__name__}, has {type(call.node.attrs).__name__}")
     return call.node.attrs
 
 
-def number(call: Call, name: str, default: float) -> float:
+def number(call: RankCall, name: str, default: float) -> float:
     """Return a recorded number (`scale`, `eps`, ..); the default where it was left out, or nothing was recorded."""
     return default if _is_unrecorded(call) else call.number(name, default)
 
 
-def word(call: Call, name: str, default: str) -> str:
+def word(call: RankCall, name: str, default: str) -> str:
     """Return a recorded word (`style`, `act`, ..); the default where it was left out, or nothing was recorded."""
     return default if _is_unrecorded(call) else call.word(name, default)
 
 
-def given(call: Call, name: str, default: int | None) -> int | None:
+def given(call: RankCall, name: str, default: int | None) -> int | None:
     """Return which input an optional tensor of the recorded call is, None where it was absent."""
     found = None if _is_unrecorded(call) else call.constant(name)
     if _is_unrecorded(call):
@@ -255,12 +255,12 @@ def given(call: Call, name: str, default: int | None) -> int | None:
     return found.index if isinstance(found, In) else None
 
 
-def operator(call: Call) -> str:
+def operator(call: RankCall) -> str:
     """Return the recorded operator, such as `aten._log_softmax.default`; empty where nothing was recorded."""
     return "" if _is_unrecorded(call) or call.node.meaning is None else call.node.meaning.steps[0].operator
 
 
-def share(call: Call, value: int, dim: int) -> tuple[int, int]:
+def share(call: RankCall, value: int, dim: int) -> tuple[int, int]:
     """Return which part of a dim of an input this rank has, and of how many."""
     index, count = 0, 1
     for axis, placement in call.sources[value].placements if call.sources else ():
@@ -269,7 +269,7 @@ def share(call: Call, value: int, dim: int) -> tuple[int, int]:
     return index, count
 
 
-def _is_unrecorded(call: Call) -> bool:
+def _is_unrecorded(call: RankCall) -> bool:
     return call.node.meaning is None or not call.node.meaning.steps
 
 

@@ -26,7 +26,7 @@ from ..huggingface.recording import hints_on
 from ..loss import returned_tensor
 from ..record.preserve import FunctionMode
 from .call import LayoutMismatchError, Mesh, NotComputedError
-from .layout import Layout
+from .layout import LocalSizes
 from .run import TOLERANCE, Runner
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
@@ -68,7 +68,7 @@ _SPREAD = 0.15
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModuleResults:
     """What the module itself computes: loss, logits, and the gradient of each parameter that has one."""
 
     loss: Tensor
@@ -77,7 +77,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ComparedModule:
     """A module with weights, and the graph that was recorded of it anew, with what each node computes."""
 
     name: str
@@ -98,7 +98,7 @@ class Subject:
         ids, labels = (torch.randint(3, self.vocabulary, (batch, seq), generator=made) for _ in range(2))
         return {"input_ids": ids, "labels": labels}
 
-    def answer(self, inputs: Mapping[str, Tensor]) -> Answer:
+    def answer(self, inputs: Mapping[str, Tensor]) -> ModuleResults:
         """Run the module forward and backward."""
         labels = inputs["labels"]
         with in_double():
@@ -107,10 +107,10 @@ class Subject:
             loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
             torch.autograd.backward(loss)
         grads = {n: p.grad for n, p in self.module.named_parameters() if p.grad is not None}
-        return Answer(loss.detach(), logits.detach(), grads)
+        return ModuleResults(loss.detach(), logits.detach(), grads)
 
 
-def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> Subject:
+def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> ComparedModule:
     """Build the model of a config twice: fake, to record it, and real, with seeded weights."""
     built = build_noted(config.text, DType.BF16)
     identity = Identity(config.name, workload, DType.BF16, hints=hints_on(built.module))
@@ -119,7 +119,7 @@ def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> Subject:
     # The number of tokens that a model knows; one that also sees or hears says it of its text part.
     said: object = module.config
     found = getattr(said, "vocab_size", 0) or getattr(getattr(said, "text_config", None), "vocab_size", 0)
-    return Subject(config.name, module, graph, int(found))
+    return ComparedModule(config.name, module, graph, int(found))
 
 
 def _real(config: Config, workload: Workload) -> nn.Module:
@@ -187,7 +187,12 @@ class Verdict:
 
 
 def compare(
-    subject: Subject, lowered: Graph, degrees: Mapping[str, int], batch: int, seq: int, answer: Answer | None = None
+    subject: ComparedModule,
+    lowered: Graph,
+    degrees: Mapping[str, int],
+    batch: int,
+    seq: int,
+    answer: ModuleResults | None = None,
 ) -> Verdict:
     """Run a lowered graph with these degrees (those not named are 1) and compare it with the module.
 
@@ -196,7 +201,7 @@ def compare(
     inputs = subject.inputs(batch, seq)
     theirs = answer or subject.answer(inputs)
 
-    def run(layout: Layout) -> Verdict:
+    def run(layout: LocalSizes) -> Verdict:
         found = Runner(layout, subject.state, inputs, degrees.get("pp", 1)).run()
         floor = _NOISE * max((float(g.abs().max()) for g in theirs.grads.values()), default=0.0)
         rows = [Difference("loss", relative(found.results["result0"], theirs.loss))]
@@ -210,7 +215,7 @@ def compare(
 
 
 def judged(
-    lowered: Graph, degrees: Mapping[str, int], lengths: Mapping[str, int], run: Callable[[Layout], Verdict]
+    lowered: Graph, degrees: Mapping[str, int], lengths: Mapping[str, int], run: Callable[[LocalSizes], Verdict]
 ) -> Verdict:
     """Return what a run on simulated ranks finds, or why there is none, with the ranks and the time that it took."""
     start = perf_counter()
@@ -220,7 +225,7 @@ def judged(
     try:
         with in_double():
             refused = next(_uneven(lowered, sizes), "")
-            found = Verdict(reason=refused) if refused else run(Layout(lowered, mesh, sizes))
+            found = Verdict(reason=refused) if refused else run(LocalSizes(lowered, mesh, sizes))
     except NotComputedError as error:
         found = Verdict(reason=str(error))
     except LayoutMismatchError as error:

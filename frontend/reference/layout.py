@@ -22,7 +22,7 @@ from ...ir.placement import REPLICATE, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.sizes.rounding import evened
-from .call import Axis, Mesh, axis_of, block, zigzag
+from .call import LocalDim, Mesh, axis_of, block, zigzag
 
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.
 _CUTS = ("tp", "ep", "up", "cp", "fsdp", "dp")
@@ -36,7 +36,7 @@ Spot = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Layout:
+class LocalSizes:
     """A lowered graph with numbers for its symbols: sizes of whole dims and of a rank's part of them."""
 
     graph: Graph
@@ -76,11 +76,11 @@ class Layout:
         cut = [a for a, p in value.placements if isinstance(p, Shard) and p.dim == dim]
         return sorted(cut, key=lambda a: order.index(a) if a in order else len(order))
 
-    def own(self, region: Region, value: Value, rank: Mapping[str, int]) -> tuple[Axis, ...]:
+    def own(self, region: Region, value: Value, rank: Mapping[str, int]) -> tuple[LocalDim, ...]:
         """Return what a rank holds of a value that is cut by its placements alone."""
         found = []
         for dim in range(value.type.rank):
-            axis = Axis(self.size(value, dim))
+            axis = LocalDim(self.size(value, dim))
             axes = self.cutting(value, dim)
             for k, name in enumerate(axes):
                 rest = [self.mesh.degrees.get(a, 1) for a in axes[k + 1 :]]
@@ -89,15 +89,15 @@ class Layout:
         return tuple(found)
 
     def cut(
-        self, region: Region, value: Value, dim: int, axis: Axis, name: str, rank: Mapping[str, int],
+        self, region: Region, value: Value, dim: int, axis: LocalDim, name: str, rank: Mapping[str, int],
         rest: list[int] | None = None,
-    ) -> Axis:  # fmt: skip
+    ) -> LocalDim:  # fmt: skip
         """Return what is left of an axis when a mesh axis cuts it; `rest` are the degrees that cut it after that."""
         degree, position = self.mesh.degrees.get(name, 1), rank.get(name, 0)
         return axis_of(axis.size, axis.held[self.taken(region, value, dim, axis, (name, degree, position), rest or [])])
 
     def taken(
-        self, region: Region, value: Value, dim: int, axis: Axis, cut: tuple[str, int, int], rest: list[int]
+        self, region: Region, value: Value, dim: int, axis: LocalDim, cut: tuple[str, int, int], rest: list[int]
     ) -> Tensor:
         """Return the places in a local dim that one of several ranks keeps of it."""
         name, degree, _ = cut
@@ -120,7 +120,7 @@ class Layout:
             return zigzag(length, degree).chunk(degree)[position]
         return block(length, share, degree, position, name == "tp")
 
-    def _beside(self, region: Region, at: tuple[Value, int], axis: Axis, cut: tuple[str, int, int]) -> list[Tensor]:
+    def _beside(self, region: Region, at: tuple[Value, int], axis: LocalDim, cut: tuple[str, int, int]) -> list[Tensor]:
         """Places that a rank keeps of each of the tensors side by side in a dim, as far as they are there."""
         sides = self.sides(region, at[0], at[1], cut[0])
         if len(sides) < 2 or sum(size for _, size, _ in sides) != axis.size:
@@ -132,7 +132,7 @@ class Layout:
             found.append(there[self._piece(at, there.numel(), part, cut)])
         return found
 
-    def _share(self, axis: Axis, share: int, degree: int, name: str) -> int:
+    def _share(self, axis: LocalDim, share: int, degree: int, name: str) -> int:
         """Over data axes flat buffers are cut, not rows: what does not divide is distributed as `torch.chunk` does."""
         return share if name == "tp" and share else -(-axis.length // degree)
 
@@ -330,7 +330,7 @@ def is_source(value: Value) -> bool:
     return value.role in (Role.PARAM, Role.BUFFER, Role.INPUT, Role.CACHE)
 
 
-def scattered(whole: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+def scattered(whole: Tensor, axes: tuple[LocalDim, ...]) -> Tensor:
     """Return the entries of a whole tensor that a rank holds."""
     for dim, axis in enumerate(axes):
         if axis.index is not None:
@@ -338,7 +338,7 @@ def scattered(whole: Tensor, axes: tuple[Axis, ...]) -> Tensor:
     return whole
 
 
-def put_back(whole: Tensor, part: Tensor, axes: tuple[Axis, ...]) -> None:
+def put_back(whole: Tensor, part: Tensor, axes: tuple[LocalDim, ...]) -> None:
     """Write what a rank holds to its place in the whole tensor."""
     if all(a.index is None for a in axes):
         whole.copy_(part)

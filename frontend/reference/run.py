@@ -22,11 +22,11 @@ from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from ...ir.records import dataclass
 from .axes import Where, axes_of
-from .call import Axis, Call, LayoutMismatchError, Local, NotComputedError
-from .layout import Layout, is_source, put_back, scattered
+from .call import LayoutMismatchError, Local, LocalDim, NotComputedError, RankCall
+from .layout import LocalSizes, is_source, put_back, scattered
 from .ops.attention import loss_of
 from .ops.table import HELD, REFERENCES, Here
-from .stages import Exchange, Ports, converted, joined
+from .stages import RankExchange, StagePorts, converted, joined
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)
@@ -66,13 +66,13 @@ class Runner:
     """The state of one run."""
 
     def __init__(
-        self, layout: Layout, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor], num_stages: int = 1
+        self, layout: LocalSizes, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor], num_stages: int = 1
     ) -> None:
         """Know the graph with its sizes, parameters and buffers by name, inputs by name, and how many stages."""
         self.layout, self.state, self.inputs = layout, state, inputs
         self.mesh = layout.mesh
         self.num_nodes = 0
-        self.ports = Ports(layout, num_stages)
+        self.ports = StagePorts(layout, num_stages)
         self.logits: dict[str, Tensor] = {}
         self.constants = {name: torch.tensor(given) for name, given in layout.graph.constants}
         self._experts: dict[tuple[str, int], Tensor] = {}
@@ -184,9 +184,9 @@ class Runner:
         given = [each.held[i] for i in node.inputs]
         self.num_nodes += 1
         if isinstance(node.attrs, CollectiveAttrs):
-            made = Exchange(self.layout, each.region, node, partial(self.experts, each.region)).run(given)
+            made = RankExchange(self.layout, each.region, node, partial(self.experts, each.region)).run(given)
         elif has(node, Trait.RENAMES) or (has(node, Trait.TAKES_RANGE) and node.meaning is None):
-            exchange = Exchange(self.layout, each.region, node, partial(self.experts, each.region))
+            exchange = RankExchange(self.layout, each.region, node, partial(self.experts, each.region))
             made = [converted(exchange, g, o) for g, o in zip(given, node.outputs, strict=True)]
         else:
             made = self._alone(each, node, given)
@@ -244,14 +244,14 @@ class Runner:
         return [made[r] for r in range(len(self.mesh.ranks))]
 
     def _call(
-        self, region: Region, node: Node, rank: int, given: Sequence[Local], axes: Sequence[Sequence[Axis]]
-    ) -> Call:
+        self, region: Region, node: Node, rank: int, given: Sequence[Local], axes: Sequence[Sequence[LocalDim]]
+    ) -> RankCall:
         sources, results = ([region.by_id[i] for i in ids] for ids in (node.inputs, node.outputs))
         held = None
         if has(node, OpClass.ATTENTION):
             query = given[1 if has(node, Trait.BACKWARD) else 0]
             held = query.axes[2].index
-        return Call(
+        return RankCall(
             node, tuple(g.tensor for g in given), tuple(tuple(a.length for a in out) for out in axes),
             self.mesh.ranks[rank], self.mesh.degrees, tuple(sources), tuple(results), held, self.layout.sizes,
         )  # fmt: skip

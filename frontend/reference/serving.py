@@ -21,10 +21,10 @@ from ...ir.records import dataclass
 from ..huggingface.operators.cache import Past
 from ..huggingface.operators.linear import remembers
 from ..loss import returned_tensor
-from ..workloads import Cache
+from ..workloads import ModelCache
 from .call import Mesh, NotComputedError
-from .compare import Difference, Subject, Verdict, in_double, judged, relative
-from .layout import Layout
+from .compare import ComparedModule, Difference, Verdict, in_double, judged, relative
+from .layout import LocalSizes
 from .run import Instance, Runner
 
 _CACHES = ("past_key_values", "cache_params")
@@ -35,7 +35,7 @@ _TURNED: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Step:
+class ServingStep:
     """A step of the module: what it is given, by the names of a graph's inputs, its logits, and its cache behind it."""
 
     workload: Workload
@@ -45,7 +45,7 @@ class Step:
     kept: Mapping[str, Tensor]
 
 
-def step_of(subject: Subject, workload: Workload, batch: int, length: int) -> Step:
+def step_of(subject: ComparedModule, workload: Workload, batch: int, length: int) -> ServingStep:
     """Run a prompt of `length` tokens, and for decode one token more; NotComputedError where there is no cache.
 
     Layers with a window keep the whole prompt here, behind masks of their own: a graph takes what its window leaves.
@@ -59,24 +59,24 @@ def step_of(subject: Subject, workload: Workload, batch: int, length: int) -> St
         cache = _empty_cache(subject)
         logits = _called(subject, ids[:, :length], cache, 0)
         if workload is Workload.PREFILL:
-            return Step(workload, length, {"input_ids": ids[:, :length]}, logits, _tensors(subject, cache))
+            return ServingStep(workload, length, {"input_ids": ids[:, :length]}, logits, _tensors(subject, cache))
         before = _tensors(subject, cache)
         logits = _called(subject, ids[:, length:], cache, length)
     given = {"input_ids": ids[:, length:], "position_ids": torch.full((batch, 1), length), **before}
-    return Step(workload, length, given, logits, _tensors(subject, cache))
+    return ServingStep(workload, length, given, logits, _tensors(subject, cache))
 
 
-def _empty_cache(subject: Subject) -> Cache:
+def _empty_cache(subject: ComparedModule) -> ModelCache:
     from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     cache = DynamicCache(config=subject.module.config)  # type: ignore[arg-type]
     make: Callable[[], CacheLayerMixin] = DynamicLayer
     layers = [make() if type(x) is DynamicSlidingWindowLayer else x for x in cache.layers]
     cache.layers = layers
-    return cast("Cache", cache)
+    return cast("ModelCache", cache)
 
 
-def _called(subject: Subject, ids: Tensor, cache: Cache, start: int) -> Tensor:
+def _called(subject: ComparedModule, ids: Tensor, cache: ModelCache, start: int) -> Tensor:
     """Logits of some tokens; the cache grows by them."""
     known = inspect.signature(type(subject.module).forward).parameters
     name = next((n for n in _CACHES if n in known), "")
@@ -88,7 +88,7 @@ def _called(subject: Subject, ids: Tensor, cache: Cache, start: int) -> Tensor:
     return returned_tensor(out, "logits")
 
 
-def _tensors(subject: Subject, cache: Cache) -> dict[str, Tensor]:
+def _tensors(subject: ComparedModule, cache: ModelCache) -> dict[str, Tensor]:
     """Return copies of what layers hold, states as the scans of the graph hold them: [batch, heads, n, p]."""
     kinds = {n.attrs.kind for r in subject.graph.regions for n in r.nodes if isinstance(n.attrs, ScanAttrs)}
     if len(kinds) > 1 and kinds & _TURNED.keys():
@@ -100,7 +100,7 @@ def _tensors(subject: Subject, cache: Cache) -> dict[str, Tensor]:
     }
 
 
-def _named(cache: Cache) -> Iterator[tuple[str, Tensor]]:
+def _named(cache: ModelCache) -> Iterator[tuple[str, Tensor]]:
     """Yield copies of what layers hold, by the names of a graph's caches.
 
     What one layer has of keys and values stands under `latents` side by side as well: latent attention caches that.
@@ -127,10 +127,10 @@ _LENGTH = 2  # dim of tokens in a cache of keys [batch, heads, tokens, head dim]
 _NAMES = {"kv_append": ("keys", "values", "index_keys"), "keep_state": ("conv_state", "state")}
 
 
-def compare_step(subject: Subject, lowered: Graph, degrees: Mapping[str, int], step: Step) -> Verdict:
+def compare_step(subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], step: ServingStep) -> Verdict:
     """Run a lowered serving step with these degrees (those not named are 1) and compare it with the module's."""
 
-    def run(layout: Layout) -> Verdict:
+    def run(layout: LocalSizes) -> Verdict:
         alone = {**layout.sizes, **dict.fromkeys(layout.mesh.degrees, 1)}
         tables = _tables(subject, step, alone) if _has_tables(lowered) else {}
         runner = StepRunner(layout, subject, {**step.inputs, **tables}, degrees.get("pp", 1))
@@ -144,7 +144,7 @@ def compare_step(subject: Subject, lowered: Graph, degrees: Mapping[str, int], s
     return judged(lowered, degrees, {"batch": step.inputs["input_ids"].shape[0], length: step.length}, run)
 
 
-def _made(step: Step, results: Mapping[str, Tensor]) -> Iterator[Difference]:
+def _made(step: ServingStep, results: Mapping[str, Tensor]) -> Iterator[Difference]:
     """Logits, and the tokens that are drawn of them without noise."""
     ours = results.get("logits", results["result0"])
     theirs = step.logits[:, -ours.shape[1] :]
@@ -154,7 +154,7 @@ def _made(step: Step, results: Mapping[str, Tensor]) -> Iterator[Difference]:
         yield Difference("tokens", 0.0 if same else float("inf"))
 
 
-def _kept(step: Step, ours: Mapping[str, Tensor]) -> Iterator[Difference]:
+def _kept(step: ServingStep, ours: Mapping[str, Tensor]) -> Iterator[Difference]:
     """What is kept for the next step; of a cache with a window, the tokens that the window leaves."""
     latent = {name.rpartition(".")[0] for name in ours if name.endswith(".latents")}
     for name, theirs in step.kept.items():
@@ -178,7 +178,9 @@ def _last(whole: Tensor, shape: Sequence[int]) -> Tensor:
 class StepRunner(Runner):
     """A run that also knows what serving passes make of parameters, tables and caches."""
 
-    def __init__(self, layout: Layout, subject: Subject, inputs: Mapping[str, Tensor], num_stages: int = 1) -> None:
+    def __init__(
+        self, layout: LocalSizes, subject: ComparedModule, inputs: Mapping[str, Tensor], num_stages: int = 1
+    ) -> None:
         """Know the recorded graph beside the lowered one: which round is which layer, which norms passes moved."""
         super().__init__(layout, subject.state, inputs, num_stages)
         self.recorded = subject.graph
@@ -295,7 +297,7 @@ def _has_tables(graph: Graph) -> bool:
     return any(_TABLE in v.name for r in graph.regions for v in r.values)
 
 
-def _tables(subject: Subject, step: Step, sizes: Mapping[str, int]) -> Mapping[str, Tensor]:
+def _tables(subject: ComparedModule, step: ServingStep, sizes: Mapping[str, int]) -> Mapping[str, Tensor]:
     """Sines and cosines of a step's positions, as the recorded graph makes them, by the names that tables have."""
-    runner = StepRunner(Layout(subject.graph, Mesh({}), sizes), subject, step.inputs)
+    runner = StepRunner(LocalSizes(subject.graph, Mesh({}), sizes), subject, step.inputs)
     return {_TABLE + name: t for name, t in runner.first_ports().items()}

@@ -17,15 +17,15 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Replicate, Shard
 from ...ir.plan.layout.stages import SHARED, chunk_borders
 from ...ir.records import dataclass
-from .call import Axis, LayoutMismatchError, Local, NotComputedError, Rows, axis_of
-from .layout import Layout
+from .call import LayoutMismatchError, Local, LocalDim, NotComputedError, TokenRows, axis_of
+from .layout import LocalSizes
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RankExchange:
     """One collective: the node, the place of every rank, and who holds which expert (rank to places of experts)."""
 
-    layout: Layout
+    layout: LocalSizes
     region: Region
     node: Node
     experts: Callable[[int], Tensor]
@@ -62,7 +62,7 @@ class Exchange:
         return LayoutMismatchError(f"{place} ({self.region.name}, {self.node.phase}): {what}")
 
 
-def _summed(x: Exchange, given: Sequence[Local]) -> Tensor:
+def _summed(x: RankExchange, given: Sequence[Local]) -> Tensor:
     """The sum of what ranks hold of the same entries."""
     first = given[0]
     for other in given[1:]:
@@ -72,14 +72,14 @@ def _summed(x: Exchange, given: Sequence[Local]) -> Tensor:
     return torch.stack([g.tensor for g in given]).sum(0)
 
 
-def _all_reduce(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+def _all_reduce(x: RankExchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
     if x.attrs.tail != 0:
         return _all_reduce_tail(x, given)
     total = _summed(x, given)
     return [Local(total, g.axes, g.rows) for g in given]
 
 
-def _all_reduce_tail(x: Exchange, given: Sequence[Local]) -> list[Local]:
+def _all_reduce_tail(x: RankExchange, given: Sequence[Local]) -> list[Local]:
     """Sum the last entries of a dim; those before them stay each rank's own."""
     dim, count = x.attrs.dim, x.layout.number(x.attrs.tail)
     first = given[0].axes[dim].length - count
@@ -105,7 +105,7 @@ def joined(given: Sequence[Local], dim: int) -> Local | None:
     return Local(tensor, tuple(axes))
 
 
-def _all_gather(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+def _all_gather(x: RankExchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
     if given[0].rows is not None:
         whole = _all_rows(given)
         return [whole] * len(group)
@@ -121,20 +121,20 @@ def _all_gather(x: Exchange, given: Sequence[Local], group: Sequence[int], out: 
 
 def _all_rows(given: Sequence[Local]) -> Local:
     rows = [g.rows for g in given if g.rows is not None]
-    every = Rows(*(torch.cat([getattr(r, name) for r in rows]) for name in ("expert", "origin", "home")))
+    every = TokenRows(*(torch.cat([getattr(r, name) for r in rows]) for name in ("expert", "origin", "home")))
     order = every.order
     tensor = torch.cat([g.tensor for g in given])[order]
-    return Local(tensor, (Axis(len(order)), *given[0].axes[1:]), every.taken(order))
+    return Local(tensor, (LocalDim(len(order)), *given[0].axes[1:]), every.taken(order))
 
 
-def _reduce_scatter(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+def _reduce_scatter(x: RankExchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
     total = _summed(x, given)
     if given[0].rows is not None:
         return [_home_rows(x, Local(total, given[0].axes, given[0].rows), rank) for rank in group]
     return [cut(x, Local(total, g.axes), rank, out, x.attrs.dim) for g, rank in zip(given, group, strict=True)]
 
 
-def cut(x: Exchange, whole: Local, rank: int, out: Value, dim: int, names: Sequence[str] | None = None) -> Local:
+def cut(x: RankExchange, whole: Local, rank: int, out: Value, dim: int, names: Sequence[str] | None = None) -> Local:
     """Return a rank's own part of a dim, cut by one axis after the other: those of the group, or those named."""
     axis, tensor = whole.axes[dim], whole.tensor
     over = [a for a in x.layout.cutting(out, dim) if a in (x.axes if names is None else names)]
@@ -148,7 +148,7 @@ def cut(x: Exchange, whole: Local, rank: int, out: Value, dim: int, names: Seque
     return Local(tensor, axes, whole.rows)
 
 
-def _all_to_all(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+def _all_to_all(x: RankExchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
     lies, source = out.placement(x.axes[0]), x.region.by_id[x.node.inputs[0]].placement(x.axes[0])
     if isinstance(lies, Shard) and lies.routed:
         return [_expert_rows(x, given, rank) for rank in group]
@@ -163,29 +163,29 @@ def _all_to_all(x: Exchange, given: Sequence[Local], group: Sequence[int], out: 
     return [cut(x, found, rank, out, lies.dim) for rank in group]
 
 
-def _expert_rows(x: Exchange, given: Sequence[Local], rank: int) -> Local:
+def _expert_rows(x: RankExchange, given: Sequence[Local], rank: int) -> Local:
     """The rows of a group that go to the experts of one rank, in the order in which its bank takes them."""
     whole = _all_rows(given)
     assert whole.rows is not None
     mine = torch.isin(whole.rows.expert, x.experts(rank)).nonzero().flatten()
-    return Local(whole.tensor[mine], (Axis(len(mine)), *whole.axes[1:]), whole.rows.taken(mine))
+    return Local(whole.tensor[mine], (LocalDim(len(mine)), *whole.axes[1:]), whole.rows.taken(mine))
 
 
-def _home_rows(x: Exchange, whole: Local, rank: int) -> Local:
+def _home_rows(x: RankExchange, whole: Local, rank: int) -> Local:
     """The rows that come back to one rank: those that it sent."""
     assert whole.rows is not None
     ranks = x.layout.mesh.ranks
     key = tuple(ranks[rank].get(a, 0) for a in x.axes)
     homes = [k for k, place in enumerate(ranks) if tuple(place.get(a, 0) for a in x.axes) == key]
     mine = torch.isin(whole.rows.home, torch.tensor(homes)).nonzero().flatten()
-    return Local(whole.tensor[mine], (Axis(len(mine)), *whole.axes[1:]), whole.rows.taken(mine))
+    return Local(whole.tensor[mine], (LocalDim(len(mine)), *whole.axes[1:]), whole.rows.taken(mine))
 
 
-def _passed_on(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+def _passed_on(x: RankExchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
     return list(given)
 
 
-def converted(x: Exchange, given: Sequence[Local], out: int) -> list[Local]:
+def converted(x: RankExchange, given: Sequence[Local], out: int) -> list[Local]:
     """What `slice` and `identity` make where they change placements: a rank's own part, or a summand on one rank."""
     before, after = x.region.by_id[x.node.inputs[0]], x.region.by_id[out]
     changed = [a for a, p in after.placements if p != before.placement(a)]
@@ -205,7 +205,7 @@ def converted(x: Exchange, given: Sequence[Local], out: int) -> list[Local]:
     return made
 
 
-_COLLECTIVES: Mapping[str, Callable[[Exchange, Sequence[Local], Sequence[int], Value], list[Local]]] = {
+_COLLECTIVES: Mapping[str, Callable[[RankExchange, Sequence[Local], Sequence[int], Value], list[Local]]] = {
     "all_reduce": _all_reduce, "all_gather": _all_gather, "ring_gather": _all_gather,
     "reduce_scatter": _reduce_scatter, "ring_scatter": _reduce_scatter, "all_to_all": _all_to_all,
     "broadcast": _passed_on, "send": _passed_on, "recv": _passed_on,
@@ -213,13 +213,13 @@ _COLLECTIVES: Mapping[str, Callable[[Exchange, Sequence[Local], Sequence[int], V
 
 
 @dataclass
-class Ports:
+class StagePorts:
     """What regions hand to one another: by name the parts of all ranks, and the stage where they are.
 
     Without `num_stages` there is one stage, and everything is there.
     """
 
-    layout: Layout
+    layout: LocalSizes
     num_stages: int = 1
     held: dict[str, tuple[list[Local], int]] = field(default_factory=dict)
     taken: dict[tuple[int, Phase, int], str] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class Ports:
         if start is None:
             return None
         value = region.by_id[start.inputs[0]]
-        exchange = Exchange(self.layout, region, start, _no_experts)
+        exchange = RankExchange(self.layout, region, start, _no_experts)
         for dim in range(value.type.rank):
             whole = parts[0].axes[dim].length != self.layout.share(value, dim)
             over = self.layout.cutting(value, dim) if whole else []
@@ -289,7 +289,7 @@ class Ports:
         now = {start.inputs[0]: list(parts)}
         for node in region.nodes:
             if all(i in now for i in node.inputs):
-                made = Exchange(self.layout, region, node, _no_experts).run([now[i] for i in node.inputs])
+                made = RankExchange(self.layout, region, node, _no_experts).run([now[i] for i in node.inputs])
                 now.update(zip(node.outputs, made, strict=True))
         return now[max(now)]
 

@@ -24,8 +24,19 @@ from ...ir.text.formats import read_json
 from ...ir.text.limits import limits, too_much
 from ...ir.text.untrusted import decoded, open_regular
 from ..record.failures import first_line
-from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, ReadGraph, SizeInput, Source, TensorInput, hollow
-from .targets import ENUMS, Json, Part, check_call, dtype_named, identifier, read_size, target_named
+from .program import (
+    MOST_SIZE,
+    FixedInput,
+    HeldInput,
+    HeldTensor,
+    ReadGraph,
+    ReplayProgram,
+    SizeInput,
+    Source,
+    TensorInput,
+    hollow,
+)
+from .targets import ENUMS, Json, JsonPart, check_call, dtype_named, identifier, read_size, target_named
 
 _MAJOR = 8
 _HELD = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
@@ -34,7 +45,7 @@ _MOST_DEPTH = 16
 _BY_NAME = 2  # ArgumentKind.KEYWORD of the schema
 
 
-def read(document: Part, configs: Sequence[Part], name: str) -> Program:
+def read(document: JsonPart, configs: Sequence[JsonPart], name: str) -> ReplayProgram:
     """Return the program that a document describes; `configs` say which tensors it holds, and which are one."""
     major = document["schema_version"]["major"].number
     if major != _MAJOR:
@@ -42,22 +53,22 @@ def read(document: Part, configs: Sequence[Part], name: str) -> Program:
     module = document["graph_module"]
     graph, signature = module["graph"], module["signature"]
     shared = _shared(configs)
-    held: dict[str, Held] = {}
+    held: dict[str, HeldTensor] = {}
     sources: list[Source] = []
     for spec, given in zip(signature["input_specs"].each(), graph["inputs"].each(), strict=False):
         sources.append(_source(spec, given, graph, shared, held))
     outputs = tuple(
         k for k, s in enumerate(signature["output_specs"].each()) if s.only()[0] in ("user_output", "loss_output")
     )
-    return Program(name, _Reader(graph).module(), hollow(held), tuple(sources), outputs, _limits(document))
+    return ReplayProgram(name, _Reader(graph).module(), hollow(held), tuple(sources), outputs, _limits(document))
 
 
-def _limits(document: Part) -> dict[str, int]:
+def _limits(document: JsonPart) -> dict[str, int]:
     ranges = {name: r.get("max_val") for name, r in document["range_constraints"].items()}
     return {name: most.number for name, most in ranges.items() if most is not None and most.number < MOST_SIZE}
 
 
-def _shared(configs: Sequence[Part]) -> dict[str, str]:
+def _shared(configs: Sequence[JsonPart]) -> dict[str, str]:
     """Return, for each tensor of a path, the first path of the same tensor: same file, same place in it, same sizes."""
     first: dict[tuple[object, ...], str] = {}
     found: dict[str, str] = {}
@@ -73,7 +84,9 @@ def _shared(configs: Sequence[Part]) -> dict[str, str]:
     return found
 
 
-def _source(spec: Part, given: Part, graph: Part, shared: Mapping[str, str], held: dict[str, Held]) -> Source:
+def _source(
+    spec: JsonPart, given: JsonPart, graph: JsonPart, shared: Mapping[str, str], held: dict[str, HeldTensor]
+) -> Source:
     kind, body = spec.only()
     if kind in _HELD:
         path = body[_HELD[kind]].text
@@ -82,7 +95,7 @@ def _source(spec: Part, given: Part, graph: Part, shared: Mapping[str, str], hel
             raise NotUnderstoodError(f"{body.place}: '{path}' has an open size; a parameter has none")
         first = shared.get(path, path)
         fixed = tuple(d for d in dims if isinstance(d, int))
-        held[path] = Held(fixed, dtype, kind == "parameter", first if first != path else "")
+        held[path] = HeldTensor(fixed, dtype, kind == "parameter", first if first != path else "")
         return HeldInput(path)
     if kind == "constant_input":
         return FixedInput(_constant(body["value"]))
@@ -93,7 +106,7 @@ def _source(spec: Part, given: Part, graph: Part, shared: Mapping[str, str], hel
     return _user_input(given, graph)
 
 
-def _user_input(given: Part, graph: Part) -> Source:
+def _user_input(given: JsonPart, graph: JsonPart) -> Source:
     kind, value = given.only()
     if kind == "as_tensor":
         name = value["name"].text
@@ -108,7 +121,7 @@ def _user_input(given: Part, graph: Part) -> Source:
     )
 
 
-def _constant(part: Part) -> bool | int | float | str | None:
+def _constant(part: JsonPart) -> bool | int | float | str | None:
     kind, value = part.only()
     if kind == "as_none":
         return None
@@ -117,11 +130,11 @@ def _constant(part: Part) -> bool | int | float | str | None:
     return value.value
 
 
-def _tensor(meta: Part) -> tuple[tuple[Dim, ...], torch.dtype]:
+def _tensor(meta: JsonPart) -> tuple[tuple[Dim, ...], torch.dtype]:
     return tuple(_size(s) for s in meta["sizes"].each()), dtype_named(meta["dtype"])
 
 
-def _size(part: Part) -> Dim:
+def _size(part: JsonPart) -> Dim:
     kind, value = part.only()
     if kind == "as_int":
         if value.number < 0:
@@ -133,7 +146,7 @@ def _size(part: Part) -> Dim:
 class _Reader:
     """One graph under construction: the fx nodes by the names that the file gives its values."""
 
-    def __init__(self, graph: Part, depth: int = 0) -> None:
+    def __init__(self, graph: JsonPart, depth: int = 0) -> None:
         if depth > _MOST_DEPTH:
             raise NotUnderstoodError(f"{graph.place}: graphs within graphs are deeper than {_MOST_DEPTH}")
         self._part, self._depth = graph, depth
@@ -152,7 +165,7 @@ class _Reader:
         self._fx.output(outputs[0] if single is not None and single.value and outputs else tuple(outputs))
         return self._root
 
-    def _placeholder(self, given: Part) -> None:
+    def _placeholder(self, given: JsonPart) -> None:
         kind, value = given.only()
         index = len(self._made)
         name = f"fixed_{index}"
@@ -162,10 +175,10 @@ class _Reader:
             name = identifier(value["as_name"])
         self._made[name] = self._fx.placeholder(f"given_{index}")
 
-    def _node(self, part: Part) -> None:
+    def _node(self, part: JsonPart) -> None:
         target = target_named(part["target"])
-        args: list[Part] = []
-        named: dict[str, Part] = {}
+        args: list[JsonPart] = []
+        named: dict[str, JsonPart] = {}
         for given in part["inputs"].each():
             kind, name = given.get("kind"), given["name"]
             if kind is not None and kind.value == _BY_NAME:
@@ -178,7 +191,7 @@ class _Reader:
         self._describe(node, part)
         self._name_outputs(node, part)
 
-    def _describe(self, node: fx.Node, part: Part) -> None:
+    def _describe(self, node: fx.Node, part: JsonPart) -> None:
         data = part.get("metadata")
         stack = data.get("nn_module_stack") if data is not None else None
         if stack is not None:
@@ -191,27 +204,27 @@ class _Reader:
         if trace is not None and all(line.isprintable() for line in trace.text.splitlines()):
             node.meta["stack_trace"] = trace.text
 
-    def _name_outputs(self, node: fx.Node, part: Part) -> None:
+    def _name_outputs(self, node: fx.Node, part: JsonPart) -> None:
         outputs = list(part["outputs"].each())
         single = part.get("is_hop_single_tensor_return")
         kinds = [o.only() for o in outputs]
         if len(outputs) == 1 and kinds[0][0] == "as_tensors":
-            outputs = [Part({"as_tensor": v.value}, v.place) for v in kinds[0][1].each()]
+            outputs = [JsonPart({"as_tensor": v.value}, v.place) for v in kinds[0][1].each()]
             self._name_items(node, outputs)
         elif len(outputs) == 1 and (single is None or single.value) and not _returns_tuple(node):
             self._made[_output_name(outputs[0])] = node
         else:
             self._name_items(node, outputs)
 
-    def _name_items(self, node: fx.Node, outputs: Sequence[Part]) -> None:
+    def _name_items(self, node: fx.Node, outputs: Sequence[JsonPart]) -> None:
         for index, output in enumerate(outputs):
             name = _output_name(output)
             if name:
-                item = self._fx.call_function(target_named(Part("_operator.getitem", output.place)), (node, index))
+                item = self._fx.call_function(target_named(JsonPart("_operator.getitem", output.place)), (node, index))
                 item.meta.update(node.meta)
                 self._made[name] = item
 
-    def _argument(self, part: Part) -> Argument:
+    def _argument(self, part: JsonPart) -> Argument:
         kind, value = part.only()
         if kind == "as_none":
             return None
@@ -230,7 +243,7 @@ class _Reader:
             return self._part_graph(value)
         raise NotUnderstoodError(f"{part.place}: an argument of kind '{kind}' is not understood")
 
-    def _reference(self, value: Part) -> Argument:
+    def _reference(self, value: JsonPart) -> Argument:
         """A tensor by name, a size by name or number, or nothing."""
         if value.get("name") is not None:
             return self._find(value["name"])
@@ -241,12 +254,12 @@ class _Reader:
             return self._find(inner["name"])
         return None if kind == "as_none" else _plain(inner)
 
-    def _find(self, name: Part) -> fx.Node:
+    def _find(self, name: JsonPart) -> fx.Node:
         if identifier(name) not in self._made:
             raise NotUnderstoodError(f"{name.place}: '{name.text}' is read before it is made")
         return self._made[name.text]
 
-    def _part_graph(self, value: Part) -> fx.Node:
+    def _part_graph(self, value: JsonPart) -> fx.Node:
         identifier(value["name"])
         name = f"part_{len(self._root._modules)}"
         self._root.add_module(name, _Reader(value["graph"], self._depth + 1).module())
@@ -261,14 +274,14 @@ def _returns_tuple(node: fx.Node) -> bool:
     return schema is not None and len(schema.returns) > 1
 
 
-def _output_name(output: Part) -> str:
+def _output_name(output: JsonPart) -> str:
     kind, value = output.only()
     if kind == "as_none":
         return ""
     return identifier(value["as_name"] if value.get("as_name") is not None else value["name"])
 
 
-def _plain(value: Part) -> Argument:
+def _plain(value: JsonPart) -> Argument:
     if isinstance(value.value, list):
         return [_plain(v) for v in value.each()]
     if isinstance(value.value, str) and value.value in ("Infinity", "-Infinity", "NaN"):
@@ -283,7 +296,7 @@ _OLD_MODEL = re.compile(r"^(?:[^/]+/)?serialized_exported_program\.json$")
 _WHAT = "write it with torch.export.save(torch.export.export(model, inputs, dynamic_shapes=..), 'model.pt2')"
 
 
-def read_program(path: Path) -> Program:
+def read_program(path: Path) -> ReplayProgram:
     """Return the program of a file that `torch.export.save` wrote; NotUnderstoodError says what is wrong with it."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -294,7 +307,7 @@ def read_program(path: Path) -> Program:
         raise NotUnderstoodError(f"'{path}' is cut short or no .pt2 archive ({error}); {_WHAT}") from error
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> Program:
+def _read(path: Path, archive: zipfile.ZipFile) -> ReplayProgram:
     members = archive.namelist()
     if len(members) > limits().archive_members:
         raise too_much(f"'{path}'", f"{len(members):,} members, more than any exported model has")
@@ -328,7 +341,7 @@ def _model_in(path: Path, members: list[str]) -> str:
     raise NotUnderstoodError(f"'{path}' is a zip archive without an exported model; {_WHAT}")
 
 
-def _json(path: Path, archive: zipfile.ZipFile, member: str) -> Part:
+def _json(path: Path, archive: zipfile.ZipFile, member: str) -> JsonPart:
     """Read a member that says its size honestly or not: no more than the limit is ever unpacked."""
     most = limits().document_bytes
     with archive.open(member) as stream:
@@ -337,4 +350,4 @@ def _json(path: Path, archive: zipfile.ZipFile, member: str) -> Part:
         raise too_much(f"'{path}'", f"{member} is larger than {most:,} bytes")
     where = f"'{path}': {member}"
     value = cast(Json, read_json(decoded(data, where), where))
-    return Part(value, f"'{path}': {member.rpartition('/')[2]}")
+    return JsonPart(value, f"'{path}': {member.rpartition('/')[2]}")

@@ -21,7 +21,7 @@ from ..record.adapter import FakeWorld
 from ..record.preserve import FunctionMode
 from ..record.record import Recorder
 from ..semantic import semantic
-from .masks import Mask, meaning_of
+from .masks import ReplayMask, meaning_of
 
 Handler = Callable[..., object]
 _MEAN = 1
@@ -44,7 +44,7 @@ class _Loss:
 
 
 @dataclass
-class Kernels:
+class RecordedKernels:
     """The kernels of one recording; losses are remembered until their backward comes."""
 
     recorder: Recorder
@@ -139,7 +139,7 @@ class Calls(FunctionMode):
         """Know the recording that runs: provenance is read off it."""
         super().__init__()
         self._recorder, self._world, self._hints = recorder, world, hints
-        self._masks: dict[fx.Node, Mask | None] = {}
+        self._masks: dict[fx.Node, ReplayMask | None] = {}
         aten = torch.ops.aten
         self._handlers: Mapping[Callable[..., object], Callable[..., object]] = {
             F.scaled_dot_product_attention: self._attention,
@@ -153,7 +153,7 @@ class Calls(FunctionMode):
             aten.baddbmm.default: torch.baddbmm,
             aten.pad.default: F.pad,
             aten.log_sigmoid.default: F.logsigmoid,
-            **Kernels(recorder, self._attend).handlers(),
+            **RecordedKernels(recorder, self._attend).handlers(),
         }
 
     def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -172,7 +172,7 @@ class Calls(FunctionMode):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, given: Tensor | None, dropout: float, is_causal: bool
     ) -> tuple[Tensor, Tensor]:
-        mask = Mask(is_causal) if given is None else self._meaning(given)
+        mask = ReplayMask(is_causal) if given is None else self._meaning(given)
         if mask is not None:
             return semantic.attention(q, k, v, None, mask.causal, mask.window, dropout)
         bias = given
@@ -180,7 +180,7 @@ class Calls(FunctionMode):
             bias = bias.unsqueeze(0)
         return semantic.attention(q, k, v, None, is_causal, 0, dropout, bias)
 
-    def _meaning(self, mask: Tensor) -> Mask | None:
+    def _meaning(self, mask: Tensor) -> ReplayMask | None:
         node = self._recorder.node_of(mask)
         if node not in self._masks:
             self._masks[node] = meaning_of(node, self._hints)

@@ -13,13 +13,13 @@ from ...ir.graph import Phase
 from ..loss import loss_of
 from ..record.adapter import FakeWorld
 from ..record.record import Recorder, Tensors
-from .program import FixedInput, HeldInput, Program, SizeInput, TensorInput
+from .program import FixedInput, HeldInput, ReplayProgram, SizeInput, TensorInput
 from .sizes import KV, Naming
 
 _FEWEST = 2  # so many results must have the shapes of all parameters, to be taken for their gradients
 
 
-def backward_nodes(program: Program) -> frozenset[fx.Node]:
+def backward_nodes(program: ReplayProgram) -> frozenset[fx.Node]:
     """Return the nodes of the backward pass, none in a forward graph.
 
     They are those that the tracer tagged. Where it tagged none and the last results have the shapes of all parameters
@@ -90,7 +90,7 @@ class JointRecorder(Recorder):
 
 
 def split_outputs(
-    program: Program, found: Sequence[Tensor], recorder: Recorder
+    program: ReplayProgram, found: Sequence[Tensor], recorder: Recorder
 ) -> tuple[Tensors, Mapping[str, Tensor]]:
     """Return the results and, by name, the gradients of parameters among the outputs of a joint graph.
 
@@ -112,7 +112,7 @@ def split_outputs(
     return (*results, *rest), named
 
 
-def _wanting(program: Program) -> list[tuple[str, tuple[int, ...]]]:
+def _wanting(program: ReplayProgram) -> list[tuple[str, tuple[int, ...]]]:
     """What may have a gradient, in the order of inputs: parameters by name, and floating inputs without."""
     held = dict(program.root.named_parameters(remove_duplicate=False))
     found: list[tuple[str, tuple[int, ...]]] = []
@@ -130,7 +130,7 @@ LABELS = "labels"
 
 
 def arguments(
-    program: Program, world: FakeWorld, naming: Naming, hints: Mapping[str, int]
+    program: ReplayProgram, world: FakeWorld, naming: Naming, hints: Mapping[str, int]
 ) -> tuple[list[object], dict[str, Tensor]]:
     """Return what the graph is called with, in order, and the tensors among it that are inputs, by name."""
     held = {
@@ -154,7 +154,7 @@ def arguments(
     return args, inputs
 
 
-def _cache_names(program: Program, naming: Naming) -> dict[str, str]:
+def _cache_names(program: ReplayProgram, naming: Naming) -> dict[str, str]:
     """Inputs [batch, heads, kv, dim] are the cache, keys and values of one layer after the other."""
     found = [t.name for t in program.tensors if len(t.dims) == 4 and _is_cache(t, naming)]
     sides = ("keys", "values")
@@ -169,7 +169,7 @@ def _is_cache(given: TensorInput, naming: Naming) -> bool:
     return given.dtype.is_floating_point and not isinstance(length, int) and KV in length.symbols
 
 
-def labels_for(program: Program, world: FakeWorld, naming: Naming, hints: Mapping[str, int]) -> Tensor:
+def labels_for(program: ReplayProgram, world: FakeWorld, naming: Naming, hints: Mapping[str, int]) -> Tensor:
     """Return the labels of a training step: one for each position of the first input of two dims."""
     first = next((t for t in program.tensors if len(t.dims) > 1), None)
     if first is None:
@@ -177,7 +177,7 @@ def labels_for(program: Program, world: FakeWorld, naming: Naming, hints: Mappin
     return world.sized(naming.dims(first)[:2], torch.int64, hints)
 
 
-def tensors_of(out: object, program: Program) -> Tensors:
+def tensors_of(out: object, program: ReplayProgram) -> Tensors:
     """Return the tensors among what the caller gets, each once; TraceError when there is none."""
     leaves = pytree.tree_leaves(out)
     chosen = leaves if program.outputs is None else [leaves[i] for i in program.outputs]

@@ -15,27 +15,27 @@ from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ...ir.sizes.expr import Dim, symbol
 from ..example_inputs import Dynamic
 from ..record.adapter import BufferAOTInput, ParamAOTInput, size_of, storage_id
-from ..runs.guards import Condition, conditions
+from ..runs.guards import SizeGuard, conditions
 from .interpreter import plain_path
-from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
+from .program import MOST_SIZE, FixedInput, HeldInput, HeldTensor, ReplayProgram, SizeInput, Source, TensorInput, hollow
 from .sizes import BATCH, SEQ
 
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _OURS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-def exported_program(exported: ExportedProgram, name: str) -> Program:
+def exported_program(exported: ExportedProgram, name: str) -> ReplayProgram:
     """Return the program; NotUnderstoodError for inputs that are neither tensors nor plain values."""
     placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
     specs = exported.graph_signature.input_specs
-    held: dict[str, Held] = {}
+    held: dict[str, HeldTensor] = {}
     seen: dict[tuple[object, ...], str] = {}
     for spec in specs:
         if spec.kind in _HELD:
             tensor = _tensor(exported, spec)
             path = str(spec.target)
             first = seen.setdefault(_same(tensor, path), path)
-            held[path] = Held(
+            held[path] = HeldTensor(
                 tuple(map(int, tensor.shape)),
                 tensor.dtype,
                 spec.kind is InputKind.PARAMETER,
@@ -44,7 +44,7 @@ def exported_program(exported: ExportedProgram, name: str) -> Program:
     sources = tuple(_exported_source(spec, node) for spec, node in zip(specs, placeholders, strict=True))
     outputs = tuple(k for k, s in enumerate(exported.graph_signature.output_specs) if s.kind in _OURS)
     limits = {str(s): int(r.upper) for s, r in exported.range_constraints.items() if r.upper < MOST_SIZE}
-    return Program(name, exported.graph_module, hollow(held), sources, outputs, limits)
+    return ReplayProgram(name, exported.graph_module, hollow(held), sources, outputs, limits)
 
 
 def _tensor(exported: ExportedProgram, spec: InputSpec) -> Tensor:
@@ -87,15 +87,15 @@ def tensor_input(name: str, val: Tensor) -> TensorInput:
     return TensorInput(name, dims, val.dtype)
 
 
-def compiled_program(graph: fx.GraphModule, examples: Sequence[object], name: str) -> Program:
+def compiled_program(graph: fx.GraphModule, examples: Sequence[object], name: str) -> ReplayProgram:
     """Return the program of a graph that Dynamo made."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    held: dict[str, Held] = {}
+    held: dict[str, HeldTensor] = {}
     sources: list[Source] = []
     for node, example in zip(placeholders, examples, strict=True):
         path = _held_path(node, example)
         if path and isinstance(example, Tensor):
-            held[path] = Held(tuple(map(int, example.shape)), example.dtype, isinstance(example, nn.Parameter))
+            held[path] = HeldTensor(tuple(map(int, example.shape)), example.dtype, isinstance(example, nn.Parameter))
             sources.append(HeldInput(path))
         else:
             sources.append(_compiled_source(node, example))
@@ -103,10 +103,10 @@ def compiled_program(graph: fx.GraphModule, examples: Sequence[object], name: st
     for name, child in graph.named_children():
         root.add_module(name, child)
     asked, sizes = _asked(placeholders, examples)
-    return Program(name, graph, root, tuple(sources), asked=asked, examples=sizes)
+    return ReplayProgram(name, graph, root, tuple(sources), asked=asked, examples=sizes)
 
 
-def _asked(nodes: Sequence[fx.Node], examples: Sequence[object]) -> tuple[tuple[Condition, ...], Mapping[str, int]]:
+def _asked(nodes: Sequence[fx.Node], examples: Sequence[object]) -> tuple[tuple[SizeGuard, ...], Mapping[str, int]]:
     """What Dynamo has taken for true of the open sizes so far, by its own names of them, and their examples."""
     given = [n.meta.get("example_value", e) for n, e in zip(nodes, examples, strict=True)]
     sizes = [s for v in given for s in (v.shape if isinstance(v, Tensor) else (v,)) if isinstance(s, torch.SymInt)]
@@ -142,7 +142,7 @@ def _compiled_source(node: fx.Node, example: object) -> Source:
 _PLACED = (BATCH, SEQ)
 
 
-def traced_program(graph: fx.GraphModule, inputs: Sequence[object], dynamic: Dynamic, name: str) -> Program:
+def traced_program(graph: fx.GraphModule, inputs: Sequence[object], dynamic: Dynamic, name: str) -> ReplayProgram:
     """Return the program; UsageError when inputs and placeholders do not match."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     given = _flat(inputs)
@@ -162,7 +162,7 @@ def traced_program(graph: fx.GraphModule, inputs: Sequence[object], dynamic: Dyn
     sources = [HeldInput(held[n][0]) if n in held else _traced_source(n, v, dynamic, is_open) for n, (_, v) in pairs]
     sources += [FixedInput(_default(n)) for n in placeholders[len(given) :]]
     root = _joined(graph, hollow(dict(held.values()))) if held else graph
-    return Program(name or type(graph).__name__, graph, root, tuple(sources))
+    return ReplayProgram(name or type(graph).__name__, graph, root, tuple(sources))
 
 
 def _flat(inputs: Sequence[object]) -> list[tuple[str, object]]:
@@ -175,14 +175,14 @@ def _flat(inputs: Sequence[object]) -> list[tuple[str, object]]:
     return found
 
 
-def _held(node: fx.Node, key: str, value: object) -> tuple[str, Held] | None:
+def _held(node: fx.Node, key: str, value: object) -> tuple[str, HeldTensor] | None:
     """Return the path of a parameter or buffer with what it is, None for what the caller gives."""
     told = node.meta.get("desc")  # what joint exports say of their inputs
     is_parameter = isinstance(value, nn.Parameter) or isinstance(told, ParamAOTInput)
     if not isinstance(value, Tensor) or not (is_parameter or isinstance(told, BufferAOTInput)):
         return None
     path = str(told.target) if isinstance(told, ParamAOTInput | BufferAOTInput) else key
-    return path, Held(tuple(map(int, value.shape)), value.dtype, is_parameter)
+    return path, HeldTensor(tuple(map(int, value.shape)), value.dtype, is_parameter)
 
 
 def _traced_source(node: fx.Node, value: object, dynamic: Dynamic, is_open: bool) -> Source:

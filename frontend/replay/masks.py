@@ -21,14 +21,14 @@ _LARGEST_CONSTANT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class ReplayMask:
     """What may be seen: all, or (`causal`) the past only, of it the last `window` keys where that is not 0."""
 
     causal: bool
     window: int = 0
 
 
-def meaning_of(mask: fx.Node, hints: Mapping[str, int]) -> Mask | None:
+def meaning_of(mask: fx.Node, hints: Mapping[str, int]) -> ReplayMask | None:
     """Return what a recorded mask means; None when it depends on data or is no band along the diagonal.
 
     Inputs that mark padding are taken as all ones, positions as counting up. A window longer than the example size
@@ -44,7 +44,7 @@ def meaning_of(mask: fx.Node, hints: Mapping[str, int]) -> Mask | None:
     for constant in sorted({c for n in steps for c in _constants(n) if longest <= c < _LARGEST_CONSTANT}):
         probed = _seen(steps, hints, constant, _PROBE)
         if probed is not None and probed.window:
-            return Mask(True, constant + probed.window - _PROBE)
+            return ReplayMask(True, constant + probed.window - _PROBE)
     return found
 
 
@@ -72,7 +72,7 @@ def _constants(node: fx.Node) -> Iterator[int]:
                 yield abs(a)
 
 
-def _seen(steps: list[fx.Node], hints: Mapping[str, int], constant: int | None, instead: int) -> Mask | None:
+def _seen(steps: list[fx.Node], hints: Mapping[str, int], constant: int | None, instead: int) -> ReplayMask | None:
     def value(arg: object) -> object:
         if isinstance(arg, fx.Node):
             return made[arg]
@@ -119,7 +119,7 @@ def _example(node: fx.Node, hints: Mapping[str, int]) -> Tensor:
     return torch.ones(sizes, dtype=tensor.dtype)
 
 
-def _band(mask: Tensor) -> Mask | None:
+def _band(mask: Tensor) -> ReplayMask | None:
     """Read a mask [.., queries, keys]: booleans say what is seen, numbers are added to scores."""
     if mask.dim() < 2:
         return None
@@ -131,11 +131,11 @@ def _band(mask: Tensor) -> Mask | None:
     if bool((rows != one).any()):
         return None
     if bool(one.all()):
-        return Mask(causal=False)
+        return ReplayMask(causal=False)
     num_queries, num_keys = one.shape
     distance = torch.arange(num_queries)[:, None] + (num_keys - num_queries) - torch.arange(num_keys)[None, :]
     causal = distance >= 0
     if torch.equal(one, causal):
-        return Mask(causal=True)
+        return ReplayMask(causal=True)
     window = int(one[-1].sum())
-    return Mask(True, window) if torch.equal(one, causal & (distance < window)) else None
+    return ReplayMask(True, window) if torch.equal(one, causal & (distance < window)) else None

@@ -17,7 +17,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType
 from ..record.dtypes import main_dtype
-from ..runs.guards import Condition
+from ..runs.guards import SizeGuard
 from .targets import is_checked
 
 
@@ -89,7 +89,7 @@ Source = TensorInput | HeldInput | SizeInput | FixedInput
 
 
 @dataclass(frozen=True)
-class Program:
+class ReplayProgram:
     """A torch.fx graph with everything needed to run it without its weights.
 
     `root` holds parameters and buffers under their paths (shapes count, values do not); `outputs` are the positions of
@@ -104,7 +104,7 @@ class Program:
     outputs: tuple[int, ...] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    asked: tuple[Condition, ...] = ()
+    asked: tuple[SizeGuard, ...] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -120,7 +120,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTensor:
     """Shape and type of a parameter or buffer; `same_as` is the path of another one that is the same tensor."""
 
     dims: tuple[int, ...]
@@ -129,7 +129,7 @@ class Held:
     same_as: str = ""
 
 
-def hollow(held: Mapping[str, Held]) -> nn.Module:
+def hollow(held: Mapping[str, HeldTensor]) -> nn.Module:
     """Return a tree of modules that holds these tensors on the meta device: paths and shapes, nothing to run."""
     root = nn.Module()
     made: dict[str, torch.Tensor] = {}
@@ -145,7 +145,7 @@ def hollow(held: Mapping[str, Held]) -> nn.Module:
     return root
 
 
-def _empty(one: Held) -> torch.Tensor:
+def _empty(one: HeldTensor) -> torch.Tensor:
     tensor = torch.empty(one.dims, dtype=one.dtype, device="meta")
     trained = one.dtype.is_floating_point or one.dtype.is_complex
     return nn.Parameter(tensor, requires_grad=trained) if one.is_parameter else tensor

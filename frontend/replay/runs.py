@@ -34,7 +34,7 @@ from ..recognise import recognise
 from ..record.adapter import FakeWorld, faked
 from ..record.preserve import Contexts, one_context
 from ..record.record import Recorder, Tensors, kept_mode, of_loss, record_with
-from ..runs.guards import Ranges
+from ..runs.guards import GuardRanges
 from ..semantic.lift import lifted
 from .calls import Calls
 from .interpreter import Replay, scope_of
@@ -49,13 +49,13 @@ from .joint import (
     split_outputs,
     tensors_of,
 )
-from .program import HeldInput, Program, ReadGraph
+from .program import HeldInput, ReadGraph, ReplayProgram
 from .sizes import BATCH, NAMES, SEQ, Naming, hints_for, longest, name_sizes
 
 _NUMBERED = re.compile(r"^.*?(?:^|\.)\d+(?=\.|$)")
 
 
-def guessed_scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+def guessed_scopes(program: ReplayProgram, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
     """Return a path for each node of a graph, empty where nothing is known; `backward` nodes have their own only."""
     calls = [n for n in program.graph.graph.nodes if n.op.startswith("call")]
     owner = _owners(program)
@@ -72,7 +72,7 @@ def guessed_scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx
     return own | {n: _between(before[n], after[n]) for n in nodes if n not in own}
 
 
-def _owners(program: Program) -> dict[fx.Node, str]:
+def _owners(program: ReplayProgram) -> dict[fx.Node, str]:
     """Return the module that owns the parameter behind a node."""
     placeholders = [n for n in program.graph.graph.nodes if n.op == "placeholder"]
     paths = {n: s.path for n, s in zip(placeholders, program.sources, strict=False) if isinstance(s, HeldInput)}
@@ -119,7 +119,7 @@ _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str,
 
 
 def graph_of(
-    program: Program, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
+    program: ReplayProgram, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
     allow_unpriced: bool = False,
 ) -> Graph:  # fmt: skip
     """Return the verified, folded graph of a program.
@@ -144,7 +144,7 @@ def graph_of(
     names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
     asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
     held = (
-        *Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked),
+        *GuardRanges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked),
         *run.world.bounds(),
     )
     folded = fold_by_scope(flat, identity)
@@ -155,7 +155,7 @@ def graph_of(
     return graph
 
 
-def _fixed_note(program: Program, naming: Naming) -> str:
+def _fixed_note(program: ReplayProgram, naming: Naming) -> str:
     known = {name for t in program.tensors for d in naming.dims(t) if not isinstance(d, int) for name in d.symbols}
     fixed = [t for t in program.tensors if not known.intersection((BATCH, SEQ)) and len(t.dims) > 1]
     if not fixed:
@@ -168,7 +168,7 @@ def _fixed_note(program: Program, naming: Naming) -> str:
 class _Run:
     """One run of a program under a recorder."""
 
-    program: Program
+    program: ReplayProgram
     naming: Naming
     hints: Mapping[str, int]
     world: FakeWorld
@@ -251,7 +251,7 @@ def _num_fused(flat: Flat) -> int:
     return sum(has(n, *fused, backward=False) for n in flat.nodes)
 
 
-def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+def _scopes(program: ReplayProgram, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
     """Paths from the names of parameters, for a graph that has none of its own."""
     if any(scope_of(n) for n in program.graph.graph.nodes):
         return {}
@@ -260,7 +260,7 @@ def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, 
 
 
 @one_context
-def _ready(program: Program, world: FakeWorld, train: bool) -> Contexts:
+def _ready(program: ReplayProgram, world: FakeWorld, train: bool) -> Contexts:
     """Parameters are fake for a while, those of the graph's own modules too."""
     yield faked(program.root, world)
     if program.graph is not program.root:

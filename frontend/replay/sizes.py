@@ -10,7 +10,7 @@ from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol
-from .program import Program, SizeInput, TensorInput
+from .program import ReplayProgram, SizeInput, TensorInput
 
 BATCH, SEQ, KV = "batch", "seq", "kv"
 NAMES = (BATCH, SEQ, KV)
@@ -49,7 +49,7 @@ class Naming:
         return f"sizes taken by their place: {', '.join(self.guessed)}" if self.guessed else ""
 
 
-def name_sizes(program: Program, workload: Workload, given: Mapping[str, str | int] | None = None) -> Naming:
+def name_sizes(program: ReplayProgram, workload: Workload, given: Mapping[str, str | int] | None = None) -> Naming:
     """Return what the open sizes stand for.
 
     `given` maps a size of the program (`s70`) to batch, seq, kv, total (kv + seq), tokens (batch x seq) or a number.
@@ -72,12 +72,12 @@ def name_sizes(program: Program, workload: Workload, given: Mapping[str, str | i
     return naming
 
 
-def longest(program: Program, naming: Naming) -> int:
+def longest(program: ReplayProgram, naming: Naming) -> int:
     """Return the longest sequence that the program was made for, 0 when it does not say."""
     return next((limit for name, limit in program.limits.items() if naming.meaning.get(name) == symbol(SEQ)), 0)
 
 
-def hints_for(program: Program) -> dict[str, int]:
+def hints_for(program: ReplayProgram) -> dict[str, int]:
     """Return example sizes of batch, seq and kv that no tensor of the program has."""
     held = [*program.root.parameters(), *program.root.buffers()]
     taken = {size for t in held for size in t.shape} | {
@@ -86,7 +86,7 @@ def hints_for(program: Program) -> dict[str, int]:
     return {name: next((h for h in choices if h not in taken), choices[0]) for name, choices in _HINTS.items()}
 
 
-def _places(program: Program) -> Iterator[tuple[str, tuple[TensorInput | None, int]]]:
+def _places(program: ReplayProgram) -> Iterator[tuple[str, tuple[TensorInput | None, int]]]:
     """Yield every open size once, with the first input and dim that is this size and nothing else."""
     seen: set[str] = set()
     for source in program.tensors:
@@ -111,7 +111,7 @@ def _meant(name: str, value: str | int) -> Dim:
     return as_dim(_MEANINGS[value])
 
 
-def _guess(name: str, place: tuple[TensorInput | None, int], program: Program, naming: Naming) -> str:
+def _guess(name: str, place: tuple[TensorInput | None, int], program: ReplayProgram, naming: Naming) -> str:
     source, index = place
     taken = {str(m) for m in naming.meaning.values()}
     found = name if name in NAMES else _OTHER_NAMES.get(name.lower(), "")

@@ -32,39 +32,39 @@ _LONGEST_KEY = 200  # letters of a key that an error shows as they are
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JsonPart:
     """A value in a JSON document and where it stands."""
 
     value: Json
     place: str
 
-    def __getitem__(self, key: str) -> Part:
+    def __getitem__(self, key: str) -> JsonPart:
         """Return a field; NotUnderstoodError when there is none."""
         if not isinstance(self.value, dict) or key not in self.value:
             raise NotUnderstoodError(f"{self.place} has no '{key}'")
-        return Part(self.value[key], f"{self.place}.{key}")
+        return JsonPart(self.value[key], f"{self.place}.{key}")
 
-    def get(self, key: str) -> Part | None:
+    def get(self, key: str) -> JsonPart | None:
         """Return a field, None where there is none or it is null."""
         found = self.value.get(key) if isinstance(self.value, dict) else None
-        return None if found is None else Part(found, f"{self.place}.{key}")
+        return None if found is None else JsonPart(found, f"{self.place}.{key}")
 
-    def items(self) -> Iterator[tuple[str, Part]]:
+    def items(self) -> Iterator[tuple[str, JsonPart]]:
         """Yield the fields of an object."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object")
         for key, value in self.value.items():
             plain = key if key.isprintable() and len(key) <= _LONGEST_KEY else ascii(key[:40])
-            yield key, Part(value, f"{self.place}.{plain}")
+            yield key, JsonPart(value, f"{self.place}.{plain}")
 
-    def each(self) -> Iterator[Part]:
+    def each(self) -> Iterator[JsonPart]:
         """Yield the elements of a list."""
         if not isinstance(self.value, list):
             raise self.wrong("a list")
         for index, value in enumerate(self.value):
-            yield Part(value, f"{self.place}[{index}]")
+            yield JsonPart(value, f"{self.place}[{index}]")
 
-    def only(self) -> tuple[str, Part]:
+    def only(self) -> tuple[str, JsonPart]:
         """Return the one field of a union: its kind and its value."""
         fields = list(self.items())
         if len(fields) != 1:
@@ -95,7 +95,7 @@ _MOST_LETTERS = 2000
 _MOST_POWER = 8
 
 
-def read_size(part: Part) -> Dim:
+def read_size(part: JsonPart) -> Dim:
     """Return the size that a text says; NotUnderstoodError for anything but a polynomial.
 
     >>> str(read_size(Part("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))", "here")))
@@ -113,7 +113,7 @@ def read_size(part: Part) -> Dim:
     return as_dim(_read(tree, part))
 
 
-def _read(tree: ast.expr, part: Part) -> Expr:
+def _read(tree: ast.expr, part: JsonPart) -> Expr:
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
         return as_expr(tree.value)
     if isinstance(tree, ast.Name):
@@ -127,7 +127,7 @@ def _read(tree: ast.expr, part: Part) -> Expr:
     raise part.wrong("a sum of products of sizes")
 
 
-def _binary(tree: ast.BinOp, part: Part) -> Expr:
+def _binary(tree: ast.BinOp, part: JsonPart) -> Expr:
     left, right = _read(tree.left, part), tree.right
     if isinstance(tree.op, ast.Pow):
         return _power(left, right, part)
@@ -140,7 +140,7 @@ def _binary(tree: ast.BinOp, part: Part) -> Expr:
     raise part.wrong("a sum of products of sizes")
 
 
-def _call(name: str, args: Sequence[ast.expr], part: Part) -> Expr:
+def _call(name: str, args: Sequence[ast.expr], part: JsonPart) -> Expr:
     if name == "Symbol" and args and isinstance(args[0], ast.Constant) and isinstance(args[0].value, str):
         if not args[0].value.isidentifier():
             raise part.wrong("a size")
@@ -155,7 +155,7 @@ def _call(name: str, args: Sequence[ast.expr], part: Part) -> Expr:
     raise NotUnderstoodError(f"{part.place}: the size '{part.text[:80]}' is not a polynomial of open sizes")
 
 
-def _power(base: Expr, exponent: ast.expr, part: Part) -> Expr:
+def _power(base: Expr, exponent: ast.expr, part: JsonPart) -> Expr:
     power = _read(exponent, part)
     fixed = next((n for n in range(1, _MOST_POWER + 1) if power == n), None)
     if fixed is None:
@@ -199,14 +199,14 @@ _DTYPES: Mapping[int, torch.dtype] = MappingProxyType({
 _FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d, torch.preserve_format)
 
 
-def identifier(part: Part) -> str:
+def identifier(part: JsonPart) -> str:
     """Return a text that names a value or an argument: a plain identifier of at most 1,000 letters."""
     if not part.text.isidentifier() or len(part.text) > _LONGEST:
         raise part.wrong("a name: letters, digits and '_'")
     return part.text
 
 
-def target_named(part: Part) -> Callable[..., object]:
+def target_named(part: JsonPart) -> Callable[..., object]:
     """Return what a node of the file calls; UnsupportedOpError names an operator that is not registered here."""
     name = part.text
     if name in _FUNCTIONS:
@@ -240,7 +240,7 @@ def _only_computes(name: str, target: OpOverload) -> bool:
     )
 
 
-def check_call(target: Callable[..., object], positional: Sequence[Part], named: Mapping[str, Part]) -> None:
+def check_call(target: Callable[..., object], positional: Sequence[JsonPart], named: Mapping[str, JsonPart]) -> None:
     """Check the names of a call against the operator's schema; parts of graphs and functions have positions alone."""
     if not isinstance(target, OpOverload):
         if named and not isinstance(target, HigherOrderOperator):
@@ -268,20 +268,20 @@ def is_checked(target: object) -> bool:
     return callable(target) and not isinstance(target, HigherOrderOperator)
 
 
-def dtype_named(part: Part) -> torch.dtype:
+def dtype_named(part: JsonPart) -> torch.dtype:
     """Return an element type by its number in the file."""
     if part.number not in _DTYPES:
         raise NotUnderstoodError(f"{part.place}: element type {part.number} is not known")
     return _DTYPES[part.number]
 
 
-def _memory_format(part: Part) -> Argument:
+def _memory_format(part: JsonPart) -> Argument:
     if not 1 <= part.number <= len(_FORMATS):
         raise part.wrong("a memory format")
     return _FORMATS[part.number - 1]
 
 
-ENUMS: Mapping[str, Callable[[Part], Argument]] = MappingProxyType({
+ENUMS: Mapping[str, Callable[[JsonPart], Argument]] = MappingProxyType({
     "as_scalar_type": dtype_named,
     "as_memory_format": _memory_format,
     "as_layout": lambda part: torch.strided,

@@ -17,7 +17,7 @@ _LEAVES = ("experts", "attention")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedSizes:
     """The words of a user, not yet looked at, and the lengths of the plan, where one is known.
 
     Args:

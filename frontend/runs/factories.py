@@ -27,7 +27,7 @@ from ..record.dtypes import torch_dtype, torch_type
 from ..record.failures import first_line, user_line
 from ..record.preserve import OneDevice
 from ..workloads import HINTS
-from .asked import Asked, InputText, LeafText, read_fixed, read_input, read_leaf
+from .asked import AskedSizes, InputText, LeafText, read_fixed, read_input, read_leaf
 from .model_run import Loss, ModelRun, described
 
 _UNKNOWN = "unknown line"
@@ -124,7 +124,7 @@ _ATTENTION = ("causal", "window", "layout", "flat")
 _EXPERTS = ("top_k", "hidden", "ffn", "num_experts", "gated", "bias", "shared_ffn")
 
 
-def overlaid(run: ModelRun, asked: Asked, dtype: DType, kind: Workload) -> ModelRun:
+def overlaid(run: ModelRun, asked: AskedSizes, dtype: DType, kind: Workload) -> ModelRun:
     """Return the description with what was asked in place of what the factory said."""
     if asked.inputs:
         read = [read_input(text) for text in asked.inputs]

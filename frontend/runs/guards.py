@@ -25,7 +25,7 @@ from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from ...ir.graph import Bound
+from ...ir.graph import LengthBound
 from ...ir.records import dataclass
 
 # Lengths are looked at one by one up to here, first those near: what holds at all of them has no limit.
@@ -66,7 +66,7 @@ def is_users_module(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SizeGuard:
     """What was taken for true of some sizes, which go by our names, and where."""
 
     expr: sympy.Basic
@@ -99,10 +99,10 @@ class Condition:
         root = -found.nth(0) / found.nth(1)
         return (str(symbol), int(root)) if root.is_Integer and root > 0 else None
 
-    def renamed(self, names: Mapping[str, str]) -> Condition:
+    def renamed(self, names: Mapping[str, str]) -> SizeGuard:
         """Return the condition with other names of its sizes."""
         ours = {s: sympy.Symbol(names[str(s)], integer=True, positive=True) for s in self.expr.free_symbols}
-        return Condition(self.expr.xreplace(ours), self.place)
+        return SizeGuard(self.expr.xreplace(ours), self.place)
 
     def at(self, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
         """Whether it holds at each value of one size, the others as they were recorded."""
@@ -112,18 +112,18 @@ class Condition:
         return np.broadcast_to(np.asarray(asked(values), dtype=np.bool_), values.shape)
 
 
-def conditions(env: ShapeEnv, names: Mapping[sympy.Symbol, str]) -> tuple[Condition, ...]:
+def conditions(env: ShapeEnv, names: Mapping[sympy.Symbol, str]) -> tuple[SizeGuard, ...]:
     """Return the conditions that a recording met, in order and each once; torch has a symbol a tensor for one size."""
     ours = {s: sympy.Symbol(name, integer=True, positive=True) for s, name in names.items()}
-    found: dict[sympy.Basic, Condition] = {}
+    found: dict[sympy.Basic, SizeGuard] = {}
     for guard in env.guards:
         expr = guard.expr.xreplace(ours)
         if expr.free_symbols and expr.free_symbols <= set(ours.values()):
-            found.setdefault(expr, Condition(expr, _place(guard.sloc)))
+            found.setdefault(expr, SizeGuard(expr, _place(guard.sloc)))
     return tuple(found.values())
 
 
-def rounding(met: Sequence[Condition]) -> tuple[Condition, ...]:
+def rounding(met: Sequence[SizeGuard]) -> tuple[SizeGuard, ...]:
     """Return the conditions that may say of a size that a number divides it."""
     return tuple(c for c in met if not isinstance(c.expr, sympy.Ne) and c.expr.has(*_ROUNDS))
 
@@ -135,7 +135,7 @@ def _place(found: SLoc) -> str:
 
 
 @dataclass
-class Ranges:
+class GuardRanges:
     """Where the conditions of one recording hold: each is looked at once, whoever asks.
 
     `recorded` are the sizes of the recording, at which all hold.
@@ -144,7 +144,7 @@ class Ranges:
     recorded: Mapping[str, int]
     _misses: dict[tuple[sympy.Basic, str, int], NDArray[np.int64]] = field(default_factory=dict)
 
-    def bounds(self, met: Sequence[Condition]) -> tuple[Bound, ...]:
+    def bounds(self, met: Sequence[SizeGuard]) -> tuple[LengthBound, ...]:
         """Return where each size must lie for conditions to hold; sizes without conditions are left out.
 
         Ends and steps near the recorded size are found without a look at all others.
@@ -152,12 +152,12 @@ class Ranges:
         names = sorted({n for c in met for n in c.sizes})
         return tuple(b for n in names if (b := self._bound(n, [c for c in met if n in c.sizes])) is not None)
 
-    def _bound(self, name: str, met: Sequence[Condition]) -> Bound | None:
+    def _bound(self, name: str, met: Sequence[SizeGuard]) -> LengthBound | None:
         near = min(_NEAR * max(self.recorded[name], _NEAR), MOST)
         found = self._within(name, met, near)
         return found if found is not None and found.high > found.low else self._within(name, met, MOST)
 
-    def _within(self, name: str, met: Sequence[Condition], most: int) -> Bound | None:
+    def _within(self, name: str, met: Sequence[SizeGuard], most: int) -> LengthBound | None:
         held = np.ones(most + 1, dtype=np.bool_)
         held[:2] = False  # torch takes an open size for two or more
         gaps: set[int] = set()
@@ -176,9 +176,9 @@ class Ranges:
         if (low, high, step) == (2, 0, 1) and not inside:
             return None
         # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
-        return Bound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
+        return LengthBound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
 
-    def _missing(self, condition: Condition, name: str, most: int) -> NDArray[np.int64]:
+    def _missing(self, condition: SizeGuard, name: str, most: int) -> NDArray[np.int64]:
         """The sizes, from two up to a limit, at which a condition does not hold.
 
         One that cannot be computed holds at the recorded size alone.

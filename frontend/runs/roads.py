@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from ...ir.errors import TraceError, VerifyError
-from ...ir.graph import Bound, Graph
+from ...ir.graph import Graph, LengthBound
 from ...ir.records import dataclass
-from ..example_inputs import Sizes
+from ..example_inputs import ExampleSizes
 from ..record.adapter import FakeWorld
 from ..record.failures import asks_data, user_line
 from ..workloads import HINTS
-from .guards import Condition
+from .guards import SizeGuard
 
 _UNKNOWN = "unknown line"
 
@@ -28,7 +28,7 @@ _UNKNOWN = "unknown line"
 class Attempt:
     """One recording: its sizes, the worlds it ran in, and the graph or the error that it ended in."""
 
-    sizes: Sizes
+    sizes: ExampleSizes
     worlds: list[FakeWorld] = field(default_factory=list)
     graph: Graph | None = None
     error: TraceError | VerifyError | None = None
@@ -39,7 +39,7 @@ class Attempt:
         self.worlds.append(world)
 
     @property
-    def met(self) -> tuple[Condition, ...]:
+    def met(self) -> tuple[SizeGuard, ...]:
         """The conditions that were met in the last world."""
         return self.worlds[-1].conditions() if self.worlds else ()
 
@@ -48,7 +48,7 @@ class Attempt:
         """The sizes that became numbers."""
         return tuple(self.worlds[-1].fixed()) if self.worlds else ()
 
-    def broken(self, wanted: Mapping[str, int]) -> Condition | None:
+    def broken(self, wanted: Mapping[str, int]) -> SizeGuard | None:
         """The first condition that does not hold for the lengths that are wanted."""
         at = {**self.sizes.hints, **{n: v for n, v in wanted.items() if n != "batch" or v > 1}}
         return next((c for c in self.met if not c.holds(at)), None)
@@ -58,7 +58,7 @@ Record = Callable[[Attempt], Graph]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSizes:
     """The names of open sizes, the plan's lengths where one is known, those of examples, and what the user has fixed.
 
     `guessed` says that nobody named the open dims, so that a dim of one size need not be a batch or a length at all;
@@ -79,17 +79,17 @@ class Wanted:
         return {name: size for name, size in found.items() if name in self.names and name not in self.fixed}
 
 
-def along_roads(record: Record, wanted: Wanted) -> Graph:
+def along_roads(record: Record, wanted: WantedSizes) -> Graph:
     """Record a module by the first road that leads to a graph; the error of the first one where none does.
 
     Where a module cannot run at the lengths that are wanted, the graph is that of those at which it can, and says so.
     """
-    first = _tried(record, Sizes(dict(HINTS), dict(wanted.fixed)))
+    first = _tried(record, ExampleSizes(dict(HINTS), dict(wanted.fixed)))
     if first.graph is not None:
         broken = first.broken(wanted.lengths)
         if broken is None:
             return _finished(first, wanted)
-        second = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
+        second = _tried(record, ExampleSizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if second.graph is not None:
             at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
             place = f" at {broken.place}" if broken.place else ""
@@ -100,7 +100,7 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
         raise first.error
     failed = first
     if _hints(wanted.lengths) != HINTS:
-        longer = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
+        longer = _tried(record, ExampleSizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
             return _finished(longer, wanted)
         tells = longer.made_numbers and not first.made_numbers and not any(c.wanted() for c in first.met)
@@ -111,7 +111,7 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
     return third
 
 
-def _tried(record: Record, sizes: Sizes) -> Attempt:
+def _tried(record: Record, sizes: ExampleSizes) -> Attempt:
     attempt = Attempt(sizes)
     try:
         attempt.graph = record(attempt)
@@ -129,7 +129,7 @@ def _hints(plan: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _finished(attempt: Attempt, wanted: Wanted, note: str = "") -> Graph:
+def _finished(attempt: Attempt, wanted: WantedSizes, note: str = "") -> Graph:
     """Give a graph with open sizes the lengths that it holds for."""
     assert attempt.graph is not None
     found = attempt.worlds[-1].bounds() if attempt.worlds else ()
@@ -138,11 +138,11 @@ def _finished(attempt: Attempt, wanted: Wanted, note: str = "") -> Graph:
     return replace(attempt.graph, bounds=(*told, *found), notes=(*attempt.graph.notes, *notes))
 
 
-def _bounds_of_fixed(fixed: Mapping[str, int], where: str = "") -> tuple[Bound, ...]:
-    return tuple(Bound(name, size, size, where=where) for name, size in fixed.items())
+def _bounds_of_fixed(fixed: Mapping[str, int], where: str = "") -> tuple[LengthBound, ...]:
+    return tuple(LengthBound(name, size, size, where=where) for name, size in fixed.items())
 
 
-def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Graph | None:
+def _fixed(record: Record, failed: Attempt, wanted: WantedSizes, named: bool) -> Graph | None:
     """Record with numbers for the sizes that could not stay open; None when that fails, too.
 
     Without `named` numbers that the code names are left alone: it runs at others.
@@ -150,7 +150,7 @@ def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Grap
     for choice, where, is_codes in _choices(failed, wanted):
         if is_codes and not named:
             continue
-        sizes = Sizes(dict(failed.sizes.hints), {**wanted.fixed, **choice})
+        sizes = ExampleSizes(dict(failed.sizes.hints), {**wanted.fixed, **choice})
         attempt = _tried(record, sizes)
         if attempt.graph is None:
             continue
@@ -162,7 +162,7 @@ def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Grap
     return None
 
 
-def _choices(failed: Attempt, wanted: Wanted) -> Sequence[tuple[dict[str, int], str, bool]]:
+def _choices(failed: Attempt, wanted: WantedSizes) -> Sequence[tuple[dict[str, int], str, bool]]:
     """Numbers to try, the line that asks for them, and whether the code itself names them."""
     met, error = failed.met, failed.error
     line = user_line(error.__cause__ or error) if error is not None else ""

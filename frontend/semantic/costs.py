@@ -58,7 +58,7 @@ def register_cost(op: object, flops: str = "0", bytes: str = "", unit: str = "te
 
 
 @dataclass(frozen=True, slots=True)
-class Priced(Mapping[str, Handler]):
+class PricedHandlers(Mapping[str, Handler]):
     """Handlers beside which every operator with a formula has one."""
 
     known: Mapping[str, Handler]

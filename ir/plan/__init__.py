@@ -23,9 +23,9 @@ from .words import (
     RESHARD,
     WORDS,
     Family,
+    LoweringPolicy,
     PlanNumbers,
     PlanWords,
-    Policy,
     rank_order,
 )  # fmt: skip
 
@@ -46,11 +46,11 @@ __all__ = [
     "WORDS",
     "Defaults",
     "Family",
+    "LoweringPolicy",
     "Plan",
     "PlanNumbers",
     "PlanTable",
     "PlanWords",
-    "Policy",
     "check_family",
     "check_offload",
     "check_recompute",

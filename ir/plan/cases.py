@@ -35,7 +35,7 @@ class _Above(int):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlanRule:
     """What cannot be (`broken`), of one plan or row by row, and what is said then of the case `c` and its family `f`.
 
     {near} are the nearest of all values that are `allowed` of the number `of` which the rule is about.
@@ -60,7 +60,7 @@ def _beyond(value: int) -> bool:
 
 # What words ask of one another and of which degrees are above one.
 TOGETHER = (
-    Rule(
+    PlanRule(
         "--expert-popularity with --cp {c.cp} in decode and whole experts over tp: not modelled; what is: --etp "
         "{c.tp}, --expert-imbalance",
         lambda c, f: (
@@ -70,58 +70,58 @@ TOGETHER = (
         ),
         NotBuiltError,
     ),
-    Rule(
+    PlanRule(
         "--recompute-every with --pp {c.pp} (groups of layers inside of stages): not modelled in this version; what "
         "is: --recompute full of all layers, --recompute-layers, --recompute-modules, --recompute ops",
         lambda c, f: (c.pp > 1) & (f.recompute_every > 1),
         NotBuiltError,
     ),
-    Rule(
+    PlanRule(
         "async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out",
         lambda c, f: (c.tp > 1) & (f.async_tp and not f.sp),
     ),
-    Rule(
+    PlanRule(
         "dp-shard={c.dp_shard} shards states, and zero=0 shards none; allowed: --zero 1, 2, 3",
         lambda c, f: c.train and f.hsdp and not f.zero,
     ),
-    Rule(
+    PlanRule(
         "cp_ulysses={c.cp_ulysses} lies inside --cp-method ring or allgather, not {f.cp}",
         lambda c, f: (c.cp_ulysses > 1) & (not f.usp or f.cp not in ("ring", "allgather")),
     ),
-    Rule(
+    PlanRule(
         "etp={c.etp}: experts are split over all tp={c.tp} ranks or not at all; legal etp: {c.legal_etp}",
         lambda c, f: False if c.etp is None or f.etp_dp else (c.etp != 1) & (c.etp != c.tp),
     ),
-    Rule(
+    PlanRule(
         "etp={c.etp} with tp={c.tp} needs a family with etp=False, this one has etp=True",
         lambda c, f: False if c.etp is None or f.etp_dp or not f.etp else c.etp != c.tp,
     ),
-    Rule(
+    PlanRule(
         "etp={c.etp} with tp={c.tp} needs a family with etp=True, this one has etp=False",
         lambda c, f: False if c.etp is None or f.etp_dp or f.etp else c.etp != 1,
     ),
     # Each rank routes its own tokens, or every rank would run all experts on the same ones.
-    Rule(
+    PlanRule(
         "etp=1 with tp={c.tp}: each rank routes its own tokens, which takes --sp; or use --etp {c.tp}",
         lambda c, f: (c.tp > 1) & (c.train and not f.etp and not f.sp),
     ),
-    Rule(
+    PlanRule(
         "etp=1 with tp={c.tp} and ep=1: every rank would run all experts on the same tokens; deal them out with --ep "
         "{c.tp}, or split them with --etp {c.tp}",
         lambda c, f: (c.tp > 1) & (not c.train and not f.etp and not f.sp and not f.ep),
     ),
-    Rule(
+    PlanRule(
         "a family of etp=False with tp=1: nothing splits experts; use Family(etp=True), or --sp",
         lambda c, f: (c.tp == 1) & (c.train and not f.etp_dp and not f.etp and not f.sp),
     ),
     # Experts split over ranks of data parallelism, which gather their tokens.
-    Rule(
+    PlanRule(
         "--etp {c.etp} above --tp {c.tp} in training: not modelled; legal etp: {c.legal_etp}",
         lambda c, f: f.etp_dp and c.train,
         NotBuiltError,
     ),
     *(
-        Rule(
+        PlanRule(
             f"--etp {{c.etp}} above --tp {{c.tp}} with {what}: not modelled; what is: all of dp's experts split "
             "(--ep 1), or distributed whole (--etp 1 or {c.tp}, with --ep)",
             broken,
@@ -135,80 +135,80 @@ TOGETHER = (
 )
 # What numbers ask of one another; a rule may read what those before it have made sure of.
 NUMBERS = (
-    Rule(
+    PlanRule(
         f"{{wrong}}: degrees, batches and lengths are 1 to {LARGEST}",
         lambda c, _: reduce(or_, [_beyond(value) for _, value in c.counts]),
     ),
-    Rule(
+    PlanRule(
         f"kv={{c.kv_len}}: the cached context is 0 to {LARGEST} tokens",
         lambda c, _: (c.kv_len < 0) | (c.kv_len > LARGEST),
     ),
-    Rule(
+    PlanRule(
         "cp_ulysses={c.cp_ulysses} does not divide cp={c.cp}; legal cp_ulysses: {near}",
         lambda c, _: c.cp % c.cp_ulysses != 0,
         of="cp_ulysses",
         allowed=lambda c: divisors(c.cp),
     ),
-    Rule(
+    PlanRule(
         "tp={c.tp} x pp={c.pp} x cp={c.cp} = {c.ranks} does not divide gpus={c.num_gpus}; legal products: {near}",
         lambda c, _: c.num_gpus % c.ranks != 0,
         of="ranks",
         allowed=lambda c: divisors(c.num_gpus),
     ),
-    Rule(
+    PlanRule(
         "tp={c.tp} x pp={c.pp} x cp={c.cp} x dp={c.dp} = {c.asked}, not gpus={c.num_gpus}; with these degrees "
         "dp={c.replicas}, or use --gpus {c.asked}",
         lambda c, _: c.asked != c.num_gpus,
     ),
-    Rule(
+    PlanRule(
         "etp={c.etp}: experts are split over tp={c.tp} ranks, over these times ranks of dp={c.replicas}, or not at "
         "all; legal etp: {c.legal_etp}",
         lambda c, f: f.etp_dp and (c.inside <= c.tp) | (c.inside % c.tp != 0) | (c.tp * c.replicas % c.inside != 0),
     ),
-    Rule(
+    PlanRule(
         "capacity_factor={c.capacity_factor:g}: rows an expert takes over the mean, above 0 up to 1000",
         lambda c, _: c.capacity_factor is not None and not 0 < c.capacity_factor <= 1000,
         of="capacity_factor",
     ),
-    Rule(
+    PlanRule(
         "a family with capacity={f.capacity} and capacity_factor={c.capacity_factor}: give both",
         lambda c, f: (c.capacity_factor is not None) != f.capacity,
     ),
-    Rule(
+    PlanRule(
         "expert_imbalance={c.expert_imbalance:g}: the busiest of ep={c.ep} ranks gets 1 to {c.ep} times the mean rows",
         lambda c, _: (c.expert_imbalance > c.ep) | (not c.expert_imbalance >= 1),
         of="ep",
     ),
-    Rule(
+    PlanRule(
         "expert_imbalance={c.expert_imbalance:g} needs a family with imbalance=True",
         lambda c, f: c.expert_imbalance > 1 and not f.imbalance,
     ),
-    Rule(
+    PlanRule(
         "ep={c.ep} lies inside data parallelism and does not divide dp={c.replicas}; legal ep: {near}{c.or_whole}",
         lambda c, _: (c.spread == 1) & (c.replicas % c.ep != 0),
         of="ep",
         allowed=lambda c: divisors(c.replicas),
     ),
-    Rule(
+    PlanRule(
         "ep={c.ep}: with etp=1 experts are sharded over all tp={c.tp} ranks, then over ranks of dp={c.replicas}; "
         "legal ep: {near}",
         lambda c, _: (c.ep % c.spread != 0) | (c.spread * c.replicas % c.ep != 0),
         of="ep",
         allowed=lambda c: [1, *(c.tp * d for d in divisors(c.replicas))],
     ),
-    Rule(
+    PlanRule(
         "dp-shard={c.dp_shard} lies inside data parallelism and does not divide dp/ep={c.outside}; legal dp-shard: "
         "{near}",
         lambda c, _: c.outside % c.dp_shard != 0,
         of="dp_shard",
         allowed=lambda c: divisors(c.outside),
     ),
-    Rule(
+    PlanRule(
         "gbs={c.batch} is not a multiple of mbs={c.micro_batch} x dp={c.replicas} = {c.step}; nearest: {c.near_batch}",
         lambda c, _: c.batch % c.step != 0,
         of="batch",
     ),
-    Rule(
+    PlanRule(
         "{f.workload} runs one batch of mbs={c.micro_batch} x dp={c.replicas} = {c.step}, not gbs={c.batch}",
         lambda c, _: False if c.train else c.batch != c.step,
         of="batch",
@@ -257,7 +257,7 @@ def _check_said(case: PlanCase) -> None:
     _check_words(case.family)
 
 
-def _check(case: PlanCase, rules: Sequence[Rule]) -> None:
+def _check(case: PlanCase, rules: Sequence[PlanRule]) -> None:
     family = case.family
     for rule in rules:
         if rule.broken(case, family):

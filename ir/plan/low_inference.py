@@ -18,7 +18,7 @@ _ALL = _ROWS | {"attention"}
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServingRecipe:
     """How one recipe keeps weights and multiplies.
 
     Attributes:
@@ -44,18 +44,26 @@ class Served:
         return self.makers if fused or self.static else frozenset()
 
 
-INFERENCE: Mapping[str, Served] = MappingProxyType(
+INFERENCE: Mapping[str, ServingRecipe] = MappingProxyType(
     {
-        "fp8": Served(DType.FP8, DType.FP8, "fp8", _ALL, static=True, doc="one scale a tensor, of activations too"),
-        "fp8-rowwise": Served(DType.FP8_ROW, DType.FP8_ROW, "fp8", doc="one scale a token and an output channel"),
-        "fp8-block": Served(DType.FP8_TILE, DType.FP8_BLOCK, "fp8", doc="scales of 1 x 128, weights 128 x 128"),
-        "mxfp8": Served(DType.MXFP8, DType.MXFP8, "fp8", doc="scales of 32 elements"),
-        "nvfp4": Served(DType.NVFP4, DType.NVFP4, "fp4", _ALL, doc="scales of 16 elements and one a tensor"),
-        "int8": Served(DType.INT8, DType.INT8, "int8", doc="weights and activations, one scale a channel or token"),
-        "w8a16": Served(DType.INT8, None, doc="int8 or fp8 weights alone, one scale a channel"),
-        "w4a16": Served(DType.INT4_GROUP, None, doc="int4 weights alone, groups of 128: AWQ, GPTQ"),
-        "mxfp4": Served(DType.MXFP4, None, experts=True, doc="MXFP4 weights of experts alone: gpt-oss"),
-        "mxfp4-mxfp8": Served(DType.MXFP4, DType.MXFP8, "fp4", experts=True, doc="the same, activations in MXFP8"),
+        "fp8": ServingRecipe(
+            DType.FP8, DType.FP8, "fp8", _ALL, static=True, doc="one scale a tensor, of activations too"
+        ),
+        "fp8-rowwise": ServingRecipe(
+            DType.FP8_ROW, DType.FP8_ROW, "fp8", doc="one scale a token and an output channel"
+        ),
+        "fp8-block": ServingRecipe(DType.FP8_TILE, DType.FP8_BLOCK, "fp8", doc="scales of 1 x 128, weights 128 x 128"),
+        "mxfp8": ServingRecipe(DType.MXFP8, DType.MXFP8, "fp8", doc="scales of 32 elements"),
+        "nvfp4": ServingRecipe(DType.NVFP4, DType.NVFP4, "fp4", _ALL, doc="scales of 16 elements and one a tensor"),
+        "int8": ServingRecipe(
+            DType.INT8, DType.INT8, "int8", doc="weights and activations, one scale a channel or token"
+        ),
+        "w8a16": ServingRecipe(DType.INT8, None, doc="int8 or fp8 weights alone, one scale a channel"),
+        "w4a16": ServingRecipe(DType.INT4_GROUP, None, doc="int4 weights alone, groups of 128: AWQ, GPTQ"),
+        "mxfp4": ServingRecipe(DType.MXFP4, None, experts=True, doc="MXFP4 weights of experts alone: gpt-oss"),
+        "mxfp4-mxfp8": ServingRecipe(
+            DType.MXFP4, DType.MXFP8, "fp4", experts=True, doc="the same, activations in MXFP8"
+        ),
     }
 )
 # Types of the KV cache: one scale a tensor, as vLLM and TensorRT-LLM have it; fp4 in blocks of 16, as TensorRT-LLM.

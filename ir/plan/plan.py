@@ -12,7 +12,7 @@ from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
 from .structure import Defaults, Software, check_structure, family_of, idle_axes, policy_of, structure_of
-from .word import Row, changed
+from .word import PlanWord, changed
 from .words import WORDS, Family, PlanNumbers, PlanWords
 
 
@@ -94,7 +94,7 @@ class Plan(PlanWords):
         return completed(changed(PlanNumbers(), {**own, **numbers}), family)
 
 
-def numbers_first() -> tuple[Row, ...]:
+def numbers_first() -> tuple[PlanWord, ...]:
     """Return all words as people read a plan: its numbers in the order of its fields, then the others."""
     order = {name: place for place, name in enumerate(PARTS)}
     return tuple(sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order))))

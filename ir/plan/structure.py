@@ -17,7 +17,7 @@ from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import ALIASES
 from .word import changed
-from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanNumbers, PlanWords, Policy
+from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
 
 
 class Software(Protocol):
@@ -35,7 +35,7 @@ class Software(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DegreeRule:
     """A degree above one needs a graph with its axis.
 
     Attributes:
@@ -59,12 +59,12 @@ class Rule:
 
 
 RULES = (
-    Rule("cp", "cp", "allgather"),
-    Rule("cp_ulysses", "usp"),
-    Rule("ep", "ep"),
-    Rule("pp", "pp"),
-    Rule("dp_shard", "hsdp"),
-    Rule("expert_imbalance", "imbalance"),
+    DegreeRule("cp", "cp", "allgather"),
+    DegreeRule("cp_ulysses", "usp"),
+    DegreeRule("ep", "ep"),
+    DegreeRule("pp", "pp"),
+    DegreeRule("dp_shard", "hsdp"),
+    DegreeRule("expert_imbalance", "imbalance"),
 )
 
 
@@ -129,11 +129,11 @@ class Defaults:
         return structure_of(changed(PlanWords(), {**given, **said}), self.stack)
 
 
-_POLICY = tuple(part.name for part in fields(Policy))
+_POLICY = tuple(part.name for part in fields(LoweringPolicy))
 _STANDING = attrgetter(*_POLICY)
 
 
-def policy_of(record: Policy) -> dict[str, object]:
+def policy_of(record: LoweringPolicy) -> dict[str, object]:
     """Return the words of a record that a graph is lowered for as they stand, by their fields."""
     return dict(zip(_POLICY, _STANDING(record), strict=True))
 

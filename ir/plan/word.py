@@ -23,7 +23,7 @@ Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
 PAIRS = tuple[tuple[str, str], ...]
 
 
-class Axis(Enum):
+class SearchAxis(Enum):
     """What a search makes of a word: it chooses among all legal values, has one, tries those it is given, or none."""
 
     NUMBER = "number"
@@ -67,11 +67,11 @@ class Word:
     noun: str = ""
     needs: str = ""
     of_training: bool = False
-    axis: Axis = Axis.GIVEN
+    axis: SearchAxis = SearchAxis.GIVEN
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanWord:
     """A word of the table.
 
     Attributes:
@@ -147,11 +147,11 @@ def changed(record: R, values: Mapping[str, object]) -> R:
 
 
 @cache
-def rows_of(record: type) -> Mapping[str, Row]:
+def rows_of(record: type) -> Mapping[str, PlanWord]:
     """Return the words that a record has, by name and in their order: own ones, and inherited ones behind theirs."""
     assert is_dataclass(record)
     hints = get_type_hints(record, include_extras=True)
-    runs: dict[str, list[Row]] = {}
+    runs: dict[str, list[PlanWord]] = {}
     for owner in reversed(record.__mro__):
         start = ""
         for field in fields(record):
@@ -167,14 +167,14 @@ def rows_of(record: type) -> Mapping[str, Row]:
     return {row.name: row for row in placed}
 
 
-def _row(field: str, hint: object, default: object) -> Row | None:
+def _row(field: str, hint: object, default: object) -> PlanWord | None:
     """Return the row of a field; None of one that is no word."""
     if get_origin(hint) is not Annotated:
         return None
     kind, word = get_args(hint)
     (plain,) = (one for one in get_args(kind) or (kind,) if one is not NoneType) if not _is_tuple(kind) else (kind,)
     assert isinstance(word, Word)
-    return Row(word.name or field, field, plain, None if default is MISSING else default, word)
+    return PlanWord(word.name or field, field, plain, None if default is MISSING else default, word)
 
 
 def _is_tuple(kind: object) -> bool:

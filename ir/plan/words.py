@@ -1,7 +1,7 @@
 """The vocabulary of plans: each word once, with its type, default and help, and the structure that words make.
 
 Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `PlanNumbers` has
-the degrees, batches and lengths, `Policy` the words that a graph is lowered for as they stand; `PlanWords` has both,
+the degrees, batches and lengths, `LoweringPolicy` the words that a graph is lowered for as they stand; `PlanWords` has both,
 and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
 """
 
@@ -23,7 +23,7 @@ from .experts.words import ExpertWords
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
-from .word import Axis, Row, Word, changed, rows_of
+from .word import PlanWord, SearchAxis, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
 # sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
@@ -59,65 +59,65 @@ class PlanNumbers:
 
     num_gpus: Annotated[int | None, Word(
         "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus",
-        also=("--num-gpus", "--world-size"), behind="exp_avg_sq_dtype", axis=Axis.NUMBER,
+        also=("--num-gpus", "--world-size"), behind="exp_avg_sq_dtype", axis=SearchAxis.NUMBER,
     )] = None
     tp: Annotated[int, Word(
         "Tensor-parallel degree.",
-        also=("--tensor-model-parallel-size", "--tensor-parallel-size", "--tp-size"), axis=Axis.NUMBER,
+        also=("--tensor-model-parallel-size", "--tensor-parallel-size", "--tp-size"), axis=SearchAxis.NUMBER,
     )] = 1
     pp: Annotated[int, Word(
         "Pipeline-parallel degree (stages).",
         also=("--pipeline-model-parallel-size", "--pipeline-parallel-size", "--pp-size"),
-        behind="dp", axis=Axis.NUMBER,
+        behind="dp", axis=SearchAxis.NUMBER,
     )] = 1
     cp: Annotated[int, Word(
-        "Context-parallel degree.", also=("--context-parallel-size", "--cp-size"), behind="order", axis=Axis.NUMBER,
+        "Context-parallel degree.", also=("--context-parallel-size", "--cp-size"), behind="order", axis=SearchAxis.NUMBER,
     )] = 1
     ep: Annotated[int, Word(
         "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
         also=("--expert-model-parallel-size", "--expert-parallel-size", "--ep-size"),
-        behind="cp_ulysses", axis=Axis.NUMBER,
+        behind="cp_ulysses", axis=SearchAxis.NUMBER,
     )] = 1
     etp: Annotated[int | None, Word(
         "Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
         "also tp times ranks of dp, which then gather their tokens.  [default: tp]",
-        also=("--expert-tensor-parallel-size",), axis=Axis.CHOICE,
+        also=("--expert-tensor-parallel-size",), axis=SearchAxis.CHOICE,
     )] = None
     dp: Annotated[int | None, Word(
         "Data-parallel degree (replicas).  [default: gpus / (tp x pp x cp)]",
-        also=("--data-parallel-size", "--dp-size"), behind="tp", axis=Axis.NUMBER,
+        also=("--data-parallel-size", "--dp-size"), behind="tp", axis=SearchAxis.NUMBER,
     )] = None
     vpp: Annotated[int, Word(
         "Virtual pipeline stages: model chunks per stage; above 1, the schedule is interleaved.",
-        behind="pp", axis=Axis.NUMBER,
+        behind="pp", axis=SearchAxis.NUMBER,
     )] = 1
     micro_batch: Annotated[int, Word(
         "Micro-batch size: sequences per forward and backward pass of a replica.",
-        name="mbs", also=("--micro-batch-size",), section="Workload", behind="seq", axis=Axis.NUMBER,
+        name="mbs", also=("--micro-batch-size",), section="Workload", behind="seq", axis=SearchAxis.NUMBER,
     )] = 1
     global_batch: Annotated[int | None, Word(
         "Global batch size: sequences per step.  [default: mbs x dp]",
-        name="gbs", also=("--global-batch-size",), section="Workload", axis=Axis.NUMBER,
+        name="gbs", also=("--global-batch-size",), section="Workload", axis=SearchAxis.NUMBER,
     )] = None
     seq_len: Annotated[int, Word(
         "Sequence length in tokens; in decode, tokens in the KV cache.",
-        name="seq", also=("--seq-length", "--seq-len"), section="Workload", behind="phase", axis=Axis.ONE,
+        name="seq", also=("--seq-length", "--seq-len"), section="Workload", behind="phase", axis=SearchAxis.ONE,
     )] = 2048
     kv_len: int | None = None
     cp_ulysses: Annotated[int, Word(
         "Ulysses degree inside cp (all-to-all between sequence and heads); --cp-method works across these groups.",
-        behind="cp_method", axis=Axis.NUMBER,
+        behind="cp_method", axis=SearchAxis.NUMBER,
     )] = 1
     dp_shard: Annotated[int | None, Word(
         "Shard group size: data-parallel ranks over which ZeRO shards; groups are replicas (HSDP).  [default: dp]",
-        behind="zero", axis=Axis.NUMBER,
+        behind="zero", axis=SearchAxis.NUMBER,
     )] = None
     capacity_factor: Annotated[float | None, Word(
         "Expert capacity factor; padding tokens are computed and communicated.  [default: no limit]",
-        also=("--moe-expert-capacity-factor",), behind="etp", axis=Axis.ONE,
+        also=("--moe-expert-capacity-factor",), behind="etp", axis=SearchAxis.ONE,
     )] = None
     expert_imbalance: Annotated[float, Word(
-        "Load imbalance: tokens of the busiest expert-parallel rank over the mean.", axis=Axis.ONE,
+        "Load imbalance: tokens of the busiest expert-parallel rank over the mean.", axis=SearchAxis.ONE,
     )] = 1.0
 
     @property
@@ -127,7 +127,7 @@ class PlanNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy(ExpertWords):
+class LoweringPolicy(ExpertWords):
     """Words that a graph is lowered for as they stand: types, states, experts, kernels, what is kept.
 
     None where a rule or the stack decides; a family has nothing left open. `published_of` is no word: with precision
@@ -156,7 +156,7 @@ class Policy(ExpertWords):
     schedule: Annotated[str, Word(
         "Pipeline schedule: "
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
-        choices=registry.WORDS, behind="vpp", needs="pp", axis=Axis.CHOICE,
+        choices=registry.WORDS, behind="vpp", needs="pp", axis=SearchAxis.CHOICE,
     )] = registry.USUAL
     pp_layout: Annotated[str, Word(
         "Layers per stage: even, balanced (by cost, embedding and head included), auto (even where it divides, else "
@@ -167,12 +167,12 @@ class Policy(ExpertWords):
         "Without --sp: scatter activations over tensor-parallel ranks before the send to the next stage; gather "
         "there.  [default: as the "
         "stack does]",
-        axis=Axis.NONE,
+        axis=SearchAxis.NONE,
     )] = None
     order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
     sp: Annotated[bool | None, Word(
         "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]",
-        behind="redundant_experts", axis=Axis.CHOICE,
+        behind="redundant_experts", axis=SearchAxis.CHOICE,
     )] = None
     tp_plan: Annotated[str, Word(
         "Tensor-parallel sharding of layers: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: "
@@ -186,7 +186,7 @@ class Policy(ExpertWords):
     replicate_unknown: Annotated[bool, Word(
         "Replicate an op that has no sharding rule, with a warning, instead of refusing it.", one_way=True,
     )] = False
-    zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
+    zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=SearchAxis.CHOICE)] = 0
     reshard: Annotated[str, Word(
         "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
@@ -240,7 +240,7 @@ class Policy(ExpertWords):
     recompute: Annotated[str, Word(
         "Activation recomputation (checkpointing): selective (the attention core, or --recompute-modules), ops (all "
         "but attention and every second matrix product), full (whole layers), save (all but --recompute-save).",
-        choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
+        choices=RECOMPUTE, of_training=True, axis=SearchAxis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
         "With selective, what is recomputed: core_attn, layernorm, mlp, mlp_act, moe, shared_experts, "
@@ -306,7 +306,7 @@ class Policy(ExpertWords):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanWords(Policy, PlanNumbers):
+class PlanWords(LoweringPolicy, PlanNumbers):
     """All that people say of a plan, in the words of flags and plan files; None where a rule or the stack decides.
 
     >>> PlanWords(num_gpus=64, tp=8, zero=1).recompute
@@ -315,16 +315,16 @@ class PlanWords(Policy, PlanNumbers):
 
     phase: Annotated[str, Word(
         "What to estimate: one step of train, prefill or decode, or with serve a server of requests.",
-        choices=PHASES, section="Workload", axis=Axis.ONE,
+        choices=PHASES, section="Workload", axis=SearchAxis.ONE,
     )] = "train"
     cp_method: Annotated[str, Word(
         "Context-parallel attention: all-gather of keys and values, ring, or Ulysses (all-to-all).",
-        choices=CP_METHODS, behind="cp", axis=Axis.CHOICE,
+        choices=CP_METHODS, behind="cp", axis=SearchAxis.CHOICE,
     )] = CP_METHODS[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family(Policy):
+class Family(LoweringPolicy):
     """What changes the structure of the graph; inside a family, degrees and batches are numbers.
 
     `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
@@ -363,7 +363,7 @@ class Family(Policy):
 
 
 # fmt: on
-WORDS: Mapping[str, Row] = MappingProxyType(dict(rows_of(PlanWords)))
+WORDS: Mapping[str, PlanWord] = MappingProxyType(dict(rows_of(PlanWords)))
 
 
 def rank_order(order: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ..errors import PlanError, UsageError
-from ..graph import Bound, Graph, Phase, Role, Value, Workload
+from ..graph import Graph, LengthBound, Phase, Role, Value, Workload
 from ..plan import Plan
 from ..plan.layout.stages import between_stages
 from .expr import Expr
@@ -91,7 +91,7 @@ def check_open(graph: Graph) -> None:
         )
 
 
-def asked_bounds(graph: Graph) -> tuple[Bound, ...]:
+def asked_bounds(graph: Graph) -> tuple[LengthBound, ...]:
     """Return the bounds that a plan can break: in a decode step the length of what is fed is one, whatever it says."""
     decode = graph.workload is Workload.DECODE
     return tuple(b for b in graph.bounds if b.name in ("batch", "kv") or (b.name == "seq" and not decode))

@@ -10,10 +10,10 @@ from ..errors import ParseError, SlipstickError
 from ..graph import (
     NO_ATTRS,
     Attrs,
-    Bound,
     Constraint,
     Graph,
     Hint,
+    LengthBound,
     Node,
     Phase,
     Port,
@@ -56,7 +56,7 @@ class _Reader:
         self.max_positions = 0
         self.hints: list[Hint] = []
         self.spelled_out = False
-        self.bounds: list[Bound] = []
+        self.bounds: list[LengthBound] = []
         self.axes: tuple[str, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
@@ -193,12 +193,12 @@ def _constraint(line: str) -> Constraint:
     return Constraint(_dim(dim), axis, _string(where), copied is not None)
 
 
-def _bound(line: str) -> Bound:
+def _bound(line: str) -> LengthBound:
     match = _BOUND.fullmatch(line)
     if match is None:
         raise ParseError("not a bound")
     name, low, high, step, gaps, where = match.groups()
-    return Bound(name, int(low), int(high), int(step), tuple(map(int, (gaps or "").split(",") if gaps else ())),
+    return LengthBound(name, int(low), int(high), int(step), tuple(map(int, (gaps or "").split(",") if gaps else ())),
                  _string(where))  # fmt: skip
 
 

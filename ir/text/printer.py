@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ..graph import Bound, Graph, Node, Phase, Region, Role, Run, Value
+from ..graph import Graph, LengthBound, Node, Phase, Region, Role, Run, Value
 from .attrs_text import print_attrs
 
 HEADER = "slipstick.graph 1"
@@ -49,7 +49,7 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield from _region(region)
 
 
-def _bound(b: Bound) -> str:
+def _bound(b: LengthBound) -> str:
     gaps = f" but {','.join(map(str, b.gaps))}" if b.gaps else ""
     return f"bound {b.name} {b.low} to {b.high} by {b.step}{gaps} {json.dumps(b.where)}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ...ir.records import dataclass
-from .planned import BACKWARD, PlannedNode, Product
+from .planned import BACKWARD, MatrixProduct, PlannedNode
 from .positions import PARTS, Positions
 from .sizes import Key, product_key
 
@@ -44,7 +44,7 @@ def merged_places(positions: Positions, tokens: int, split: bool) -> Mapping[tup
 def _runs(products: Sequence[tuple[int, PlannedNode]]) -> Iterator[tuple[tuple[int, ...], Key]]:
     """Yield neighbours of one form, with the key of their sum: they add columns, or terms of a gradient."""
     for added in ("n", "k", "m"):
-        same: dict[tuple[int, ...], list[tuple[int, Product]]] = {}
+        same: dict[tuple[int, ...], list[tuple[int, MatrixProduct]]] = {}
         for k, node in products:
             p = node.products[0]
             sizes = {"m": p.m, "n": p.n, "k": p.k}
@@ -56,7 +56,7 @@ def _runs(products: Sequence[tuple[int, PlannedNode]]) -> Iterator[tuple[tuple[i
                     yield _run(row[at : at + size], added)
 
 
-def _run(row: Sequence[tuple[int, Product]], added: str) -> tuple[tuple[int, ...], Key]:
+def _run(row: Sequence[tuple[int, MatrixProduct]], added: str) -> tuple[tuple[int, ...], Key]:
     p = row[0][1]
     whole = {"m": p.m, "n": p.n, "k": p.k} | {added: sum(getattr(one, added) for _, one in row)}
-    return tuple(k for k, _ in row), product_key(Product(p.batch, whole["m"], whole["n"], whole["k"]))
+    return tuple(k for k, _ in row), product_key(MatrixProduct(p.batch, whole["m"], whole["n"], whole["k"]))

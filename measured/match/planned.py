@@ -14,7 +14,7 @@ _ONCE = ("prepare", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """A matrix product C[m, n] = A[m, k] B[k, n], `batch` times."""
 
     batch: int
@@ -57,7 +57,7 @@ class PlannedNode:
     scope: str
     phase: str
     time_s: float
-    products: tuple[Product, ...] = ()
+    products: tuple[MatrixProduct, ...] = ()
     heads: HeadSizes | None = None
     sent: Sent | None = None
     kernel_s: float | None = None
@@ -187,7 +187,7 @@ def _node(row: Mapping[str, object]) -> PlannedNode:
         str(row["scope"]),
         str(row["phase"]),
         _number(row["time_s"]),
-        tuple(Product(*map(_whole, p)) for p in _rows(row.get("products", []))),
+        tuple(MatrixProduct(*map(_whole, p)) for p in _rows(row.get("products", []))),
         None if heads is None else HeadSizes(*map(_whole, _list(heads))),
         None if sent is None else Sent(str(axis), _whole(ranks), _number(num_bytes)),
         None if row.get("kernel_s") is None else _number(row["kernel_s"]),

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.records import dataclass
 from ..traces.ran import Floats, Ints, Stretch
-from .planned import BACKWARD, OPTIMIZER, PlannedNode, PlannedStep, Product
+from .planned import BACKWARD, OPTIMIZER, MatrixProduct, PlannedNode, PlannedStep
 from .sizes import Key, keys_of
 
 PARTS = {"forward": Stretch.FORWARD, BACKWARD: Stretch.BACKWARD, "once": Stretch.BACKWARD, OPTIMIZER: Stretch.OPTIMIZER}
@@ -82,7 +82,7 @@ class Positions:
 def _resized(tokens: int, wanted: int) -> Callable[[PlannedNode], PlannedNode]:
     """Return what gives nodes other tokens; a product has them as its rows, or adds over them."""
 
-    def product(p: Product) -> Product:
+    def product(p: MatrixProduct) -> MatrixProduct:
         return replace(p, m=wanted if p.m == tokens else p.m, k=wanted if p.k == tokens and p.m != tokens else p.k)
 
     def node(n: PlannedNode) -> PlannedNode:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..traces.kinds import KernelKind
 from ..traces.trace import Message
-from .planned import HeadSizes, PlannedNode, Product
+from .planned import HeadSizes, MatrixProduct, PlannedNode
 
 # What kind of thing it is, then its sizes.
 Key: TypeAlias = tuple[str, tuple[int, ...]]
@@ -18,7 +18,7 @@ Dims: TypeAlias = tuple[int, ...]
 _FACTORS_FIRST = ("aten::mm", "aten::bmm", "aten::matmul", "aten::linear", "aten::_scaled_mm", "aten::_grouped_mm")
 
 
-def product_key(p: Product) -> Key:
+def product_key(p: MatrixProduct) -> Key:
     """Return the key of a product; a product and its transpose are one.
 
     >>> product_key(Product(1, 64, 32, 8)) == product_key(Product(1, 32, 64, 8))
@@ -77,16 +77,16 @@ def keys_of(node: PlannedNode) -> Iterator[Key]:
         yield message_key(Message(node.op, node.sent.ranks, node.sent.num_bytes))
 
 
-def _attention_products(h: HeadSizes, forward: bool) -> Iterator[Product]:
+def _attention_products(h: HeadSizes, forward: bool) -> Iterator[MatrixProduct]:
     batch = h.batch * h.heads
-    scores, values = Product(batch, h.queries, h.keys, h.width), Product(batch, h.queries, h.width, h.keys)
+    scores, values = MatrixProduct(batch, h.queries, h.keys, h.width), MatrixProduct(batch, h.queries, h.width, h.keys)
     if forward:
         return iter((scores, values))
-    turned = Product(batch, h.keys, h.width, h.queries)
+    turned = MatrixProduct(batch, h.keys, h.width, h.queries)
     return iter((turned, scores, values, turned))
 
 
-def _product(op: str, matrices: Sequence[Dims]) -> Product | None:
+def _product(op: str, matrices: Sequence[Dims]) -> MatrixProduct | None:
     if len(matrices) < 2:
         return None
     if len(matrices) > 2 and op not in _FACTORS_FIRST:
@@ -96,17 +96,17 @@ def _product(op: str, matrices: Sequence[Dims]) -> Product | None:
     return _of_factors(*matrices[:2])
 
 
-def _of_factors(a: Dims, b: Dims) -> Product | None:
+def _of_factors(a: Dims, b: Dims) -> MatrixProduct | None:
     """Return the product of two factors; the second may be a weight as linear layers hold it, [n, k]."""
     k = a[-1]
     if len(b) == 2:
         m = prod(a[:-1])
         if b[0] == k:
-            return Product(1, m, b[1], k)
-        return Product(1, m, b[0], k) if b[1] == k else None
+            return MatrixProduct(1, m, b[1], k)
+        return MatrixProduct(1, m, b[0], k) if b[1] == k else None
     if len(a) == 2 and b[1] == k:
         # Rows that are distributed among weights.
-        return Product(1, a[0], b[2], k)
+        return MatrixProduct(1, a[0], b[2], k)
     if a[:-2] == b[:-2] and b[-2] == k:
-        return Product(prod(a[:-2]), a[-2], b[-1], k)
+        return MatrixProduct(prod(a[:-2]), a[-2], b[-1], k)
     return None

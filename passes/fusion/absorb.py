@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import ClassVar, TypeGuard
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
-from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
@@ -241,6 +241,6 @@ def _node(like: Node, op: str, inputs: tuple[int, ...], output: int, attrs: Attr
     meaning = None
     if isinstance(attrs, SliceAttrs):
         begins = (("self", In(0)), ("dim", attrs.dim), ("start", attrs.start))
-        meaning = Meaning((Step("aten.slice.Tensor", begins),), (Out(0),))
+        meaning = Meaning((OperatorCall("aten.slice.Tensor", begins),), (Out(0),))
     made = replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, scope=scope or like.scope)
     return replace(made, meaning=meaning)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
-from ...ir.meaning import Link, cast_to, chained
+from ...ir.meaning import ChainLink, cast_to, chained
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
@@ -118,12 +118,12 @@ def _joined(
     )
 
 
-def link_of(region: Region, node: Node) -> Link | None:
+def link_of(region: Region, node: Node) -> ChainLink | None:
     """Return a node as part of a chain; casts that passes have inserted have none of their own."""
     meaning = node.meaning
     if meaning is None and has(node, Trait.CASTS):
         meaning = cast_to(region.by_id[node.key].type.dtype)
-    return None if meaning is None else Link(meaning, node.inputs, node.outputs)
+    return None if meaning is None else ChainLink(meaning, node.inputs, node.outputs)
 
 
 def _fns(node: Node) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import ClassVar
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
-from ...ir.meaning import Meaning, Out, Step
+from ...ir.meaning import Meaning, OperatorCall, Out
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.records import dataclass
@@ -107,5 +107,7 @@ def _is_part(region: Region, value: int) -> bool:
 
 def _node(like: Node, op: str, inputs: tuple[int, ...], output: int, attrs: Attrs = NO_ATTRS) -> Node:
     """A node beside an attention; a slice says where it starts, the others compute what their op says."""
-    meaning = Meaning((Step(op, (("start", attrs.start),)),), (Out(0),)) if isinstance(attrs, SliceAttrs) else None
+    meaning = (
+        Meaning((OperatorCall(op, (("start", attrs.start),)),), (Out(0),)) if isinstance(attrs, SliceAttrs) else None
+    )
     return replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, meaning=meaning)

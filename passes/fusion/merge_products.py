@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Role, Value
-from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops import OpClass, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
@@ -119,7 +119,7 @@ def _slices(made: _Merged, results: Sequence[Value], whole: int, dim: int, scope
     firsts = accumulate((_all_ranks(v, dim) for v in results), initial=as_expr(0))
     for v, start, first in zip(results, starts, firsts, strict=False):
         at: Dim = as_dim(start)
-        begins = Step("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", as_dim(first))))
+        begins = OperatorCall("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", as_dim(first))))
         yield Node("slice", (whole,), (v.id,), SliceAttrs(dim, at), scope, meaning=Meaning((begins,), (Out(0),)))
 
 

@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Value, Workload
-from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.records import dataclass
 from ..base import Pass, PassResult, require_sharded, rewritten
 
 # What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.
-_LOG = Meaning((Step("aten._log_softmax", (("self", In(0)),)),), (Out(0),))
-_LOG_BWD = Meaning((Step("aten._log_softmax_backward_data", (("grad_output", In(0)), ("output", In(1)))),), (Out(0),))
+_LOG = Meaning((OperatorCall("aten._log_softmax", (("self", In(0)),)),), (Out(0),))
+_LOG_BWD = Meaning(
+    (OperatorCall("aten._log_softmax_backward_data", (("grad_output", In(0)), ("output", In(1)))),), (Out(0),)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ Asked = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LowPrecisionChoice:
     """A graph whose layers are told apart where they differ, and by region the recipe of each product that has one."""
 
     graph: Graph
@@ -42,12 +42,12 @@ class Chooser:
     apart: frozenset[str]
     named: dict[str, tuple[str, list[int]]] = field(default_factory=dict)
 
-    def choose(self, graph: Graph) -> Choice:
+    def choose(self, graph: Graph) -> LowPrecisionChoice:
         """Choose for a whole graph; UsageError or PlanError for a pattern that cannot be followed."""
         told, asked = self._told_apart(graph) if self.patterns.numbered else (graph, self._by_region(graph))
         found = _agreed(told, {r.name: products(r, asked[r.name]) for r in told.regions})
         self._check(told, found)
-        return Choice(told, found)
+        return LowPrecisionChoice(told, found)
 
     def _by_region(self, graph: Graph) -> Mapping[str, Asked]:
         return {r.name: self._asked(r, r.name, {}) for r in graph.regions}

@@ -11,7 +11,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.precision import Recipe
 from ...ir.records import dataclass
-from .low_products import Operand, Side, operands
+from .low_products import LowOperand, Side, operands
 
 Copies = Mapping[Side, int]
 _COMPILED = (Trait.POINTWISE, Trait.NORMALISES_ROWS, Trait.ROTATES)
@@ -25,7 +25,7 @@ def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: boo
     draft = _Draft(region, recipe, keep, fused, gather)
     for value in dict.fromkeys(o.value for o in wanted if o.weight):
         _weight(draft, [o for o in wanted if o.value == value])
-    groups: dict[int, list[Operand]] = {}
+    groups: dict[int, list[LowOperand]] = {}
     for o in (o for o in wanted if not o.weight):
         groups.setdefault(_base(draft, o.value, wanted), []).append(o)
     for base, found in groups.items():
@@ -84,7 +84,7 @@ class _Draft:
         made = self.like(source)
         return _node(user, "copy", source, (made,), phase), made
 
-    def give(self, found: Iterable[Operand], copies: Copies) -> None:
+    def give(self, found: Iterable[LowOperand], copies: Copies) -> None:
         """Let operands be the copies; of two for one place the second comes behind all inputs."""
         for o in found:
             if (o.node.key, o.index) in self.operands:
@@ -120,25 +120,25 @@ def _node(user: Node, op: str, source: int, outputs: tuple[int, ...], phase: Pha
     return Node(op, (source,), outputs, attrs, user.scope, phase, forward)
 
 
-def _phase(o: Operand) -> Phase:
+def _phase(o: LowOperand) -> Phase:
     return o.node.phase
 
 
-def _by_phase(found: Iterable[Operand]) -> Mapping[Phase, list[Operand]]:
-    phases: dict[Phase, list[Operand]] = {}
+def _by_phase(found: Iterable[LowOperand]) -> Mapping[Phase, list[LowOperand]]:
+    phases: dict[Phase, list[LowOperand]] = {}
     for o in found:
         phases.setdefault(o.node.phase, []).append(o)
     return phases
 
 
-def _sides(found: Iterable[Operand]) -> list[Side]:
+def _sides(found: Iterable[LowOperand]) -> list[Side]:
     return list(dict.fromkeys(o.side for o in found))
 
 
 # Weights.
 
 
-def _weight(draft: _Draft, found: list[Operand]) -> None:
+def _weight(draft: _Draft, found: list[LowOperand]) -> None:
     """One weight as some phases see it: a parameter, or what was gathered of one."""
     value = found[0].value
     maker = draft.region.producer.get(value)
@@ -164,7 +164,7 @@ def _rests_low(draft: _Draft, value: int, maker: Node | None) -> bool:
     return has(maker, Trait.GATHERS) and draft.region.by_id[maker.inputs[0]].role is Role.PARAM
 
 
-def _resting(draft: _Draft, found: list[Operand], maker: Node | None) -> None:
+def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None:
     """A weight that comes in low precision: cast where it lies in shards, or resting so where it is whole."""
     value = found[0].value
     draft.low.add(value)
@@ -189,13 +189,13 @@ def _resting(draft: _Draft, found: list[Operand], maker: Node | None) -> None:
 # Activations and gradients.
 
 
-def _base(draft: _Draft, value: int, wanted: Sequence[Operand]) -> int:
+def _base(draft: _Draft, value: int, wanted: Sequence[LowOperand]) -> int:
     """What is quantised: the operand, or what it was gathered from where it travels quantised."""
     maker = draft.region.producer.get(value)
     return value if maker is None or not _travels(draft, maker, wanted) else maker.inputs[0]
 
 
-def _travels(draft: _Draft, maker: Node, wanted: Sequence[Operand]) -> bool:
+def _travels(draft: _Draft, maker: Node, wanted: Sequence[LowOperand]) -> bool:
     """Whether a gather over tp feeds products alone, which then can read what was quantised before."""
     attrs = maker.attrs
     if not draft.recipe.sends or not has(maker, Trait.GATHERS) or not isinstance(attrs, CollectiveAttrs):
@@ -206,7 +206,7 @@ def _travels(draft: _Draft, maker: Node, wanted: Sequence[Operand]) -> bool:
     return attrs.axis == "tp" and readers <= products and not leaves
 
 
-def _activation(draft: _Draft, base: int, found: list[Operand]) -> None:
+def _activation(draft: _Draft, base: int, found: list[LowOperand]) -> None:
     """Quantise one tensor: once for both phases where the copy is kept, else in each that reads it."""
     phases = _by_phase(found)
     kept = draft.keep and Phase.FORWARD in phases
@@ -221,14 +221,14 @@ def _activation(draft: _Draft, base: int, found: list[Operand]) -> None:
             _read(draft, base, group, copies)
 
 
-def _first(draft: _Draft, base: int, users: Sequence[Operand]) -> Node:
+def _first(draft: _Draft, base: int, users: Sequence[LowOperand]) -> Node:
     """The node in front of which a tensor is quantised: the first product of it, or gather for one."""
     place = {n.key: k for k, n in enumerate(draft.region.nodes)}
     found = (o.node if o.value == base else draft.region.producer[o.value] for o in users)
     return min(found, key=lambda n: place[n.key])
 
 
-def _sent(draft: _Draft, base: int, group: Sequence[Operand]) -> list[Side]:
+def _sent(draft: _Draft, base: int, group: Sequence[LowOperand]) -> list[Side]:
     """The copies that are wanted in front of a message: one of both where the other is made of it behind."""
     sides: list[Side] = []
     for value in dict.fromkeys(o.value for o in group):  # the tensor itself may be read as well
@@ -238,7 +238,7 @@ def _sent(draft: _Draft, base: int, group: Sequence[Operand]) -> list[Side]:
     return list(dict.fromkeys(sides))
 
 
-def _read(draft: _Draft, base: int, group: Sequence[Operand], copies: Copies) -> None:
+def _read(draft: _Draft, base: int, group: Sequence[LowOperand], copies: Copies) -> None:
     """Let the products of one phase read the copies, gathered where they have to be."""
     for value in dict.fromkeys(o.value for o in group):
         users = [o for o in group if o.value == value]

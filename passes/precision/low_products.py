@@ -22,7 +22,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class LowOperand:
     """One operand of a product: which input of which node, its value, the copy that is wanted, whether a weight."""
 
     node: Node
@@ -32,7 +32,7 @@ class Operand:
     weight: bool
 
 
-def operands(region: Region) -> list[Operand]:
+def operands(region: Region) -> list[LowOperand]:
     """Return the operands of all products of weights and of their backward, in running order."""
     chosen = {n.key for n in region.nodes if n.phase is Phase.FORWARD and _is_low(region, n)}
     return [o for n in region.nodes if n.key in chosen or n.forward in chosen for o in _of(region, n)]
@@ -75,14 +75,14 @@ def selects(region: Region, node: Node) -> bool:
     return False
 
 
-def _of(region: Region, node: Node) -> Iterator[Operand]:
-    yield from (Operand(node, i, node.inputs[i], side, weight) for i, side, weight in _BANKS.get(node.op, ()))
+def _of(region: Region, node: Node) -> Iterator[LowOperand]:
+    yield from (LowOperand(node, i, node.inputs[i], side, weight) for i, side, weight in _BANKS.get(node.op, ()))
     if has(node, Trait.PRODUCT):
         pair = node.inputs[:2]
         weights = [weight_of(region, i) is not None for i in pair]
         for index, value in enumerate(pair):
             side = _side(node, weights[index], any(weights))
-            yield Operand(node, index, value, side, weights[index])
+            yield LowOperand(node, index, value, side, weights[index])
 
 
 def _side(node: Node, is_weight: bool, has_weight: bool) -> Side:

@@ -14,7 +14,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
-from ...ir.plan.low_inference import INFERENCE, Served
+from ...ir.plan.low_inference import INFERENCE, ServingRecipe
 from ...ir.records import dataclass
 from ...ir.types import DType
 from .low_products import fits, selects
@@ -80,7 +80,7 @@ def served(region: Region, found: Mapping[int, str], fused: bool) -> Region:
     return made
 
 
-def _of_type(region: Region, found: Mapping[int, Served], fused: bool) -> Region:
+def _of_type(region: Region, found: Mapping[int, ServingRecipe], fused: bool) -> Region:
     """Rewrite the products of one type of operands, which is that of all these recipes."""
     recipe = next(iter(found.values()))
     draft = _Draft(region, recipe, recipe.makers_of(fused))
@@ -103,7 +103,7 @@ class _Draft:
     """
 
     region: Region
-    recipe: Served
+    recipe: ServingRecipe
     makers: frozenset[str]
     kinds: dict[int, DType] = field(default_factory=dict)
     readers: set[tuple[int, int]] = field(default_factory=set)

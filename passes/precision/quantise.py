@@ -14,7 +14,7 @@ from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require_sharded
 from ..recompute.layers import merged_runs
-from .low_choice import Choice, Chooser
+from .low_choice import Chooser, LowPrecisionChoice
 from .low_operands import lowered
 from .low_patterns import Patterns
 from .low_ports import carried
@@ -94,7 +94,7 @@ class Quantise(Pass):
             raise PlanError(self._nothing(graph))
         return PassResult(self._made(choice), changed=True)
 
-    def _made(self, choice: Choice) -> Graph:
+    def _made(self, choice: LowPrecisionChoice) -> Graph:
         regions = tuple(served(r, choice.recipes[r.name], self.fused) for r in choice.graph.regions)
         used = {INFERENCE[name] for found in choice.recipes.values() for name in found.values()}
         makers = {r.operands: r.makers_of(self.fused) for r in used if r.operands is not None}

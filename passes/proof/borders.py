@@ -11,7 +11,7 @@ from ...ir.placement import Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr
 from ...ir.sizes.shares import read_share
 from .conversions import COPIES, localised
-from .refine import Fault
+from .refine import ProofFault
 
 # Axes over which ZeRO keeps a gradient in shards of its first dim: those over which ranks have other samples or tokens.
 _ZERO = ("dp", "fsdp", "ep", "up", "cp", "tp")
@@ -19,7 +19,7 @@ _RESULT = "result"
 _HANDS_ON = (Trait.CASTS, Trait.TAKES_RANGE, Trait.ACCUMULATES)
 
 
-def port_faults(graph: Graph) -> Iterator[Fault]:
+def port_faults(graph: Graph) -> Iterator[ProofFault]:
     """Yield ports that lie otherwise where they are read than where they are made, or leave as a partial sum.
 
     The gradient of a weight that two regions share may leave partial: it is reduced once a step, where it is read.
@@ -33,21 +33,23 @@ def port_faults(graph: Graph) -> Iterator[Fault]:
         for v in region.of_role(Role.PORT):
             for maker, given in made.get(v.name, ()):
                 if given.placements != v.placements:
-                    yield Fault(
+                    yield ProofFault(
                         region.name, f"port '{v.name}'", f"lies {_lies(v)}; {maker.name} hands on {_lies(given)}"
                     )
             if v.name not in made:
-                yield Fault(region.name, f"port '{v.name}'", "no region hands it on")
+                yield ProofFault(region.name, f"port '{v.name}'", "no region hands it on")
 
 
-def _leaving(region: Region, port: Port) -> Iterator[Fault]:
+def _leaving(region: Region, port: Port) -> Iterator[ProofFault]:
     v = region.by_id[port.value]
     partial = [a for a, p in v.placements if isinstance(p, Partial)]
     of_weight = region.phase_of(v.id) is not Phase.FORWARD and not any(isinstance(d, Expr) for d in v.type.dims)
     is_loss = port.name.startswith(_RESULT) and v.type.rank == 0
     local_weight = region.phase_of(v.id) is not Phase.FORWARD and is_weight(v)
     if partial and not (of_weight or is_loss or local_weight):
-        yield Fault(region.name, f"out '{port.name}'", f"leaves as a partial sum over {', '.join(partial)}: {_lies(v)}")
+        yield ProofFault(
+            region.name, f"out '{port.name}'", f"leaves as a partial sum over {', '.join(partial)}: {_lies(v)}"
+        )
 
 
 def is_weight(v: Value) -> bool:
@@ -60,7 +62,7 @@ def _lies(v: Value) -> str:
     return f"<{', '.join(f'{a}={p}' for a, p in v.placements)}>"
 
 
-def gradient_faults(region: Region) -> Iterator[Fault]:
+def gradient_faults(region: Region) -> Iterator[ProofFault]:
     """Yield gradients that do not end as their parameters lie, or, under ZeRO, in a shard of that.
 
     A partial sum that ends whole was reduced on the way: that each step makes what it says is proven node by node.
@@ -69,13 +71,13 @@ def gradient_faults(region: Region) -> Iterator[Fault]:
         p, g = region.by_id[param], region.by_id[grad]
         wrong = [a for a, lies in g.placements if not _ends(a, p.placement(a), lies)]
         if wrong:
-            yield Fault(
+            yield ProofFault(
                 region.name, f"gradient of '{p.name}'", f"over {', '.join(wrong)} lies {_lies(g)}, not as {_lies(p)}"
             )
         yield from _unsummed(region, p, grad)
         cut = [a for a, lies in g.placements if lies != p.placement(a)]
         if not wrong and p.type.dims and localised(p.type.dims[0], cut) != localised(g.type.dims[0], []):
-            yield Fault(region.name, f"gradient of '{p.name}'", f"{g.type} is no shard of {p.type}")
+            yield ProofFault(region.name, f"gradient of '{p.name}'", f"{g.type} is no shard of {p.type}")
 
 
 def _ends(axis: str, param: Placement | None, grad: Placement) -> bool:
@@ -84,13 +86,13 @@ def _ends(axis: str, param: Placement | None, grad: Placement) -> bool:
     return grad == param
 
 
-def _unsummed(region: Region, p: Value, grad: int) -> Iterator[Fault]:
+def _unsummed(region: Region, p: Value, grad: int) -> Iterator[ProofFault]:
     """Yield where the gradients of ranks that hold a copy of the same heads are not added up just once."""
     made = [(attrs.axis, attrs.dim if attrs.tail != 0 else -1, attrs.tail) for attrs in _sums_of_copies(region, grad)]
     wanted = list(_copied(p))
     if made != wanted:
         what = f"sums over copies of heads are {_told(made)}; {p.type} wants {_told(wanted)}"
-        yield Fault(region.name, f"gradient of '{p.name}'", what)
+        yield ProofFault(region.name, f"gradient of '{p.name}'", what)
 
 
 def _told(sums: list[tuple[str, int, Dim]]) -> str:

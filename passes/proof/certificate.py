@@ -17,7 +17,7 @@ from ...ir.records import dataclass
 from .borders import gradient_faults, port_faults
 from .check import is_conversion
 from .numbering import Numbers
-from .refine import Fault, refine, spoken, whole_source
+from .refine import ProofFault, refine, spoken, whole_source
 from .rewrites import Rewritten, follow
 from .stages import exchange_faults
 
@@ -26,7 +26,7 @@ from .stages import exchange_faults
 _VIEWS = (Trait.TAKES_RANGE, Trait.CASTS, Trait.COPIES, Trait.TO_HOST, Trait.FROM_HOST)
 
 
-def update_faults(region: Region) -> Iterator[Fault]:
+def update_faults(region: Region) -> Iterator[ProofFault]:
     """Yield parameters that are updated by another one's gradient, not at all, or twice; and those left in shards."""
     steps = [n for n in region.nodes if has(n, Trait.UPDATES)]
     pairs = set(region.grads)
@@ -34,11 +34,11 @@ def update_faults(region: Region) -> Iterator[Fault]:
     for param, grad in updated:
         if (param, grad) not in pairs:
             name = region.by_id[param].name
-            yield Fault(region.name, f"update of '{name}'", f"reads %{grad}, which is not its gradient")
+            yield ProofFault(region.name, f"update of '{name}'", f"reads %{grad}, which is not its gradient")
     for param, _ in region.grads if steps else ():
         times = sum(p == param for p, _ in updated)
         if times != 1:
-            yield Fault(region.name, f"update of '{region.by_id[param].name}'", f"runs {times} times")
+            yield ProofFault(region.name, f"update of '{region.by_id[param].name}'", f"runs {times} times")
     for node in steps:
         yield from _left_in_shards(region, node)
 
@@ -58,7 +58,7 @@ def _back(region: Region, value: int, ends: set[int]) -> int:
     return value
 
 
-def _left_in_shards(region: Region, node: Node) -> Iterator[Fault]:
+def _left_in_shards(region: Region, node: Node) -> Iterator[ProofFault]:
     """An updated shard of a parameter that rests whole must be gathered."""
     for given, made in zip(node.inputs, node.outputs, strict=False):
         param = region.by_id[_back(region, given, set())]
@@ -69,7 +69,7 @@ def _left_in_shards(region: Region, node: Node) -> Iterator[Fault]:
                 reached |= set(new)
                 todo += new
         if all(region.by_id[r].placements != param.placements for r in reached):
-            yield Fault(region.name, spoken(node), f"leaves '{param.name}' in shards, where it rests whole")
+            yield ProofFault(region.name, spoken(node), f"leaves '{param.name}' in shards, where it rests whole")
 
 
 # Which ops a theorem carries from two ranks to any number, and which it does not: Lu et al. (TrainVerify, arXiv
@@ -129,7 +129,7 @@ class Certificate:
     regions: tuple[str, ...]
     sharded: int
     lowered: int
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[ProofFault, ...] = ()
     given: tuple[str, ...] = ()
     anew: tuple[str, ...] = ()
     uncovered: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def certify(
     """
     place = passes.index(SHARD) if SHARD in passes else -1
     lenient = not KEEPING.issuperset(passes[place + 1 :])
-    faults: list[Fault] = []
+    faults: list[ProofFault] = []
     source, count = whole_source(before, sharded.axes), 0
     for region in sharded.regions:
         walk = refine(source[region.name], region)
@@ -186,7 +186,7 @@ def _follow(near: Graph, far: Graph, lenient: bool) -> Iterator[Rewritten]:
         yield follow(Numbers.of(beside), region, lenient)
 
 
-def _borders(graph: Graph) -> Iterator[Fault]:
+def _borders(graph: Graph) -> Iterator[ProofFault]:
     yield from port_faults(graph)
     for region in graph.regions:
         yield from gradient_faults(region)

@@ -15,7 +15,7 @@ Labels: TypeAlias = Sequence[Label]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlacementEntry:
     """Placements of inputs and those of the outputs that follow: on each rank the op itself makes these of those.
 
     `plain` says that shards are blocks, not packed.
@@ -49,11 +49,11 @@ def _alike(wanted: Placement, given: Placement) -> bool:
 
 # Each rank of these axes has samples of its own.
 SAMPLES = ("dp", "fsdp", "ep")
-Law: TypeAlias = Callable[[OpCall, str], Iterator[Entry]]
+Law: TypeAlias = Callable[[OpCall, str], Iterator[PlacementEntry]]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class IndexMap:
     """An op as an index map: which dims of its tensors are the same, and what it sums over.
 
     A label that two tensors share is one dim. A label that an output lacks is summed over in it, when the output is
@@ -70,18 +70,18 @@ class Form:
     added: Sequence[int] = ()
     linear: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PlacementEntry]:
         """Yield all entries: everything whole, each label sharded, each linear group partial."""
         num_in, num_out = len(self.inputs), len(self.outputs)
-        yield Entry((REPLICATE,) * num_in, (REPLICATE,) * num_out)
+        yield PlacementEntry((REPLICATE,) * num_in, (REPLICATE,) * num_out)
         for label in dict.fromkeys(c for labels in (*self.inputs, *self.outputs) for c in labels if c is not None):
             made = [self._made(label, i) for i in range(num_out)]
             if all(m is not None for m in made):
                 given = tuple(self._given(label, i) for i in range(num_in))
-                yield Entry(given, tuple(m for m in made if m is not None))
+                yield PlacementEntry(given, tuple(m for m in made if m is not None))
         for group, untouched in self.linear:
             given = tuple(PARTIAL if i in group else REPLICATE for i in range(num_in))
-            yield Entry(given, tuple(REPLICATE if i in untouched else PARTIAL for i in range(num_out)))
+            yield PlacementEntry(given, tuple(REPLICATE if i in untouched else PARTIAL for i in range(num_out)))
 
     def _given(self, label: str, index: int) -> Placement:
         if label in self.inputs[index]:

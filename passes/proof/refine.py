@@ -18,7 +18,7 @@ _DATA = ("dp", "fsdp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ProofFault:
     """What was not proven: the region, the node (or port, or parameter), and both placements in words."""
 
     region: str
@@ -37,12 +37,12 @@ class Walk:
     source: Numbers
     region: Region
     stands: dict[int, int] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ProofFault] = field(default_factory=list)
     proven: int = 0
 
     def fault(self, where: str, what: str) -> None:
         """Note what was not proven."""
-        self.faults.append(Fault(self.region.name, where, what))
+        self.faults.append(ProofFault(self.region.name, where, what))
 
 
 def spoken(node: Node) -> str:
@@ -83,12 +83,12 @@ def _match_sources(walk: Walk) -> None:
             walk.faults += _sizes(walk, v.id, found)
 
 
-def _sizes(walk: Walk, ident: int, found: int) -> Iterator[Fault]:
+def _sizes(walk: Walk, ident: int, found: int) -> Iterator[ProofFault]:
     """A rank's part must have its share of the dims of the whole."""
     v, whole = walk.region.by_id[ident], walk.source.region.by_id[found]
     if balanced(global_dims(v)) != balanced(whole.type.dims):
         lies = ", ".join(f"{a}={p}" for a, p in v.placements)
-        yield Fault(walk.region.name, f"%{ident} '{v.name}'", f"{v.type} in <{lies}> is no part of {whole.type}")
+        yield ProofFault(walk.region.name, f"%{ident} '{v.name}'", f"{v.type} in <{lies}> is no part of {whole.type}")
 
 
 def _match(walk: Walk, node: Node) -> None:

@@ -12,14 +12,14 @@ from ...ir.ops import Trait, has
 from ...ir.plan.layout.stages import BOUNDARY, SHARED, between_stages
 from ...ir.sizes.fixed_sizes import fixed_samples
 from .borders import is_weight
-from .refine import Fault
+from .refine import ProofFault
 
 # A message: its phase, and what arrives: type and placements.
 Message: TypeAlias = tuple[str, str, str]
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
-def exchange_faults(graph: Graph) -> Iterator[Fault]:
+def exchange_faults(graph: Graph) -> Iterator[ProofFault]:
     """Yield what a border needs and nobody sends or sends in vain, and weights whose copies do not stay equal."""
     runs = [run.regions for run in graph.schedule if not run.count and between_stages(run.regions[0])]
     if not runs:
@@ -30,7 +30,7 @@ def exchange_faults(graph: Graph) -> Iterator[Fault]:
     groups = [[graph.region(name) for name in group] for group in (row.head, *row.units, row.tail)]
     borders = next((names for names in runs if names[0].startswith(BOUNDARY)), ())
     if len(borders) not in (1, len(groups) - 1):
-        yield Fault(BOUNDARY, "schedule", f"names {len(borders)} of {len(groups) - 1} borders")
+        yield ProofFault(BOUNDARY, "schedule", f"names {len(borders)} of {len(groups) - 1} borders")
         return
     wanted = _wanted(graph, groups)
     for place, needed in enumerate(wanted):
@@ -40,7 +40,7 @@ def exchange_faults(graph: Graph) -> Iterator[Fault]:
             if sent[message] != needed[message]:
                 phase, kind, _ = message
                 what = f"{kind} is sent {sent[message]} times in the {phase} phase, {needed[message]} are read behind"
-                yield Fault(region.name, f"border {place}", what)
+                yield ProofFault(region.name, f"border {place}", what)
     yield from _copies(graph, groups, [names for names in runs if names[0].startswith(SHARED)])
 
 
@@ -103,7 +103,7 @@ def _arriving(region: Region) -> Iterator[Message]:
             yield _message(node.phase, region.by_id[node.key])
 
 
-def _pair_faults(region: Region) -> Iterator[Fault]:
+def _pair_faults(region: Region) -> Iterator[ProofFault]:
     """Each receive reads what one send made, in the same phase, and hands on what was given."""
     sends = {n.key: n for n in region.nodes if has(n, Trait.SENDS)}
     received = Counter(n.inputs[0] for n in region.nodes if has(n, Trait.RECEIVES))
@@ -111,13 +111,13 @@ def _pair_faults(region: Region) -> Iterator[Fault]:
         if has(node, Trait.RECEIVES):
             send = sends.get(node.inputs[0])
             if send is None or send.phase is not node.phase or send.attrs != node.attrs:
-                yield Fault(region.name, f"%{node.key} recv", "receives what no send of its phase has sent")
+                yield ProofFault(region.name, f"%{node.key} recv", "receives what no send of its phase has sent")
     for key in sends:
         if received[key] != 1:
-            yield Fault(region.name, f"%{key} send", f"is received {received[key]} times")
+            yield ProofFault(region.name, f"%{key} send", f"is received {received[key]} times")
 
 
-def _copies(graph: Graph, groups: Sequence[Sequence[Region]], runs: Sequence[Sequence[str]]) -> Iterator[Fault]:
+def _copies(graph: Graph, groups: Sequence[Sequence[Region]], runs: Sequence[Sequence[str]]) -> Iterator[ProofFault]:
     """A trained weight that stages may hold twice is summed over all that do."""
     trained = {r.by_id[p].name for r in graph.regions for p, _ in r.grads}
     summed = {v.name: set(holders) for name, *holders in runs for v in graph.region(name).of_role(Role.INPUT)}
@@ -125,4 +125,4 @@ def _copies(graph: Graph, groups: Sequence[Sequence[Region]], runs: Sequence[Seq
         readers = [{r.name for r in group if any(v.name == name for v in r.of_role(Role.PARAM))} for group in groups]
         wanted = set().union(*readers) if sum(map(bool, readers)) > 1 else set()
         if summed.get(name, set()) != wanted:
-            yield Fault(SHARED, f"gradient of '{name}'", f"is summed over {sorted(summed.get(name, ()))}")
+            yield ProofFault(SHARED, f"gradient of '{name}'", f"is summed over {sorted(summed.get(name, ()))}")

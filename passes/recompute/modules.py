@@ -16,7 +16,7 @@ _LATENT_UP = ("q_b_proj", "kv_b_proj")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RecomputedPiece:
     """Forward nodes that run again together.
 
     A checkpoint keeps its results where others need them; a piece that `discards` forgets them too, and all that
@@ -27,9 +27,13 @@ class Piece:
     discards: bool
 
 
-def pieces(region: Region, names: Sequence[str]) -> list[Piece]:
+def pieces(region: Region, names: Sequence[str]) -> list[RecomputedPiece]:
     """Return the connected pieces of what the names mean in a layer: checkpoints, then from the end what discards."""
-    found = [Piece(part, name in _DISCARDING) for name in names for part in _connected(region, _nodes(region, name))]
+    found = [
+        RecomputedPiece(part, name in _DISCARDING)
+        for name in names
+        for part in _connected(region, _nodes(region, name))
+    ]
     place = {n.key: k for k, n in enumerate(region.nodes)}
     return sorted(found, key=lambda p: (p.discards, -max(place[k] for k in p.nodes)))
 

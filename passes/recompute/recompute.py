@@ -15,7 +15,7 @@ from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult
 from .layers import first_layers, in_groups, num_in_pass
-from .modules import Piece, check_names, named_results, pieces, weight_products
+from .modules import RecomputedPiece, check_names, named_results, pieces, weight_products
 from .rerun import Rerun, rerun
 
 NOTHING = frozenset[str]()
@@ -111,7 +111,7 @@ class Recompute(Pass):
         readers = {n.key for n in region.nodes if n.phase is Phase.BACKWARD}
         return rerun(region, Rerun(again, readers, self._all_of(region, again), entering, leaving))
 
-    def _of_piece(self, region: Region, piece: Piece) -> Rerun:
+    def _of_piece(self, region: Region, piece: RecomputedPiece) -> Rerun:
         """What is kept for other nodes, a checkpoint's own backward reads anew too."""
         made = {o for n in region.nodes if n.key in piece.nodes for o in n.outputs}
         later = [n for n in region.nodes if n.phase in (Phase.BACKWARD, Phase.RECOMPUTE)]

@@ -16,7 +16,7 @@ from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ...ir.types import DType, TensorType
 from .ask import DATA_AXES
 from .cuts import TP, Cuts
-from .exchange import Exchange, is_routed
+from .exchange import ExchangeOptions, is_routed
 
 Placements = Mapping[str, Placement]
 
@@ -33,7 +33,7 @@ class RegionBuilder:
     regather: bool = False
     sharded_at_rest: bool = False
     cuts: Cuts = field(default_factory=Cuts)
-    exchange: Exchange = field(default_factory=Exchange)
+    exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
     banks: frozenset[tuple[Dim, ...]] = frozenset()
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)

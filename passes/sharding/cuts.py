@@ -51,7 +51,7 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FusedPart:
     """One of the tensors side by side in a dim, with the heads it consists of."""
 
     size: int
@@ -67,7 +67,7 @@ class Part:
         )
 
 
-Cut: TypeAlias = tuple[Part, ...]  # a dim as the tensors side by side in it; mostly one
+Cut: TypeAlias = tuple[FusedPart, ...]  # a dim as the tensors side by side in it; mostly one
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,11 @@ class Cuts:
         return as_dim(total(p.share for p in parts[: ends.index(start)]))
 
 
-def _is_copied(part: Part) -> bool:
+def _is_copied(part: FusedPart) -> bool:
     return part.heads is not None and part.heads.copied
 
 
-def _is_one(part: Part) -> bool:
+def _is_one(part: FusedPart) -> bool:
     return part.heads is not None and part.heads.copied and part.heads.count == 1
 
 
@@ -196,7 +196,7 @@ def _one_head(region: Region) -> dict[Spot, Cut]:
             if made is not None and isinstance(made.attrs, SliceAttrs) and not made.attrs.drop:
                 spot = made.key, made.attrs.dim
                 size = region.by_id[made.key].type.dims[made.attrs.dim]
-                found |= {spot: (Part(size, heads),)} if isinstance(size, int) else {}
+                found |= {spot: (FusedPart(size, heads),)} if isinstance(size, int) else {}
     return found
 
 
@@ -217,7 +217,7 @@ def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
         shared = theirs < count
         keys = Heads(theirs, f"{'key-value ' if shared else ''}heads of {node.scope or 'the top'}", shared)
         heads = Heads(count, f"heads of {node.scope or 'the top'}") if query else keys
-        found |= dict.fromkeys(spots[0 if query else 1], (Part(heads.count, heads),))
+        found |= dict.fromkeys(spots[0 if query else 1], (FusedPart(heads.count, heads),))
     return found
 
 
@@ -302,13 +302,13 @@ def _packed(region: Region, heads: Mapping[Spot, Cut]) -> dict[Spot, Cut]:
 
 def _parts(region: Region, slices: list[Node], heads: Mapping[Spot, Cut]) -> Cut:
     """The tensors that slices take out of one dim, in order; nothing unless they lie side by side."""
-    parts: dict[int, Part] = {}
+    parts: dict[int, FusedPart] = {}
     for node in slices:
         assert isinstance(node.attrs, SliceAttrs)
         start, size = node.attrs.start, region.by_id[node.key].type.dims[node.attrs.dim]
         if isinstance(start, int) and isinstance(size, int):
-            cut = heads.get((node.key, node.attrs.dim), (Part(size, None),))
-            parts[start] = Part(size, cut[0].heads)
+            cut = heads.get((node.key, node.attrs.dim), (FusedPart(size, None),))
+            parts[start] = FusedPart(size, cut[0].heads)
     return tuple(parts[start] for start in sorted(parts))
 
 

@@ -12,7 +12,7 @@ from ..experts.popularity import busiest_of
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeOptions:
     """The options of dispatch and combine in one region.
 
     `wire` is the type of what goes to the experts, rows as well as their gradients; what comes back keeps its own

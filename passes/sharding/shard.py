@@ -35,7 +35,7 @@ from .annotate import (
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts, cuts_of
-from .exchange import Exchange, imbalance_of, routes, top_k
+from .exchange import ExchangeOptions, imbalance_of, routes, top_k
 from .follow import is_cut_apart
 from .own_batch import OwnBatch, data_axes, localised
 from .plans.auto import Ports
@@ -149,7 +149,7 @@ class _Propagation:
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         spread = (EP,) if self.etp else (TP, EP)
         imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, spread)
-        exchange = Exchange(options.wire, options.routing_nodes, imbalance, top_k(region))
+        exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
         return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks))

@@ -54,7 +54,7 @@ class OpRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class GraphContents:
     """A graph at some sizes; FLOPs count masked positions, saved bytes are those of one micro-batch."""
 
     graph: Graph
@@ -87,13 +87,13 @@ def sizes_of(graph: Graph, batch: int, seq: int) -> Mapping[str, int]:
     return {"batch": batch, "seq": seq, **dict.fromkeys(sorted(lengths - {"batch", "seq"}), seq)}
 
 
-def contents_of(graph: Graph, sizes: Mapping[str, int]) -> Contents:
+def contents_of(graph: Graph, sizes: Mapping[str, int]) -> GraphContents:
     """Sum what a graph does in one pass over the model at some sizes."""
     calls = [(r, n, amount_of(graph, r, n, sizes)) for r in graph.regions for n in r.nodes]
     by_op, by_phase = summed((n.op, a) for _, n, a in calls), summed((n.phase, a) for _, n, a in calls)
     caches = [(graph.counts[r.name], v.type.num_bytes) for r in graph.regions for v in r.of_role(Role.CACHE)]
     rows = (OpRow(op, str(op_def(op).kind), amount) for op, amount in by_op.items())
-    return Contents(
+    return GraphContents(
         graph=graph,
         sizes=sizes,
         num_parameters=_at(graph.num_parameters, sizes),

@@ -11,7 +11,7 @@ from ...ir.units import format_bytes, format_flops, format_time
 from ..accuracy import ANY
 from ..columns import in_columns
 from ..explain.pricing import BYTES_ALONE, NO_KERNEL, PricedOp
-from .contents import Amount, Contents
+from .contents import Amount, GraphContents
 
 SCHEMA = "slipstick/trace/1"
 _REGIONS = ("region", "runs", "nodes", "parameters", "matrix FLOP", "bytes", "saved")
@@ -19,7 +19,7 @@ _OPS = ("op", "class", "calls", "matrix FLOP", "share", "bytes", "share")
 _PRICED = ("op", "calls", "FLOP", "bytes", "time", "priced by")
 
 
-def contents_text(found: Contents, columns: int | None = None) -> str:
+def contents_text(found: GraphContents, columns: int | None = None) -> str:
     """Return what is in a graph: totals, regions, ops by kind, notes."""
     graph = found.graph
     sizes = "  ".join(f"{name} {size}" for name, size in found.sizes.items())
@@ -33,7 +33,7 @@ def contents_text(found: Contents, columns: int | None = None) -> str:
     return "\n\n".join(parts[:4]) + "".join(f"\n{line}" for line in parts[4:]) + "\n"
 
 
-def _totals(found: Contents) -> Iterator[tuple[str, str]]:
+def _totals(found: GraphContents) -> Iterator[tuple[str, str]]:
     yield "parameters", f"{found.num_parameters:,.0f} in {format_bytes(found.parameter_bytes)}"
     for phase, amount in found.by_phase.items():
         yield phase, f"{format_flops(amount.matrix_flops)} of matrices, {format_bytes(amount.num_bytes)} moved"
@@ -43,7 +43,7 @@ def _totals(found: Contents) -> Iterator[tuple[str, str]]:
         yield "caches read", format_bytes(found.cache_bytes)
 
 
-def _regions(found: Contents) -> Iterator[Sequence[str]]:
+def _regions(found: GraphContents) -> Iterator[Sequence[str]]:
     for row in found.regions:
         yield (
             row.name, f"{row.count}", f"{row.num_nodes}", f"{row.num_parameters:,.0f}",
@@ -51,7 +51,7 @@ def _regions(found: Contents) -> Iterator[Sequence[str]]:
         )  # fmt: skip
 
 
-def _ops(found: Contents) -> Iterator[Sequence[str]]:
+def _ops(found: GraphContents) -> Iterator[Sequence[str]]:
     whole = found.whole
     for row in found.ops:
         a = row.amount
@@ -61,7 +61,7 @@ def _ops(found: Contents) -> Iterator[Sequence[str]]:
         )  # fmt: skip
 
 
-def coverage_text(found: Contents, ops: Sequence[PricedOp], machine: str, columns: int | None = None) -> str:
+def coverage_text(found: GraphContents, ops: Sequence[PricedOp], machine: str, columns: int | None = None) -> str:
     """Return how each op is priced: calls, shares of FLOPs (of all arithmetic), bytes and time, and the model."""
     graph, whole = found.graph, found.whole
     sizes = "  ".join(f"{name} {size}" for name, size in found.sizes.items())
@@ -114,7 +114,7 @@ def _summary(ops: Sequence[PricedOp]) -> str:
     return f"{said}, {share:.1%} unpriced: {', '.join(row.op for row in unpriced)}"
 
 
-def contents_json(found: Contents, ops: Sequence[PricedOp] = (), machine: str = "") -> str:
+def contents_json(found: GraphContents, ops: Sequence[PricedOp] = (), machine: str = "") -> str:
     """Return the same as JSON, in SI units; `pricing` is there where it was asked for."""
     graph = found.graph
     record: dict[str, object] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...backends.machine.machine import Fitted, LevelEquipment, Rack, Server
+from ...backends.machine.machine import FittedPart, LevelEquipment, Rack, ServerNode
 from ...backends.machine.package import Assembly, Die, Package, Stack
 from ...backends.machine.system import System
 from ...ir.units import format_bytes, format_si
@@ -49,7 +49,7 @@ def machine_lines(system: System) -> Iterator[str]:
     yield f"prices: {'usual' if system.own_prices is None else system.own_prices.name} (slipstick show prices)"
 
 
-def _server(server: Server) -> str:
+def _server(server: ServerNode) -> str:
     return ", ".join(
         [*_bought(server.price_usd, server.has_adapters), *_fitted(server.parts), f"cooled by {server.cooling}"]
     )
@@ -64,7 +64,7 @@ def _bought(price_usd: object, has_adapters: bool) -> Iterator[str]:
         yield f"bought for {format_si(price_usd, 'USD')} with{'' if has_adapters else 'out'} adapters"
 
 
-def _fitted(parts: tuple[Fitted, ...]) -> Iterator[str]:
+def _fitted(parts: tuple[FittedPart, ...]) -> Iterator[str]:
     yield from (part.part if float(part.count) == 1 else f"{float(part.count):g} {part.part}" for part in parts)
 
 

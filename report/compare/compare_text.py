@@ -10,7 +10,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
-from .comparison import Change, Comparison, Differs, Section, split
+from .comparison import Change, Comparison, ComparisonSection, Differs, split
 from .gates import Gate
 
 SCHEMA = "slipstick/comparison/1"
@@ -26,7 +26,7 @@ DIGESTS = {"system.numbers_sha256": ("system.name", "system.chip", "system.stack
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """A table under a title, and lines that say what it leaves out."""
 
     title: str
@@ -127,7 +127,7 @@ def _other_work(found: Comparison) -> Iterator[str]:
         yield f"  not the same work: {', '.join(differ)} {'differs' if len(differ) == 1 else 'differ'}{instead}"
 
 
-def _blocks(found: Comparison, floor: float) -> Iterator[Block]:
+def _blocks(found: Comparison, floor: float) -> Iterator[TextBlock]:
     yield _inputs(found)
     yield _metrics(found, floor)
     for section in found.sections:
@@ -136,7 +136,7 @@ def _blocks(found: Comparison, floor: float) -> Iterator[Block]:
             yield block
 
 
-def _inputs(found: Comparison) -> Block:
+def _inputs(found: Comparison) -> TextBlock:
     """Inputs that differ; what one report does not say, because another version wrote it, is no difference."""
     both = [d for d in found.inputs if _is_change(d) and not _is_explained(d, found)]
     rows = [(d.name, _input(d.name, d.before), _input(d.name, d.after)) for d in both]
@@ -149,8 +149,8 @@ def _inputs(found: Comparison) -> Block:
         if names
     ]
     if rows or not found.a.inputs:
-        return Block("Inputs that differ", ("A", "B"), rows, notes)
-    return Block("No input differs", (), (), notes)
+        return TextBlock("Inputs that differ", ("A", "B"), rows, notes)
+    return TextBlock("No input differs", (), (), notes)
 
 
 def _is_change(d: Differs) -> bool:
@@ -168,14 +168,14 @@ def _input(name: str, value: str | None) -> str:
     return value[:12] if name.endswith("_sha256") else value
 
 
-def _metrics(found: Comparison, floor: float) -> Block:
+def _metrics(found: Comparison, floor: float) -> TextBlock:
     large = [c for c in found.metrics.values() if abs(c.relative) > floor]
     small = [c.name for c in found.metrics.values() if abs(c.relative) <= floor]
     notes = [f"{_below(floor)}: {', '.join(small)}"] if small else []
     for which in ("A", "B"):
         names = [name for name, owner in found.alone.items() if owner == which]
         notes += [f"only in {which}: {', '.join(names)}"] if names else []
-    return Block("Metrics", ("A", "B", "change", "relative"), [_row(c) for c in large], notes)
+    return TextBlock("Metrics", ("A", "B", "change", "relative"), [_row(c) for c in large], notes)
 
 
 def _row(c: Change) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def _below(floor: float) -> str:
     return f"changed by {floor * 100:.3g} % at most" if floor else "the same"
 
 
-def _section(section: Section, floor: float) -> Block:
+def _section(section: ComparisonSection, floor: float) -> TextBlock:
     """The parts that changed, with their share of the change of the whole, and the sum of those that are not listed."""
     whole = section.whole
     size = max(abs(whole.before), abs(whole.after)) if section.add_up else max(
@@ -199,7 +199,7 @@ def _section(section: Section, floor: float) -> Block:
     rest = Change("", whole.unit, 0.0, sum(c.difference for c in moved))
     notes = [f"{len(moved)} more: {shown_change(rest)}"] if moved and section.add_up else []
     head = ("A", "B", "change", "relative", *(("of the change",) if shared else ()))
-    return Block(section.title, head, rows, notes)
+    return TextBlock(section.title, head, rows, notes)
 
 
 def _label(name: str) -> str:
@@ -210,7 +210,7 @@ def _measured(gate: Gate) -> str:
     return str(gate).removeprefix(f"{gate.text}: ")
 
 
-def _markdown_table(block: Block) -> Iterator[str]:
+def _markdown_table(block: TextBlock) -> Iterator[str]:
     notes = [f"_{_escaped(note)}_" for note in block.notes]
     if not block.rows:
         yield from (f"**{block.title}**", *(("", *notes) if notes else ()))

@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ComparisonSection:
     """The parts of a metric, largest change first, and the change of the whole."""
 
     name: str
@@ -77,7 +77,7 @@ class Comparison:
         return only_a | {name: "B" for name in self.b.metrics if name not in self.a.metrics}
 
     @cached_property
-    def sections(self) -> Sequence[Section]:
+    def sections(self) -> Sequence[ComparisonSection]:
         """What the metrics are made of; a part that only one report has is zero in the other."""
         found = []
         for one, other in zip(self.a.parts, self.b.parts, strict=True):
@@ -88,7 +88,7 @@ class Comparison:
             changes = [Change(n, one.unit, one.values.get(n, 0.0), other.values.get(n, 0.0)) for n in names]
             if whole is not None:
                 found.append(
-                    Section(
+                    ComparisonSection(
                         one.name, one.title, whole, tuple(sorted(changes, key=lambda c: -abs(c.difference))), one.add_up
                     )
                 )

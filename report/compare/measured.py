@@ -12,7 +12,7 @@ from ...measured.match.run import MatchedRun, matched_run
 from ...measured.run import MeasuredRun, is_trace, of_trace, read_measured
 from ...measured.traces.trace import read_trace
 from .comparison import Comparison, compare
-from .saved import REPORT, Parts, Saved
+from .saved import REPORT, MetricParts, Saved
 
 # Classes of kernels of a trace, by the part of a breakdown that they are; what is in none is pointwise.
 _CLASSES = {
@@ -82,5 +82,5 @@ def _by_class(breakdown: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _parts(values: Mapping[str, float]) -> Parts:
-    return Parts("classes", "Kernels by class", "step_time_s", "s", values)
+def _parts(values: Mapping[str, float]) -> MetricParts:
+    return MetricParts("classes", "Kernels by class", "step_time_s", "s", values)

@@ -22,7 +22,7 @@ _HOW = "write one with `slipstick estimate ... --format json > FILE`"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MetricParts:
     """What a metric is made of.
 
     Attributes:
@@ -50,7 +50,7 @@ class Saved:
     schema: str
     inputs: Mapping[str, str]
     metrics: Mapping[str, float]
-    parts: Sequence[Parts]
+    parts: Sequence[MetricParts]
     fits: bool = True
     warnings: Sequence[str] = ()
     nodes: object = None
@@ -121,10 +121,10 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
     return Saved(
         path, REPORT, inputs, _needed(_numbers(tree, "metrics", path), path),
         (
-            Parts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
-            Parts("hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)),
-            Parts("memory", "Memory of a GPU", "peak_mem_bytes", "B", memory),
-            Parts("time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False),
+            MetricParts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
+            MetricParts("hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)),
+            MetricParts("memory", "Memory of a GPU", "peak_mem_bytes", "B", memory),
+            MetricParts("time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False),
         ),
         tree.get("feasible") is not False,
         tuple(map(str, warnings)) if isinstance(warnings, list) else (),
@@ -149,7 +149,8 @@ def _validation(tree: Mapping[str, object], path: str) -> Saved:
     datasets = _mapping(tree, "datasets", path)
     by_set = {name: _figures(_mapping(datasets, name, path)) for name in datasets}
     parts = [
-        Parts(figure, f"{figure} by data set", figure, "1", _column(by_set, figure), False) for figure in FIGURES[:4]
+        MetricParts(figure, f"{figure} by data set", figure, "1", _column(by_set, figure), False)
+        for figure in FIGURES[:4]
     ]
     return Saved(path, VALIDATION, {}, _needed(overall, path), parts)
 

@@ -12,8 +12,8 @@ from ...backends.kernels.collective import IN_SWITCHES, constants_of
 from ...backends.machine.system import System
 from ...backends.network.algorithms.menu import IN_NETWORKS
 from ...backends.network.collectives import CUSTOM, collective_time
-from ...backends.pricing.program import Entry, group_factors
-from ...backends.pricing.timing import Priced
+from ...backends.pricing.program import PricedEntry, group_factors
+from ...backends.pricing.timing import PricedGroup
 from ...cost.step.overlap import hidden_behind_products
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS
@@ -67,7 +67,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     return "\n\n".join(shown)
 
 
-def _is(entry: Entry, wanted: str) -> bool:
+def _is(entry: PricedEntry, wanted: str) -> bool:
     if wanted in (entry.name, entry.op):
         return True
     return bool(entry.scope) and (fnmatchcase(entry.scope, wanted) or entry.scope.endswith("." + wanted))
@@ -81,7 +81,7 @@ def names_of(answer: Estimate) -> list[str]:
     return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | metrics)
 
 
-def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[str]:
+def _node(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry) -> Iterator[str]:
     graph = answer.table.lowered.graph
     region = graph.region(entry.region)
     node = region.producer[entry.key]
@@ -110,7 +110,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
         yield from _hidden(answer, entry, time_s)
 
 
-def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
+def _forced(region: Region, node: Node, entry: PricedEntry) -> Iterator[str]:
     """Say which two placements a message lies between, where it does not say so itself, having joined several."""
     if not isinstance(node.attrs, CollectiveAttrs) or " to " in node.attrs.why or between_stages(entry.region):
         return
@@ -122,7 +122,7 @@ def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
     yield f"  each {came} to {went} over {entry.axis}"
 
 
-def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
+def _hidden(answer: Estimate, entry: PricedEntry, time_s: float) -> Iterator[str]:
     """Say what runs at the same time: products beside a message taken apart, attention beside a ring."""
     timing, plans = answer.table.timing, answer.table.plans
     if has(entry, Trait.RING):
@@ -136,7 +136,7 @@ def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
             yield f"  exposed {format_time(time_s - hidden)} = max(0, time - products x (1 - 1/tp)); products: {names}"
 
 
-def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
+def _kernel(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry, point: int) -> Iterator[str]:
     """The terms of a kernel's time, what it does, and the numbers that its model takes."""
     kernels, system, work = priced.kernels, answer.table.system, entry.work
     if kernels is None or priced.backend is None:
@@ -176,7 +176,7 @@ def _unmasked(work: Work, env: Mapping[str, float]) -> str:
     return f" x {share:.4g} (masked blocks are skipped)"
 
 
-def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
+def _collective(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry, point: int) -> Iterator[str]:
     found = priced.collective
     degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
     (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)

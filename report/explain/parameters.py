@@ -15,7 +15,7 @@ from ...backends.machine.files.section import NumberField, numbers_of
 from ...backends.machine.software.stack import StackConstants
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
-from ...backends.pricing.timing import Priced, Timing
+from ...backends.pricing.timing import PricedGroup, Timing
 from ...ir.records import dataclass
 
 if TYPE_CHECKING:
@@ -117,16 +117,16 @@ def _of_software(system: System, timing: Timing) -> Iterator[Parameter]:
         yield Parameter("overhead.host", False, _host_overheads)
 
 
-def _talks(priced: Priced) -> bool:
+def _talks(priced: PricedGroup) -> bool:
     return priced.collective is not None
 
 
-def _is_host(priced: Priced) -> bool:
+def _is_host(priced: PricedGroup) -> bool:
     return priced.backend is not None and priced.backend.name == "host"
 
 
-def _crosses(level: str) -> Callable[[Priced], bool]:
-    def crosses(priced: Priced) -> bool:
+def _crosses(level: str) -> Callable[[PricedGroup], bool]:
+    def crosses(priced: PricedGroup) -> bool:
         terms = [t for c in (priced.collective.candidates if priced.collective else ()) for t in c.terms]
         return any(t.level == level and (np.any(t.latency_s) or np.any(t.bandwidth_s)) for t in terms)
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.pricing.binding import bind
-from ...backends.pricing.program import Entry, compile_graph
+from ...backends.pricing.program import PricedEntry, compile_graph
 from ...backends.pricing.roofline import Backend
 from ...ir.graph import Graph, Node, Workload
 from ...ir.ops import op_def
 from ...ir.ops.unpriced import UnpricedAttrs
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from ..accuracy import Accuracy
+from ..accuracy import RowAccuracy
 from ..catalogue.contents import Amount, amount_of
 from .trust import accuracy_of_kernel, kinds_of
 
@@ -42,7 +42,7 @@ class PricedOp:
     kind: str
     model: str
     constants: tuple[str, ...]
-    accuracy: Accuracy | None
+    accuracy: RowAccuracy | None
     amount: Amount
     time_s: float
 
@@ -60,7 +60,7 @@ def priced_ops(graph: Graph, system: System, sizes: Mapping[str, Num]) -> tuple[
     return tuple(sorted(found.values(), key=lambda row: (-row.time_s, -row.amount.num_bytes, row.op)))
 
 
-def _kernels(graph: Graph, system: System, sizes: Mapping[str, Num]) -> Iterator[tuple[Entry, Backend, float]]:
+def _kernels(graph: Graph, system: System, sizes: Mapping[str, Num]) -> Iterator[tuple[PricedEntry, Backend, float]]:
     """Every node that is a kernel, what prices it, and the seconds of all its runs."""
     env = {name: np.array([float(size)]) for name, size in sizes.items()}
     for table in bind(compile_graph(graph), system).tables:
@@ -74,7 +74,7 @@ def _kernels(graph: Graph, system: System, sizes: Mapping[str, Num]) -> Iterator
 
 
 def _row(
-    graph: Graph, node: Node, amount: Amount, kernel: tuple[Entry, Backend, float] | None, system: System
+    graph: Graph, node: Node, amount: Amount, kernel: tuple[PricedEntry, Backend, float] | None, system: System
 ) -> PricedOp:
     kind = op_def(node.op).kind
     if kernel is None:

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ...backends.kernels.operands import unit_of
-from ...backends.pricing.program import Entry
-from ...backends.pricing.timing import Priced
+from ...backends.pricing.program import PricedEntry
+from ...backends.pricing.timing import PricedGroup
 from ...driver.estimate import Estimate
 from ...driver.uncertainty.answers import evidence_of_step
 from ...driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence, silicon_named
@@ -168,7 +168,7 @@ def provenance_record(answer: Estimate) -> dict[str, object]:
     }
 
 
-def _basis(answer: Estimate, priced: Priced, row: int, entry: Entry) -> tuple[Basis, str]:
+def _basis(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry) -> tuple[Basis, str]:
     system = answer.table.system
     known = accuracy_of(answer, priced, row, entry)
     related = silicon_named(system.chip.name, system.chip.design, bool(system.chip.measured_as), kernels_only=True)
@@ -195,7 +195,7 @@ def _without_nodes(answer: Estimate, part: str, share: float) -> Rests:
     return Rests(part, "-", basis, share, 0.0, f"the stack {answer.table.system.stack.name}")
 
 
-def _of_light(answer: Estimate, priced: Priced, row: int, entry: Entry, env: Mapping[str, float]) -> float:
+def _of_light(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry, env: Mapping[str, float]) -> float:
     """The least time that peaks and memory allow, over the time of a kernel; 0 of a message."""
     if entry.message is not None:
         return 0.0

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
-from ...backends.pricing.timing import Priced, Timing, price
-from ...cost.step.policy import Policy
+from ...backends.pricing.timing import PricedGroup, Timing, price
+from ...cost.step.policy import StepPolicy
 from ...driver.estimate import Estimate, Estimates, step_of
 from ...ir.plan import PlanTable
 from ...ir.sizes.points import Points
@@ -48,7 +48,7 @@ def sensitivity(answer: Estimate) -> Mapping[str, float]:
 
 def _steps_s(table: Estimates, systems: Sequence[System], points: Points) -> Array:
     """Step times, systems x plans: those of one policy are rolled up together, as plans of one table."""
-    policies = [Policy.of(system) for system in systems]
+    policies = [StepPolicy.of(system) for system in systems]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         times = [price(table.lowered.bindings.anew(system), points) for system in systems]
         found = np.empty((len(systems), len(table.plans)))
@@ -58,7 +58,7 @@ def _steps_s(table: Estimates, systems: Sequence[System], points: Points) -> Arr
     return found
 
 
-def _together_s(table: Estimates, policy: Policy, times: Sequence[Timing]) -> Array:
+def _together_s(table: Estimates, policy: StepPolicy, times: Sequence[Timing]) -> Array:
     num = len(times)
     plans = _repeated(table.plans, num)
     staging = table.lowered.stages.evaluate(plans, Points(plans))
@@ -79,7 +79,7 @@ def _beside(times: Sequence[Timing]) -> Timing:
     return Timing(first.program, tuple(priced), first.num_plans * num, first.tallies)
 
 
-def _points_of(priced: Priced, num: int) -> NDArray[np.intp]:
+def _points_of(priced: PricedGroup, num: int) -> NDArray[np.intp]:
     width = priced.distinct_s.shape[1]
     return np.concatenate([priced.point + k * width for k in range(num)])
 

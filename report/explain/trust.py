@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ...backends.machine.system import System
-from ...backends.pricing.program import Entry
+from ...backends.pricing.program import PricedEntry
 from ...backends.pricing.roofline import Backend
-from ...backends.pricing.timing import Priced
+from ...backends.pricing.timing import PricedGroup
 from ...driver.estimate import Estimate
 from ...ir.graph import Workload
 from ...ir.records import dataclass
-from ..accuracy import ANY, Accuracy, nearest
+from ..accuracy import ANY, RowAccuracy, nearest
 from ..bounds import OTHER, chosen, node_seconds, part_of
 
 # Classes of constants and the tables of measurements that judge them; the others have none.
@@ -48,7 +48,7 @@ class Trust:
     p90: float
     judged: float
     on_chip: float
-    lines: tuple[Accuracy, ...]
+    lines: tuple[RowAccuracy, ...]
 
     @property
     def num_rows(self) -> int:
@@ -64,7 +64,7 @@ class Trust:
 
 def trust_of_parts(answer: Estimate) -> Mapping[str, Trust]:
     """Return what is known of each part of the breakdown; parts that no measurement judges are left out."""
-    seconds: dict[str, dict[Accuracy | None, float]] = {}
+    seconds: dict[str, dict[RowAccuracy | None, float]] = {}
     for priced, row, entry, spent in node_seconds(answer):
         by_line = seconds.setdefault(part_of(entry) or OTHER, {})
         line = accuracy_of(answer, priced, row, entry)
@@ -72,7 +72,7 @@ def trust_of_parts(answer: Estimate) -> Mapping[str, Trust]:
     return {part: found for part, by_line in seconds.items() if (found := _trust(by_line)) is not None}
 
 
-def accuracy_of(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Accuracy | None:
+def accuracy_of(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry) -> RowAccuracy | None:
     """Return what is known of kernels, or messages, like this one."""
     system, decode = answer.table.system, answer.table.lowered.source.workload is Workload.DECODE
     if entry.message is None:
@@ -81,14 +81,14 @@ def accuracy_of(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Acc
     return nearest("collectives", system.chip.name, system.stack.library, [protocol]) if protocol else None
 
 
-def accuracy_of_kernel(entry: Entry, backend: Backend, system: System, decode: bool) -> Accuracy | None:
+def accuracy_of_kernel(entry: PricedEntry, backend: Backend, system: System, decode: bool) -> RowAccuracy | None:
     """Return what is known of kernels like the one of an entry that a backend prices."""
     kinds = kinds_of(entry, backend, system, decode)
     found = (nearest(table, system.chip.name, system.stack.library, names) for table, names in kinds.items())
     return next((line for line in found if line is not None), None)
 
 
-def kinds_of(entry: Entry, backend: Backend, system: System, decode: bool) -> Mapping[str, list[str]]:
+def kinds_of(entry: PricedEntry, backend: Backend, system: System, decode: bool) -> Mapping[str, list[str]]:
     """Return kinds of constants that a kernel rests on, by the table that judges them."""
     found = dict[str, list[str]]()
     # Operands of two types are in none of the tables.
@@ -109,7 +109,7 @@ def _constants(paths: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield rest[0], rest[1]
 
 
-def _protocol(priced: Priced, row: int, system: System) -> str:
+def _protocol(priced: PricedGroup, row: int, system: System) -> str:
     """The protocol of the outermost level that a message crosses; empty where it has none."""
     algorithm = chosen(priced, row)
     if algorithm is None:
@@ -118,7 +118,7 @@ def _protocol(priced: Priced, row: int, system: System) -> str:
     return next((v.protocol for v in reversed(system.levels) if v.name in crossed), "")
 
 
-def _trust(by_line: Mapping[Accuracy | None, float]) -> Trust | None:
+def _trust(by_line: Mapping[RowAccuracy | None, float]) -> Trust | None:
     whole = sum(by_line.values())
     known = [(line, s) for line, s in sorted(by_line.items(), key=lambda kv: -kv[1]) if line is not None]
     judged = sum(s for _, s in known)

@@ -15,7 +15,7 @@ from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.text.json_text import json_text
 from ...ir.types import DType
-from .export import Export, Subject, of_workload, unsaid
+from .export import Export, ExportSubject, of_workload, unsaid
 
 NAME = "DeepSpeed"
 VERSION = "deepspeedai/DeepSpeed 00376da49967"
@@ -23,7 +23,7 @@ Json: TypeAlias = "str | int | float | bool | dict[str, Json] | None"
 _DTYPES = {DType.FP32: "fp32", DType.BF16: "bf16", DType.FP16: "fp16"}
 
 
-def deepspeed(subject: Subject) -> Export:
+def deepspeed(subject: ExportSubject) -> Export:
     """Return a training plan as the JSON that deepspeed.initialize takes; UsageError for a plan of inference."""
     of_workload(subject, NAME, train=True)
     plan, family = subject.plan, subject.family
@@ -48,26 +48,26 @@ def deepspeed(subject: Subject) -> Export:
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)), takes_comments=False)
 
 
-def _states(subject: Subject) -> dict[str, Json]:
+def _states(subject: ExportSubject) -> dict[str, Json]:
     """Master weights and optimizer states in bf16, which go together."""
     if not _small_states(subject):
         return {}
     return {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 
 
-def _small_states(subject: Subject) -> bool:
+def _small_states(subject: ExportSubject) -> bool:
     family = subject.family
     moments = {family.exp_avg_dtype, family.exp_avg_sq_dtype}
     return subject.dtype == "bf16" and family.zero > 0 and moments == {"bf16"} and family.main_params_dtype == "none"
 
 
-def _reduced(subject: Subject) -> str | None:
+def _reduced(subject: ExportSubject) -> str | None:
     family = subject.family
     dtype = family.reduce_dtype or (family.grad_dtype if family.zero < 2 else None)
     return None if dtype is None else _DTYPES[dtype]
 
 
-def _zero(subject: Subject) -> dict[str, Json]:
+def _zero(subject: ExportSubject) -> dict[str, Json]:
     family = subject.family
     found: dict[str, Json] = {"stage": family.zero}
     if family.zero:
@@ -80,7 +80,7 @@ def _zero(subject: Subject) -> dict[str, Json]:
     return found
 
 
-def _lost(subject: Subject) -> Iterator[str]:
+def _lost(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
     if plan.pp > 1:
@@ -103,7 +103,7 @@ def _lost(subject: Subject) -> Iterator[str]:
     yield from _lost_policy(subject)
 
 
-def _lost_policy(subject: Subject) -> Iterator[str]:
+def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     family = subject.family
     if family.recompute == "full":
         yield "recompute full: which layers is the model's: gradient_checkpointing_enable() or deepspeed.checkpointing"
@@ -129,7 +129,7 @@ def _lost_policy(subject: Subject) -> Iterator[str]:
         yield "async_tp: AutoTP waits for its messages"
 
 
-def _left(subject: Subject) -> Iterator[str]:
+def _left(subject: ExportSubject) -> Iterator[str]:
     yield f"seq {subject.plan.seq_len}: the length of what the data loader yields"
     yield "optimizer, scheduler, gradient_clipping; sizes of buckets: allgather_bucket_size, reduce_bucket_size"
     yield f"the launch: deepspeed --num_gpus or a hostfile of {subject.plan.num_gpus} GPUs"

@@ -27,7 +27,7 @@ Flag: TypeAlias = tuple[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ExportSubject:
     """What is exported.
 
     Attributes:
@@ -144,7 +144,7 @@ def _flag(name: str, value: str | int | float | None) -> str:
     return f"{name} {' '.join(shlex.quote(word) for word in words)}"
 
 
-def torchrun(subject: Subject, script: str) -> str:
+def torchrun(subject: ExportSubject, script: str) -> str:
     """Return the launch of a script on all devices; without a node size, of the script alone."""
     if not subject.node_size:
         return script
@@ -153,7 +153,7 @@ def torchrun(subject: Subject, script: str) -> str:
     return f"torchrun --nnodes {nodes} --nproc-per-node {per_node} {script}"
 
 
-def of_workload(subject: Subject, framework: str, train: bool) -> None:
+def of_workload(subject: ExportSubject, framework: str, train: bool) -> None:
     """Raise UsageError for a framework that does not run what was planned."""
     if (subject.family.workload is Workload.TRAIN) != train:
         runs, takes = ("trains", "train") if train else ("serves", "serve")
@@ -161,7 +161,7 @@ def of_workload(subject: Subject, framework: str, train: bool) -> None:
         raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
 
 
-def unsaid(subject: Subject, exporter: str) -> Iterator[str]:
+def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
     """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
     words, read = subject.plan.words, _read(exporter)
     for name, row in WORDS.items():

@@ -15,7 +15,7 @@ from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, Flag, Subject, command, of_workload, torchrun, unsaid
+from .export import Export, ExportSubject, Flag, command, of_workload, torchrun, unsaid
 from .megatron_model import shape_flags, shape_left
 
 NAME = "Megatron-LM"
@@ -31,7 +31,7 @@ _MOMENTS = ("fp32", "fp16", "bf16", "fp8")
 _TP_INSIDE_PP = "tp-cp-ep-pp-dp"
 
 
-def megatron(subject: Subject) -> Export:
+def megatron(subject: ExportSubject) -> Export:
     """Return a training plan as flags of pretrain_gpt.py; UsageError for a plan of inference."""
     of_workload(subject, NAME, train=True)
     flags = [
@@ -42,7 +42,7 @@ def megatron(subject: Subject) -> Export:
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)))
 
 
-def _parallel(subject: Subject) -> Iterator[Flag]:
+def _parallel(subject: ExportSubject) -> Iterator[Flag]:
     plan, family = subject.plan, subject.family
     yield "--tensor-model-parallel-size", plan.tp
     if family.sp and plan.tp > 1:
@@ -63,7 +63,7 @@ def _parallel(subject: Subject) -> Iterator[Flag]:
         yield "--no-scatter-gather-tensors-in-pipeline", None
 
 
-def _stages(subject: Subject) -> Iterator[Flag]:
+def _stages(subject: ExportSubject) -> Iterator[Flag]:
     """Layers of stages: nothing to say where all have as many, a layout where they do not."""
     plan, layers = subject.plan, subject.layers
     if not subject.is_even:
@@ -88,14 +88,14 @@ def layout_text(layers: tuple[int, ...]) -> str:
     return f"E{chunks[0]}|{middle}{chunks[-1]}L"
 
 
-def _batches(subject: Subject) -> Iterator[Flag]:
+def _batches(subject: ExportSubject) -> Iterator[Flag]:
     plan = subject.plan
     yield "--micro-batch-size", plan.micro_batch
     yield "--global-batch-size", plan.global_batch
     yield "--seq-length", plan.seq_len
 
 
-def _data_parallel(subject: Subject) -> Iterator[Flag]:
+def _data_parallel(subject: ExportSubject) -> Iterator[Flag]:
     """ZeRO 1 is the distributed optimizer, 2 and 3 are Megatron-FSDP."""
     plan, family = subject.plan, subject.family
     if not family.zero:
@@ -110,7 +110,7 @@ def _data_parallel(subject: Subject) -> Iterator[Flag]:
         yield "--num-distributed-optimizer-instances", plan.dp // plan.dp_shard
 
 
-def _experts(subject: Subject) -> Iterator[Flag]:
+def _experts(subject: ExportSubject) -> Iterator[Flag]:
     plan = subject.plan
     if plan.ep > 1:
         yield "--expert-model-parallel-size", plan.ep
@@ -122,7 +122,7 @@ def _experts(subject: Subject) -> Iterator[Flag]:
         yield "--moe-pad-expert-input-to-capacity", None
 
 
-def _recompute(subject: Subject) -> Iterator[Flag]:
+def _recompute(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     if family.recompute == "selective":
         yield "--recompute-granularity", "selective"
@@ -139,7 +139,7 @@ def _recompute(subject: Subject) -> Iterator[Flag]:
         yield "--cpu-offloading-num-layers", max(int(subject.number("num_hidden_layers") or 0) - 1, 1)
 
 
-def _precision(subject: Subject) -> Iterator[Flag]:
+def _precision(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     if subject.dtype in ("bf16", "fp16"):
         yield f"--{subject.dtype}", None
@@ -160,7 +160,7 @@ def _precision(subject: Subject) -> Iterator[Flag]:
         yield "--num-layers-at-end-in-bf16", family.bf16_last
 
 
-def _optimizer(subject: Subject) -> Iterator[Flag]:
+def _optimizer(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     offload = "optimizer" in family.offload
     if offload:
@@ -174,7 +174,7 @@ def _optimizer(subject: Subject) -> Iterator[Flag]:
     yield from said
 
 
-def _overlap(subject: Subject) -> Iterator[Flag]:
+def _overlap(subject: ExportSubject) -> Iterator[Flag]:
     """What the stack hides is asked for; what it does not is off by default."""
     plan, family = subject.plan, subject.family
     if plan.dp * plan.cp > 1 and subject.hides("dp"):
@@ -191,7 +191,7 @@ def _overlap(subject: Subject) -> Iterator[Flag]:
         yield "--attention-backend", "unfused"
 
 
-def _lost(subject: Subject) -> Iterator[str]:
+def _lost(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
     if plan.pp > 1 and not family.pipeline.name_in("megatron", plan.vpp):
@@ -215,7 +215,7 @@ def _lost(subject: Subject) -> Iterator[str]:
     yield from _lost_policy(subject)
 
 
-def _lost_policy(subject: Subject) -> Iterator[str]:
+def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     family = subject.family
     if family.recompute == "ops":
         yield "recompute ops: there are selective modules and whole layers"
@@ -239,7 +239,7 @@ def _lost_policy(subject: Subject) -> Iterator[str]:
         yield f"dtype {subject.dtype}"
 
 
-def _left(subject: Subject) -> Iterator[str]:
+def _left(subject: ExportSubject) -> Iterator[str]:
     yield from shape_left(subject)
     yield "data, tokenizer and its vocabulary, learning rate, checkpoints"
     if subject.stack is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .export import Flag, Subject
+from .export import ExportSubject, Flag
 
 # Kinds of models whose layers are those of Megatron-LM's GPT with these flags.
 KNOWN = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3")
@@ -12,7 +12,7 @@ _WITH_BIAS, _QK_NORM = ("qwen2",), ("qwen3", "qwen3_moe", "deepseek_v2", "deepse
 _SILU = "silu"
 
 
-def shape_flags(subject: Subject) -> list[Flag]:
+def shape_flags(subject: ExportSubject) -> list[Flag]:
     """Return the flags of a model's shape; nothing where its config is missing or of another kind."""
     if subject.config is None or subject.config.get("model_type") not in KNOWN:
         return []
@@ -20,7 +20,7 @@ def shape_flags(subject: Subject) -> list[Flag]:
     return [*_layers(subject, config), *_attention(subject, config), *_experts(subject, config)]
 
 
-def shape_left(subject: Subject) -> Iterator[str]:
+def shape_left(subject: ExportSubject) -> Iterator[str]:
     """Yield what is to be said of the model by hand."""
     if subject.config is None:
         yield "the shape of the model: it has no config.json"
@@ -40,7 +40,7 @@ def shape_left(subject: Subject) -> Iterator[str]:
         yield "heads that predict further tokens (--mtp-num-layers): no part of the estimate"
 
 
-def _layers(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
+def _layers(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:
     for flag, key in (
         ("--num-layers", "num_hidden_layers"), ("--hidden-size", "hidden_size"),
         ("--ffn-hidden-size", "intermediate_size"), ("--num-attention-heads", "num_attention_heads"),
@@ -59,7 +59,7 @@ def _layers(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
     yield "--hidden-dropout", 0.0
 
 
-def _attention(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
+def _attention(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:
     heads, groups = subject.number("num_attention_heads"), subject.number("num_key_value_heads")
     latent = subject.number("kv_lora_rank")
     if latent is not None:
@@ -78,7 +78,7 @@ def _attention(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]
     yield from _rope(subject, config)
 
 
-def _latent(subject: Subject) -> Iterator[Flag]:
+def _latent(subject: ExportSubject) -> Iterator[Flag]:
     yield "--multi-latent-attention", None
     for flag, key in (
         ("--q-lora-rank", "q_lora_rank"), ("--kv-lora-rank", "kv_lora_rank"), ("--qk-head-dim", "qk_nope_head_dim"),
@@ -88,7 +88,7 @@ def _latent(subject: Subject) -> Iterator[Flag]:
             yield flag, value
 
 
-def _rope(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
+def _rope(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     scaling = scaling if isinstance(scaling, Mapping) else {}
     base = subject.number("rope_theta") or scaling.get("rope_theta")
@@ -105,7 +105,7 @@ def _rope(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
                 yield f"--{name.replace('_', '-')}", value
 
 
-def _experts(subject: Subject, config: Mapping[str, object]) -> Iterator[Flag]:
+def _experts(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:
     experts = subject.number("n_routed_experts", "num_local_experts", "num_experts")
     if experts is None:
         return

@@ -13,7 +13,7 @@ from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, Flag, Subject, command, of_workload, torchrun, unsaid
+from .export import Export, ExportSubject, Flag, command, of_workload, torchrun, unsaid
 
 NAME = "torchtitan"
 VERSION = "torchtitan 0.3.0"
@@ -29,7 +29,7 @@ _RECOMPUTE: Mapping[str, str] = MappingProxyType({"none": "none", "ops": "select
 _ORDERS = ("tp-cp-ep-dp-pp",)
 
 
-def torchtitan(subject: Subject) -> Export:
+def torchtitan(subject: ExportSubject) -> Export:
     """Return a training plan as flags of torchtitan's train.py; UsageError for a plan of inference."""
     of_workload(subject, NAME, train=True)
     flags = [*_model(subject), *_parallel(subject), *_pipeline(subject), *_batches(subject), *_policy(subject)]
@@ -37,14 +37,14 @@ def torchtitan(subject: Subject) -> Export:
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)))
 
 
-def _model(subject: Subject) -> Iterator[Flag]:
+def _model(subject: ExportSubject) -> Iterator[Flag]:
     if subject.model in _CONFIGS:
         module, config = _CONFIGS[subject.model]
         yield "--module", module
         yield "--config", config
 
 
-def _parallel(subject: Subject) -> Iterator[Flag]:
+def _parallel(subject: ExportSubject) -> Iterator[Flag]:
     """ZeRO 0 replicates; 2 and 3 are FSDP without and with resharding; sharded groups and copies of them are HSDP."""
     plan, family = subject.plan, subject.family
     shard = (plan.dp_shard if family.hsdp else plan.dp) if family.zero else 1
@@ -62,7 +62,7 @@ def _parallel(subject: Subject) -> Iterator[Flag]:
         yield "--parallelism.expert-parallel-degree", plan.ep
 
 
-def _pipeline(subject: Subject) -> Iterator[Flag]:
+def _pipeline(subject: ExportSubject) -> Iterator[Flag]:
     plan, family, layers = subject.plan, subject.family, subject.layers
     yield "--parallelism.pipeline-parallel-degree", plan.pp
     if plan.pp == 1:
@@ -86,7 +86,7 @@ def _is_said(layers: tuple[int, ...]) -> bool:
     return all(num == max(layers) for num in layers[1:-1])
 
 
-def _batches(subject: Subject) -> Iterator[Flag]:
+def _batches(subject: ExportSubject) -> Iterator[Flag]:
     """With a pipeline all micro-batches of a replica are one local batch, else each is one and gradients add up."""
     plan = subject.plan
     yield "--training.local-batch-size", plan.global_batch // plan.dp if plan.pp > 1 else plan.micro_batch
@@ -94,7 +94,7 @@ def _batches(subject: Subject) -> Iterator[Flag]:
     yield "--training.seq-len", plan.seq_len
 
 
-def _policy(subject: Subject) -> Iterator[Flag]:
+def _policy(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     if family.main_params_dtype == "none" and {family.exp_avg_dtype, family.exp_avg_sq_dtype} == {"bf16"}:
         yield "--training.dtype", "bfloat16"
@@ -109,7 +109,7 @@ def _policy(subject: Subject) -> Iterator[Flag]:
         yield f"activation-checkpoint:{_RECOMPUTE[family.recompute]}", None
 
 
-def _lost(subject: Subject) -> Iterator[str]:
+def _lost(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
     if plan.pp > 1:
@@ -133,7 +133,7 @@ def _lost(subject: Subject) -> Iterator[str]:
     yield from _lost_policy(subject)
 
 
-def _lost_stages(subject: Subject) -> Iterator[str]:
+def _lost_stages(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     if not family.pipeline.name_in("torch", plan.vpp):
         yield f"schedule {family.schedule}: there are {', '.join(names_in('torch'))}"
@@ -145,7 +145,7 @@ def _lost_stages(subject: Subject) -> Iterator[str]:
         yield f"{plan.num_micro_batches} micro-batches on {plan.pp} stages: it asks for as many as stages"
 
 
-def _lost_policy(subject: Subject) -> Iterator[str]:
+def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     family = subject.family
     if family.recompute not in _RECOMPUTE or family.recompute_layers or family.recompute_every > 1:
         what = f"recompute {family.recompute}"
@@ -170,7 +170,7 @@ def _lost_policy(subject: Subject) -> Iterator[str]:
         yield "attention unfused: it runs in one kernel"
 
 
-def _left(subject: Subject) -> Iterator[str]:
+def _left(subject: ExportSubject) -> Iterator[str]:
     if subject.model not in _CONFIGS:
         yield "--module and --config: a model of its own, with the shape of this one"
     yield "--compile.enable, data, tokenizer, learning rate, checkpoints: as the config of the model has them"

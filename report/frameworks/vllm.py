@@ -13,7 +13,7 @@ from ...ir.errors import SlipstickError
 from ...ir.graph import Workload
 from ...ir.plan.precision import NONE
 from ...ir.text.json_text import json_text
-from .export import Export, Flag, Subject, command, of_workload, unsaid
+from .export import Export, ExportSubject, Flag, command, of_workload, unsaid
 
 NAME = "vLLM"
 VERSION = "vLLM 0.25"
@@ -28,7 +28,9 @@ _ONLINE: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 
 
-def vllm(subject: Subject, hub_name: str | None = None, speculation: Mapping[str, int | str] | None = None) -> Export:
+def vllm(
+    subject: ExportSubject, hub_name: str | None = None, speculation: Mapping[str, int | str] | None = None
+) -> Export:
     """Return a plan of serving as the flags of `vllm serve`; UsageError for a training plan.
 
     `hub_name` is the model's name where weights are kept, `speculation` what stands in --speculative-config.
@@ -41,7 +43,7 @@ def vllm(subject: Subject, hub_name: str | None = None, speculation: Mapping[str
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject, hub_name)))
 
 
-def _parallel(subject: Subject) -> Iterator[Flag]:
+def _parallel(subject: ExportSubject) -> Iterator[Flag]:
     plan = subject.plan
     yield "--tensor-parallel-size", plan.tp
     if plan.pp > 1:
@@ -54,16 +56,16 @@ def _parallel(subject: Subject) -> Iterator[Flag]:
             yield "--all2all-backend", "allgather_reducescatter"
 
 
-def _has_experts(subject: Subject) -> bool:
+def _has_experts(subject: ExportSubject) -> bool:
     return subject.number("n_routed_experts", "num_local_experts", "num_experts") is not None
 
 
-def _together(subject: Subject) -> bool:
+def _together(subject: ExportSubject) -> bool:
     """Whether replicas are one server: with experts they would share them, so replicas that share none stand alone."""
     return not _has_experts(subject) or subject.plan.ep > 1 or subject.family.etp_dp
 
 
-def _limits(subject: Subject) -> Iterator[Flag]:
+def _limits(subject: ExportSubject) -> Iterator[Flag]:
     at, longest = subject.scheduler, subject.longest
     if longest is None and not subject.is_server:
         plan = subject.plan
@@ -81,7 +83,7 @@ def _limits(subject: Subject) -> Iterator[Flag]:
     yield "--block-size", at.block_tokens
 
 
-def _types(subject: Subject) -> Iterator[Flag]:
+def _types(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     if subject.dtype in _DTYPES:
         yield "--dtype", _DTYPES[subject.dtype]
@@ -93,7 +95,7 @@ def _types(subject: Subject) -> Iterator[Flag]:
         yield "--enforce-eager", None
 
 
-def _published(subject: Subject) -> str:
+def _published(subject: ExportSubject) -> str:
     """Return what a model's weights were published in, as far as there is a recipe of it."""
     from ...frontend.huggingface.configs.published import published_precision
 
@@ -105,7 +107,7 @@ def _published(subject: Subject) -> str:
         return str(error)
 
 
-def _lost(subject: Subject) -> Iterator[str]:
+def _lost(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     ranks = plan.tp * plan.dp
     yield from unsaid(subject, __name__)
@@ -135,7 +137,7 @@ def _lost(subject: Subject) -> Iterator[str]:
         yield "attention: its kernels are fused, and run over cached latents"
 
 
-def _left(subject: Subject, hub_name: str | None) -> Iterator[str]:
+def _left(subject: ExportSubject, hub_name: str | None) -> Iterator[str]:
     family = subject.family
     if hub_name is None:
         yield "where the weights are: a name on the hub or a folder in place of the model"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...cost.money import Money
     from ...ir.graph import Graph
     from ...measured.match.run import MatchedRun
-    from ..catalogue.contents import Contents
+    from ..catalogue.contents import GraphContents
     from ..compare.comparison import Comparison
     from ..compare.gates import Gate
     from ..designs.designs import Ranking
@@ -215,7 +215,7 @@ class CostResult(Result):
 class TraceResult(Result):
     """What a model is made of; with `pricing`, how each of its operators is priced on a machine."""
 
-    contents: Contents
+    contents: GraphContents
     pricing: Sequence[PricedOp] = ()
     machine: str = ""
 

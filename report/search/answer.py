@@ -10,10 +10,10 @@ from ...cost.money import Terms, system_money
 from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
 from ...explore.best import BLOCK, ROW, Best, Columns
-from ...explore.goals import Goal, Limit
+from ...explore.goals import Goal, MetricLimit
 from ...explore.kinds import Kinds
-from ...explore.machine import Machine
-from ...explore.searching import Tally
+from ...explore.machine import MachineChoice
+from ...explore.searching import CandidateTally
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
@@ -24,7 +24,7 @@ from .trials import Trials
 SCHEMA = "slipstick/search/1"
 
 
-class Rows(Protocol):
+class SearchedRows(Protocol):
     """What the rows of a search stand for: plans of steps, or servers."""
 
     @property
@@ -33,7 +33,7 @@ class Rows(Protocol):
         ...
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """What every row keeps."""
         ...
 
@@ -72,7 +72,7 @@ class Rows(Protocol):
         """The ownership model of machines; None where money is left out."""
         ...
 
-    def machine(self, rows: Columns, at: int) -> Machine:
+    def machine(self, rows: Columns, at: int) -> MachineChoice:
         """Return the machine of a row."""
         ...
 
@@ -94,9 +94,9 @@ class SearchAnswer:
     """A search that is over; where an optimiser chose its machines, with the trials it made."""
 
     model: str
-    rows: Rows
+    rows: SearchedRows
     best: Best
-    tally: Tally
+    tally: CandidateTally
     trials: Trials | None = None
     kinds: Kinds | None = None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...cost.money import Terms
 from ...driver.estimate import Estimate, estimate
 from ...explore.best import Columns
-from ...explore.goals import Goal, Limit
+from ...explore.goals import Goal, MetricLimit
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
@@ -33,7 +33,7 @@ class PlanRows:
         return self.job.goals
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """What every row keeps."""
         return self.job.limits
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ...cost.money import Terms
 from ...driver.serve.answer import ServeEstimate
 from ...explore.best import Columns
-from ...explore.goals import Goal, Limit
-from ...explore.machine import Machine
+from ...explore.goals import Goal, MetricLimit
+from ...explore.machine import MachineChoice
 from ...explore.servers.answers import PROMPTS, Row, answer_of, command_of
 from ...explore.servers.job import ServingJob
 from ...ir.records import dataclass
@@ -26,7 +26,7 @@ class ServerRows:
         return self.search.goals
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """What every row keeps, besides latencies."""
         return self.search.limits
 
@@ -70,7 +70,7 @@ class ServerRows:
         """The ownership model of machines."""
         return self.search.space.terms
 
-    def machine(self, rows: Columns, at: int) -> Machine:
+    def machine(self, rows: Columns, at: int) -> MachineChoice:
         """Return the machine of a row."""
         return self.search.space.systems[int(rows["system"][at])]
 

@@ -14,7 +14,7 @@ from ...driver.uncertainty.answers import evidence_of_step, has_experts
 from ...driver.uncertainty.bands import band_within
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
-from ...explore.machine import Machine
+from ...explore.machine import MachineChoice
 from ...ir.graph import Workload
 from ..columns import in_columns
 
@@ -41,7 +41,7 @@ class RankedRows(Protocol):
         """Of columns whose numbers stand for words, the words."""
         ...
 
-    def machine(self, rows: Columns, at: int) -> Machine:
+    def machine(self, rows: Columns, at: int) -> MachineChoice:
         """Return the machine of a row."""
         ...
 

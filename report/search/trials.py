@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...explore.best import Columns
-from ...explore.trials.optimizer import Axis, Choice, Trial
+from ...explore.trials.optimizer import Axis, CategoricalParameter, Trial
 from ...explore.trials.trial_job import TRIAL
 from ...ir.records import dataclass
 from .plans import PlanRows
@@ -96,10 +96,10 @@ def _short(paths: Sequence[str]) -> list[str]:
 
 def axis_text(axis: Axis) -> str:
     """Return an axis as it was typed."""
-    if isinstance(axis, Choice):
+    if isinstance(axis, CategoricalParameter):
         return f"{axis.name}={','.join(axis.values)}"
     return f"{axis.name}={axis.text(axis.first)}..{axis.text(axis.last)}{':log' if axis.is_log else ''}"
 
 
 def _axis(axis: Axis) -> object:
-    return list(axis.values) if isinstance(axis, Choice) else axis_text(axis).partition("=")[2]
+    return list(axis.values) if isinstance(axis, CategoricalParameter) else axis_text(axis).partition("=")[2]

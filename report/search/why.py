@@ -11,7 +11,7 @@ from ...explore.goals import Goal
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
-from ..compare.comparison import Change, Comparison, Section, compare
+from ..compare.comparison import Change, Comparison, ComparisonSection, compare
 from ..compare.saved import Saved, saved
 from ..json_report import report_json
 from ..labels import part_label, request_part_label
@@ -53,8 +53,8 @@ class Why:
     goals: Sequence[Change]
     metrics: Sequence[Change]
     differs: Sequence[tuple[str, str, str]]
-    time: Section | None
-    memory: Section | None
+    time: ComparisonSection | None
+    memory: ComparisonSection | None
     is_server: bool = False
 
 
@@ -99,7 +99,7 @@ def _label(answer: Answer) -> str:
     return f"{plan.degrees}{batch}"
 
 
-def _section(found: Comparison, name: str) -> Section | None:
+def _section(found: Comparison, name: str) -> ComparisonSection | None:
     return next((section for section in found.sections if section.name == name), None)
 
 
@@ -144,7 +144,7 @@ def _both(change: Change) -> str:
     return f"{label} {mine}, not {its}{moved}" if change.difference else f"{label} {mine} both"
 
 
-def _sum(section: Section, label: Callable[[str], str]) -> str:
+def _sum(section: ComparisonSection, label: Callable[[str], str]) -> str:
     """Return `0.42 s less: 0.53 s less bubble, 0.11 s more tp communication`; what is small is put together."""
     moved = [change for change in section.parts if change.difference]
     whole = section.whole
@@ -180,7 +180,7 @@ def why_json(found: Why) -> str:
     return json_text(record, indent=2)
 
 
-def _section_record(section: Section | None) -> dict[str, object] | None:
+def _section_record(section: ComparisonSection | None) -> dict[str, object] | None:
     if section is None:
         return None
     return {

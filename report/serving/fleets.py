@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...cost.serving.slo import SLO
     from ...cost.serving.traffic.day import Day
     from ...driver.serve.answer import ServeEstimate
-    from ...driver.serve.sizes.sizing import Choice
+    from ...driver.serve.sizes.sizing import SizedPlan
 
 SCHEMA = "slipstick/fleets/1"
 # What fleets are ordered by, under the name of the flag's value.
@@ -78,7 +78,7 @@ def over_day(day: Day, at: Callable[[float], ServeEstimate]) -> OverDay | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class FleetChoice:
     """The best plan of a system for a rate of requests.
 
     Attributes:
@@ -90,7 +90,7 @@ class Fleet:
     """
 
     system: str
-    choice: Choice
+    choice: SizedPlan
     answer: ServeEstimate
     rented_usd_per_hour: float | None = None
     over_day: OverDay | None = None
@@ -138,7 +138,7 @@ class FleetComparison:
     days: Sequence[Day]
     asked: str
     target: SLO
-    fleets: Sequence[Sequence[Fleet]]
+    fleets: Sequence[Sequence[FleetChoice]]
     left_out: Sequence[Mapping[str, str]]
     aim: str
 
@@ -160,12 +160,12 @@ def fleet_result(found: FleetComparison) -> FleetResult:
     )
 
 
-def best_first(fleets: Sequence[Fleet], aim: str) -> list[Fleet]:
+def best_first(fleets: Sequence[FleetChoice], aim: str) -> list[FleetChoice]:
     """Return fleets by a metric, least first; where it is not known last, of equal ones those of fewest GPUs first."""
     return sorted(fleets, key=lambda one: (one.metrics.get(aim, float("inf")), one.choice.num_gpus))
 
 
-def break_even(one: Fleet, first: Fleet) -> float | None:
+def break_even(one: FleetChoice, first: FleetChoice) -> float | None:
     """Return the dollars of a GPU-hour at which a fleet costs what the first does; None where one has no price.
 
     A fleet costs GPUs x the price of a GPU-hour an hour, so that p = dollars an hour of the first / own GPUs.
@@ -209,7 +209,7 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
 
 
-def ties_of(fleets: Sequence[Fleet], aim: str) -> set[int]:
+def ties_of(fleets: Sequence[FleetChoice], aim: str) -> set[int]:
     """Return places of fleets that the first may not beat: GPUs and what follows from them, by bands of throughput."""
     if not fleets or aim not in fleets[0].metrics:
         return set()
@@ -221,7 +221,7 @@ def ties_of(fleets: Sequence[Fleet], aim: str) -> set[int]:
     }
 
 
-def _row(mark: str, one: Fleet, target: SLO) -> list[str]:
+def _row(mark: str, one: FleetChoice, target: SLO) -> list[str]:
     m = one.metrics
     ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
@@ -241,7 +241,7 @@ def _row(mark: str, one: Fleet, target: SLO) -> list[str]:
     ]
 
 
-def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
+def _break_evens(fleets: Sequence[FleetChoice]) -> Iterator[str]:
     """Yield at which price of a GPU-hour each of the others would cost what the first does."""
     for one in fleets[1:]:
         price, now = break_even(one, fleets[0]), one.metrics.get("usd_per_gpu_hour")
@@ -250,7 +250,7 @@ def _break_evens(fleets: Sequence[Fleet]) -> Iterator[str]:
             yield f"{one.system} costs what {fleets[0].system} does at {prices}"
 
 
-def money_told(fleets: Sequence[Fleet]) -> Iterator[str]:
+def money_told(fleets: Sequence[FleetChoice]) -> Iterator[str]:
     """Yield what sums leave out or are not of, GPUs that are paid for and stand idle, and who rents nothing out."""
     for one in fleets:
         if one.answer.money is None:
@@ -281,7 +281,7 @@ def _winners(found: FleetComparison) -> Iterator[str]:
         yield f"{rates} requests/s: {system}, {gpus} GPUs{cost}"
 
 
-def _over_day(fleets: Sequence[Fleet]) -> Iterator[str]:
+def _over_day(fleets: Sequence[FleetChoice]) -> Iterator[str]:
     """Yield what tokens cost over a day, and how much of the fleet its load takes on average."""
     for one in fleets:
         if one.over_day is not None:

@@ -26,7 +26,7 @@ from .fleets import best_first, money_told
 from .sizing import confirmed_text
 
 if TYPE_CHECKING:
-    from .fleets import Fleet, FleetComparison
+    from .fleets import FleetChoice, FleetComparison
 
 SCHEMA = "slipstick/mixed-fleets/1"
 # Dollars an hour are added up over models, and so is power; other aims of a fleet are of one model's tokens.
@@ -56,7 +56,7 @@ class MixedFleet:
     """The fleets of all models on one system, in the order of the models; `shared` is None where it has no price."""
 
     system: str
-    fleets: Sequence[Fleet]
+    fleets: Sequence[FleetChoice]
     shared: Shared | None
 
     @property
@@ -76,7 +76,7 @@ class MixedFleet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mix:
+class ModelMix:
     """Models of one rate each, compared over systems.
 
     Attributes:
@@ -92,9 +92,9 @@ class Mix:
     aim: str
 
 
-def mixed(models: Sequence[FleetComparison], aim: str) -> Mix:
+def mixed(models: Sequence[FleetComparison], aim: str) -> ModelMix:
     """Put the fleets of several models together, system by system."""
-    by_system: dict[str, list[Fleet]] = {}
+    by_system: dict[str, list[FleetChoice]] = {}
     left_out: dict[str, str] = {}
     for found in models:
         for fleet in found.fleets[0]:
@@ -106,10 +106,10 @@ def mixed(models: Sequence[FleetComparison], aim: str) -> Mix:
         if len(fleets) == len(models)
     ]
     ordered = sorted(whole, key=lambda one: (one.metrics.get(aim, np.inf), one.num_gpus))
-    return Mix(models=models, fleets=ordered, left_out=left_out, aim=aim)
+    return ModelMix(models=models, fleets=ordered, left_out=left_out, aim=aim)
 
 
-def shared_by(fleets: Sequence[Fleet]) -> Shared | None:
+def shared_by(fleets: Sequence[FleetChoice]) -> Shared | None:
     """Price all GPUs of some fleets on one system in servers that they share; None where it has no price.
 
     Power is that of the fleets, less what servers draw at rest that are then not there.
@@ -136,7 +136,7 @@ def shared_by(fleets: Sequence[Fleet]) -> Shared | None:
     )
 
 
-def mixed_result(found: Mix) -> DocumentResult:
+def mixed_result(found: ModelMix) -> DocumentResult:
     """Return models on one fleet as a result."""
     return DocumentResult(
         title=f"fleets for {', '.join(one.model for one in found.models)}",
@@ -145,7 +145,7 @@ def mixed_result(found: Mix) -> DocumentResult:
     )
 
 
-def mixed_text(found: Mix, width: int | None = None) -> str:
+def mixed_text(found: ModelMix, width: int | None = None) -> str:
     """Return a row for each system with the GPUs of every model, then what each model gets, and other ways to buy."""
     heads = [f"{one.model}: {one.days[0].name}, {one.asked}" for one in found.models]
     columns = ["", "system", *(one.model for one in found.models), "GPUs", "servers", "$/hour", "rented", "power"]
@@ -176,7 +176,7 @@ def _row(mark: str, one: MixedFleet) -> list[str]:
     ]
 
 
-def _told(one: MixedFleet, found: Mix) -> Iterator[str]:
+def _told(one: MixedFleet, found: ModelMix) -> Iterator[str]:
     """Yield what sharing saves on a system, then of each model its latencies at the limits and its share."""
     if one.shared is not None and one.shared.saved:
         apart = sum(fleet.metrics.get("usd_per_hour", 0.0) for fleet in one.fleets)
@@ -207,7 +207,7 @@ def ties_of(fleets: Sequence[MixedFleet], aim: str) -> set[int]:
     }
 
 
-def own_best(found: Mix) -> Iterator[str]:
+def own_best(found: ModelMix) -> Iterator[str]:
     """Yield what it costs to give each model the system that is best for it alone, where these differ."""
     if any(not one.fleets[0] for one in found.models):
         return
@@ -221,7 +221,7 @@ def own_best(found: Mix) -> Iterator[str]:
     yield f"each model on what is best for it: {each}: {format_usd(sum(b.metrics['usd_per_hour'] for b in best))}/hour"
 
 
-def mixed_json(found: Mix) -> str:
+def mixed_json(found: ModelMix) -> str:
     """Return all fleets with the plan of every model, the best first."""
     ties = ties_of(found.fleets, found.aim)
     document = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...cost.serving.slo import SLO
     from ...driver.serve.answer import ServeEstimate
-    from ...driver.serve.sizes.sizing import Choice, Confirmed, Missed, Sizing
+    from ...driver.serve.sizes.sizing import Confirmed, Missed, SizedPlan, Sizing
 
 SCHEMA = "slipstick/size/1"
 # Shapes that miss the target of which one reads.
@@ -58,7 +58,7 @@ def _headline(found: Sizing, best: ServeEstimate) -> str:
     )
 
 
-def _verdict(choice: Choice, best: ServeEstimate) -> str:
+def _verdict(choice: SizedPlan, best: ServeEstimate) -> str:
     chip = best.server.system.chip.name
     room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
     return (

@@ -17,7 +17,7 @@ DETAILS = ("auto", "task", "layer", "node")
 _TASK_EVENTS = 10
 
 
-class Level(IntEnum):
+class DetailLevel(IntEnum):
     """What is shown of a micro-batch: nothing, tasks alone, with messages and memory, with layers, with nodes."""
 
     NOTHING = 0
@@ -31,7 +31,7 @@ class Level(IntEnum):
 class Levels:
     """The level of each micro-batch, and in words what is left out."""
 
-    of: tuple[Level, ...]
+    of: tuple[DetailLevel, ...]
     left_out: tuple[str, ...]
 
 
@@ -42,25 +42,25 @@ def levels_of(timeline: Timeline, shown: Sequence[int], detail: str, most: int =
     """
     num = timeline.stages.schedule.num_micro_batches
     if detail != "auto":
-        level = {"task": Level.TASK, "layer": Level.LAYER, "node": Level.NODE}[detail]
+        level = {"task": DetailLevel.TASK, "layer": DetailLevel.LAYER, "node": DetailLevel.NODE}[detail]
         return _named([level] * num, timeline, shown)
     tasks = sum(len(timeline.stages.schedule.orders[stage]) for stage in shown)
     rest = _rest(tasks, num, most)
     nodes, layers = _events(timeline, shown)
-    room = most - sum(_TASK_EVENTS if level is Level.TASK else int(level > 0) for level in rest) * tasks // num
-    best, cost = (Level.NODE, nodes) if nodes <= max(room, most // 4) else (Level.LAYER, layers)
+    room = most - sum(_TASK_EVENTS if level is DetailLevel.TASK else int(level > 0) for level in rest) * tasks // num
+    best, cost = (DetailLevel.NODE, nodes) if nodes <= max(room, most // 4) else (DetailLevel.LAYER, layers)
     first = min(max(int(room // max(cost, 1.0)), 1), num)
     return _named([best if k < first else level for k, level in enumerate(rest)], timeline, shown)
 
 
-def _rest(tasks: int, num: int, most: int) -> list[Level]:
+def _rest(tasks: int, num: int, most: int) -> list[DetailLevel]:
     """What micro-batches behind the first ones show; those in the middle nothing where bare tasks are too many."""
     if tasks * _TASK_EVENTS <= most // 2:
-        return [Level.TASK] * num
+        return [DetailLevel.TASK] * num
     if tasks <= most // 2:
-        return [Level.BARE] * num
+        return [DetailLevel.BARE] * num
     kept = max(num * (most // 2) // tasks // 2, 1)
-    return [Level.BARE if k < kept or k >= num - kept else Level.NOTHING for k in range(num)]
+    return [DetailLevel.BARE if k < kept or k >= num - kept else DetailLevel.NOTHING for k in range(num)]
 
 
 def _events(timeline: Timeline, shown: Sequence[int]) -> tuple[float, float]:
@@ -77,17 +77,17 @@ def _events(timeline: Timeline, shown: Sequence[int]) -> tuple[float, float]:
 
 
 _WORDS = {
-    Level.NOTHING: "are left out",
-    Level.BARE: "show their tasks, without layers, nodes, messages and memory",
-    Level.TASK: "show their tasks, without layers and nodes",
-    Level.LAYER: "show their layers, without nodes",
+    DetailLevel.NOTHING: "are left out",
+    DetailLevel.BARE: "show their tasks, without layers, nodes, messages and memory",
+    DetailLevel.TASK: "show their tasks, without layers and nodes",
+    DetailLevel.LAYER: "show their layers, without nodes",
 }
 
 
-def _named(levels: Sequence[Level], timeline: Timeline, shown: Sequence[int]) -> Levels:
+def _named(levels: Sequence[DetailLevel], timeline: Timeline, shown: Sequence[int]) -> Levels:
     """Say what is left out."""
     words = []
-    for level in sorted(set(levels) - {Level.NODE}):
+    for level in sorted(set(levels) - {DetailLevel.NODE}):
         numbers = [k for k, v in enumerate(levels) if v is level]
         words.append(f"micro-batches {ranges(numbers)} {_WORDS[level]}")
     hidden = len(timeline.stages.cls) - len(shown)

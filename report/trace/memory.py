@@ -13,7 +13,7 @@ from ...driver.estimate import Estimate, stage_memory
 from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .nodes import keyed
-from .shape import Shape
+from .shape import TaskShape
 from .stages import ChunkRow
 from .timeline import Timeline
 
@@ -22,7 +22,7 @@ CLOSES = (Kind.BACKWARD, Kind.WGRAD)
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class RegionBytes:
     """Bytes of the regions of a graph, for one plan and one class of stages.
 
     Attributes:
@@ -34,7 +34,7 @@ class Alive:
     nodes: Mapping[str, Mapping[int, float]]
 
     @classmethod
-    def of(cls, answer: Estimate, regions: frozenset[str]) -> Alive:
+    def of(cls, answer: Estimate, regions: frozenset[str]) -> RegionBytes:
         """Evaluate them on a device that has some regions."""
         graph = answer.table.lowered.graph
         env = {k: float(v[0]) for k, v in answer.table.plans.columns.items()}
@@ -64,7 +64,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class MemoryCurve:
     """Kept activations and temporaries inside one task, in seconds from its start.
 
     Attributes:
@@ -97,7 +97,7 @@ class StageMemory:
 
     steady: Mapping[str, float]
     full: Array
-    curves: Sequence[Curve]
+    curves: Sequence[MemoryCurve]
     peak: float
     rest: float
 
@@ -121,8 +121,8 @@ class MemoryBook:
     def __init__(self, timeline: Timeline) -> None:
         """Make nothing yet."""
         self._timeline = timeline
-        self._alive: dict[int, Alive] = {}
-        self._curves: dict[tuple[int, ChunkRow, Kind], Curve] = {}
+        self._alive: dict[int, RegionBytes] = {}
+        self._curves: dict[tuple[int, ChunkRow, Kind], MemoryCurve] = {}
         self._scales: dict[int, float] = {}
 
     def parts(self, cls: int) -> Mapping[str, float]:
@@ -163,15 +163,15 @@ class MemoryBook:
         closes = np.where(np.isin(order.kind, CLOSES), kept, 0.0)
         return np.asarray(np.cumsum(opens) - (np.cumsum(closes) - closes))
 
-    def _of(self, cls: int) -> Alive:
+    def _of(self, cls: int) -> RegionBytes:
         if cls not in self._alive:
             stages = self._timeline.stages
             chunks = stages.chunks[stages.cls.index(cls)]
             regions = frozenset(name for row in chunks for name in row.regions)
-            self._alive[cls] = Alive.of(self._timeline.answer, regions)
+            self._alive[cls] = RegionBytes.of(self._timeline.answer, regions)
         return self._alive[cls]
 
-    def _curve(self, stage: int, chunk: int, kind: Kind, scale: float) -> Curve:
+    def _curve(self, stage: int, chunk: int, kind: Kind, scale: float) -> MemoryCurve:
         stages = self._timeline.stages
         key = (stages.cls[stage], stages.chunks[stage][chunk], kind)
         if key not in self._curves:
@@ -180,7 +180,7 @@ class MemoryBook:
         return self._curves[key]
 
 
-def _curve(shape: Shape, alive: Alive, timeline: Timeline, scale: float) -> Curve:
+def _curve(shape: TaskShape, alive: RegionBytes, timeline: Timeline, scale: float) -> MemoryCurve:
     """Follow one task region by region: what its micro-batch keeps there grows forward and shrinks backward."""
     kept = [alive.kept[run.region] for run in shape.runs]
     runs: list[Point] = []
@@ -199,7 +199,7 @@ def _curve(shape: Shape, alive: Alive, timeline: Timeline, scale: float) -> Curv
     whole = scale * sum(kept)
     # The moment of most bytes; at least what is kept in the end.
     found = max(nodes, key=lambda p: p.num_bytes, default=None)
-    return Curve(
+    return MemoryCurve(
         tuple(runs),
         tuple(nodes),
         found if found is not None and found.num_bytes >= whole else Point(shape.time_s, whole, 0.0),
@@ -215,7 +215,7 @@ def _before(kept: Sequence[float], place: int, kind: Kind) -> float:
 
 
 def _steps(
-    timeline: Timeline, region: str, shape: Shape, place: int, alive: Mapping[int, float]
+    timeline: Timeline, region: str, shape: TaskShape, place: int, alive: Mapping[int, float]
 ) -> list[tuple[float, int, float]]:
     """Return start, key and bytes of the nodes that compute in one run; other nodes count with the next that does."""
     start = {p.node.key: p.start_s for p in shape.pieces if p.run == place and p.node is not None and p.node.is_compute}
@@ -233,4 +233,4 @@ def _steps(
     return found
 
 
-__all__ = ["CHANGING", "CLOSES", "Alive", "Curve", "MemoryBook", "Point", "StageMemory"]
+__all__ = ["CHANGING", "CLOSES", "MemoryBook", "MemoryCurve", "Point", "RegionBytes", "StageMemory"]

@@ -13,7 +13,7 @@ from ...driver.estimate import Estimate
 from ...ir.graph import Node, Region
 from ...ir.text.files import write_atomically
 from ...ir.text.json_text import json_text
-from ..costed import Row, costed_rows
+from ..costed import CostedNode, costed_rows
 from .nodes import short, shown
 
 # Seconds of a step from none to most: what a node is coloured by.
@@ -38,7 +38,7 @@ def explorer_files(answer: Estimate) -> Mapping[str, Mapping[str, object]]:
     }
 
 
-def _nodes(region: Region, count: int, rows: Mapping[str, Row]) -> Iterator[Mapping[str, object]]:
+def _nodes(region: Region, count: int, rows: Mapping[str, CostedNode]) -> Iterator[Mapping[str, object]]:
     title = f"{region.name} x{count}" if count != 1 else region.name
     for node in region.nodes:
         name = f"{region.name}/%{node.key}"

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...backends.network.collectives import collective_time
-from ...backends.pricing.program import Entry, group_factors
-from ...backends.pricing.timing import Priced
+from ...backends.pricing.program import PricedEntry, group_factors
+from ...backends.pricing.timing import PricedGroup
 from ...cost.step.beside import axis_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
@@ -19,7 +19,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.host import DOWN, UP, UPDATE
 from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
-from ..costed import Row, costed_rows
+from ..costed import CostedNode, costed_rows
 
 # Nodes by region and key.
 Late: TypeAlias = Set[tuple[str, int]]
@@ -112,7 +112,7 @@ def once_of(region: Region, times: Mapping[int, NodeTime], phase: Phase) -> list
     return [times[n.key] for n in region.nodes if n.key in times and not has(n, Trait.RECEIVES) and n.phase is phase]
 
 
-def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
+def _node(region: Region, entry: PricedEntry, row: CostedNode, args: str) -> NodeTime:
     node = region.producer[entry.key]
     stream = _STREAMS.get(entry.op) or (COMPUTE if entry.message is None else axis_of(entry))
     short = ".".join([p for p in entry.scope.split(".") if p != "*"][-2:])
@@ -134,7 +134,9 @@ def _gathers(region: Region, node: Node) -> bool:
     return (has(node, Trait.SCATTERS) and not has(node, Trait.RING)) or not any(n.phase is node.phase for n in made)
 
 
-def _args(answer: Estimate, entry: Entry, row: Row, priced: Priced, i: int) -> Iterator[tuple[str, object]]:
+def _args(
+    answer: Estimate, entry: PricedEntry, row: CostedNode, priced: PricedGroup, i: int
+) -> Iterator[tuple[str, object]]:
     yield "node", entry.name
     yield "op", entry.op
     yield "phase", str(entry.phase)
@@ -152,7 +154,9 @@ def _args(answer: Estimate, entry: Entry, row: Row, priced: Priced, i: int) -> I
         yield "terms_us", {name: short(seconds * 1e6) for name, seconds in terms.items() if seconds}
 
 
-def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Iterator[tuple[str, object]]:
+def _collective(
+    answer: Estimate, entry: PricedEntry, row: CostedNode, priced: PricedGroup
+) -> Iterator[tuple[str, object]]:
     """What a message takes of each level it crosses, by the algorithm that is fastest."""
     degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
     (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)
@@ -170,7 +174,7 @@ def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Ite
             yield f"{term.level}_us", {"latency": short(latency * 1e6), "bandwidth": short(bandwidth * 1e6)}
 
 
-def shown(node: Node, row: Row | None) -> Iterator[tuple[str, str]]:
+def shown(node: Node, row: CostedNode | None) -> Iterator[tuple[str, str]]:
     """Yield what viewers show of a node: its phase and, where it is priced, runs, time, bound, FLOPs and bytes."""
     yield "phase", str(node.phase)
     if row is None:

@@ -18,7 +18,7 @@ from ...ir.graph import Attrs, Node, Region
 from ...ir.sizes.expr import Expr
 from ...ir.text.files import write_atomically
 from ...ir.types import DType
-from ..costed import Row, costed_rows
+from ..costed import CostedNode, costed_rows
 from .nodes import shown
 
 DOMAIN = "slipstick"
@@ -57,7 +57,7 @@ def onnx_graph(answer: Estimate) -> ModelProto:
     return model
 
 
-def _node(region: Region, node: Node, count: int, rows: Mapping[str, Row]) -> NodeProto:
+def _node(region: Region, node: Node, count: int, rows: Mapping[str, CostedNode]) -> NodeProto:
     name = f"{region.name}/%{node.key}"
     made = NodeProto(
         op_type=node.op,

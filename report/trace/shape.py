@@ -29,7 +29,7 @@ def stream_of(part: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StreamSlice:
     """A slice of a stream, in seconds from the start of the task; what is no node has a name of its own.
 
     `run` is the place of the run it is of, -1 for what comes from another stage.
@@ -54,7 +54,7 @@ class RegionRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TaskShape:
     """A task: how long it takes, the runs of its regions, and the slices of its streams in order of their start.
 
     `send_s` is how long its result is on the links at its end.
@@ -63,7 +63,7 @@ class Shape:
     kind: Kind
     time_s: float
     runs: tuple[RegionRun, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StreamSlice, ...]
     send_s: float = 0.0
 
 
@@ -108,7 +108,7 @@ class Drawing:
 
     booking: Booking
     clock_s: float = 0.0
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[StreamSlice] = field(default_factory=list)
     wanted: dict[str, list[tuple[float, float, NodeTime, int]]] = field(default_factory=dict)
 
     def node(self, node: NodeTime, run: int) -> None:
@@ -117,7 +117,7 @@ class Drawing:
         start = self.clock_s
         self.clock_s += passing
         if not (node.is_message or node.is_copy):
-            self.pieces.append(Piece(node.stream, start, self.clock_s, node, "", run))
+            self.pieces.append(StreamSlice(node.stream, start, self.clock_s, node, "", run))
         elif drawn > 0.0:
             early = self.clock_s - drawn if node.gathers else start
             self.wanted.setdefault(node.stream, []).append((early, drawn, node, run))
@@ -136,9 +136,9 @@ class Drawing:
             start = self.clock_s
             self.clock_s += passed * per_s
             name = EXTRA_NAMES.get(part, part)
-            self.pieces.append(Piece(stream_of(part), start, self.clock_s, None, name, run))
+            self.pieces.append(StreamSlice(stream_of(part), start, self.clock_s, None, name, run))
 
-    def done(self) -> tuple[Piece, ...]:
+    def done(self) -> tuple[StreamSlice, ...]:
         """Lay the messages on their streams; return all slices by start."""
         for stream, wanted in self.wanted.items():
             self.pieces += _laid(stream, wanted, self.clock_s)
@@ -146,20 +146,20 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TaskEnds:
     """Whether a task takes something from another stage, and whether it hands something on."""
 
     receives: bool = False
     sends: bool = False
 
 
-_INNER = Ends()
+_INNER = TaskEnds()
 
 
 def draw(
     rows: Sequence[tuple[str, Sequence[NodeTime]]], kind: Kind, booking: Booking, boundary: Sequence[NodeTime] = (),
-    ends: Ends = _INNER,
-) -> Shape:  # fmt: skip
+    ends: TaskEnds = _INNER,
+) -> TaskShape:  # fmt: skip
     """Draw one task.
 
     Args:
@@ -186,16 +186,18 @@ def draw(
     drawing.clock_s += message_s if ends.sends else 0.0
     whole = drawing.clock_s + sum(booking.extra_s.values()) * sum(booking.passing_s(n) for n in boundary)
     send_s = min(sum(booking.drawn_s(n) for n in sent), whole) if ends.sends else 0.0
-    return Shape(kind, whole, tuple(runs), drawing.done(), send_s)
+    return TaskShape(kind, whole, tuple(runs), drawing.done(), send_s)
 
 
-def _laid(stream: str, wanted: Sequence[tuple[float, float, NodeTime, int]], end_s: float) -> list[Piece]:
+def _laid(stream: str, wanted: Sequence[tuple[float, float, NodeTime, int]], end_s: float) -> list[StreamSlice]:
     """Place messages of one stream; where a stream has more than the task, all of them are drawn shorter."""
     total = sum(drawn for _, drawn, _, _ in wanted)
     shrink = min(1.0, end_s / total) if total > 0.0 else 1.0
     sizes = [drawn * shrink for _, drawn, _, _ in wanted]
     starts = places([early for early, *_ in wanted], sizes, end_s)
-    return [Piece(stream, s, s + d, n, "", run) for s, d, (_, _, n, run) in zip(starts, sizes, wanted, strict=True)]
+    return [
+        StreamSlice(stream, s, s + d, n, "", run) for s, d, (_, _, n, run) in zip(starts, sizes, wanted, strict=True)
+    ]
 
 
 def places(wanted: Sequence[float], sizes: Sequence[float], end: float) -> list[float]:

@@ -8,19 +8,19 @@ from typing import TypeAlias
 import numpy as np
 
 from ...cost.schedules.simulate import run
-from ...cost.schedules.tasks import Array, Schedule, Simulated, StageTimes
+from ...cost.schedules.tasks import Array, Schedule, SimulatedStep, StageTimes
 from ...cost.step.split_backward import weight_gradients
 from ...driver.estimate import Estimate
 from ...ir.graph import Region
 from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
 from .nodes import Late, NodeTime, node_times, nodes_of
-from .shape import Booking, Ends, Shape, draw
+from .shape import Booking, TaskEnds, TaskShape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent
 from .stages import ChunkRow, Stages, stages_of
 
 # Class of stages, chunk, kind of task, what it exchanges with other stages.
-ShapeKey: TypeAlias = tuple[int, ChunkRow, Kind, Ends]
+ShapeKey: TypeAlias = tuple[int, ChunkRow, Kind, TaskEnds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Timeline:
     spent: Sequence[StageSpent]
     nodes: Mapping[str, Mapping[int, NodeTime]]
     late: Late
-    shapes: Mapping[ShapeKey, Shape]
-    simulated: Simulated
+    shapes: Mapping[ShapeKey, TaskShape]
+    simulated: SimulatedStep
     pipeline_s: float
     pace: float
 
@@ -74,7 +74,7 @@ class Timeline:
         """When the step ends on its last stage."""
         return self.answer.metrics["step_time_s"] + self.skew_s
 
-    def shape(self, stage: int, chunk: int, kind: Kind) -> Shape:
+    def shape(self, stage: int, chunk: int, kind: Kind) -> TaskShape:
         """Return what a task looks like."""
         return self.shapes[_key(self.stages, stage, chunk, kind)]
 
@@ -116,7 +116,7 @@ def sender(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int,
 
 def _key(stages: Stages, stage: int, chunk: int, kind: Kind) -> ShapeKey:
     one = stages.schedule, stage, chunk, kind
-    ends = Ends(sender(*one) is not None, receiver(*one) is not None)
+    ends = TaskEnds(sender(*one) is not None, receiver(*one) is not None)
     return stages.cls[stage], stages.chunks[stage][chunk], kind, ends
 
 
@@ -128,18 +128,18 @@ class _Shapes:
     nodes: Mapping[str, Mapping[int, NodeTime]]
     late: Late
 
-    def of(self, stages: Stages, spent: Sequence[StageSpent]) -> Mapping[ShapeKey, Shape]:
+    def of(self, stages: Stages, spent: Sequence[StageSpent]) -> Mapping[ShapeKey, TaskShape]:
         """Draw every distinct task once."""
         kinds = [Kind(int(k)) for k in np.unique(np.concatenate([o.kind for o in stages.schedule.orders]))]
         bookings = {cls: self._bookings(spent[cls], stages, cls) for cls in sorted(set(stages.cls))}
         places = [(stage, chunk) for stage, chunks in enumerate(stages.chunks) for chunk in range(len(chunks))]
-        found: dict[ShapeKey, Shape] = {}
+        found: dict[ShapeKey, TaskShape] = {}
         for key in (_key(stages, *place, kind) for place in places for kind in kinds):
             if key not in found:
                 found[key] = self._drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD])
         return found
 
-    def _drawn(self, key: ShapeKey, booking: Booking) -> Shape:
+    def _drawn(self, key: ShapeKey, booking: Booking) -> TaskShape:
         _, row, kind, ends = key
         names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
         return draw([(name, self._run(name, kind)) for name in names], kind, booking, self._border(row, kind), ends)
@@ -164,7 +164,7 @@ class _Shapes:
         return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
 
 
-def _times(stages: Stages, shapes: Mapping[ShapeKey, Shape]) -> StageTimes:
+def _times(stages: Stages, shapes: Mapping[ShapeKey, TaskShape]) -> StageTimes:
     """Return the seconds of every task, as (stage, chunk)."""
     split = any(key[2] is Kind.DGRAD for key in shapes)
 

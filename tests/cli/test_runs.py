@@ -15,12 +15,12 @@ import pytest
 
 from slipstick.explore.block import Found
 from slipstick.explore.runs.ledger import Ledger
-from slipstick.explore.runs.run import Run
-from slipstick.explore.runs.runs import Runs
+from slipstick.explore.runs.run import SearchRun
+from slipstick.explore.runs.runs import LedgerFolder
 
 from .conftest import Cli
 
-RUN = Run(
+RUN = SearchRun(
     "1.0+abc", "d" * 64, "model: toy\ngpus: 8\n", ("tp", "schedule", "step_time_s"), 2, "org/toy",
     "slipstick search toy --gpus 8", ("step_time_s",), {"schedule": ("1f1b", "gpipe")},
 )  # fmt: skip
@@ -38,7 +38,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "runs"
     monkeypatch.setenv("SLIPSTICK_RUNS", str(folder))
     for blocks in (BLOCKS, BLOCKS[:1]):
-        with Runs(folder).create(RUN) as ledger:
+        with LedgerFolder(folder).create(RUN) as ledger:
             for found in blocks:
                 ledger.write(found)
     return folder
@@ -169,7 +169,7 @@ def test_a_damaged_block_is_no_row_of_an_export(cli: Cli, runs: Path, tmp_path: 
 
 
 def test_an_interrupt_may_say_how_to_go_on(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(_: Runs) -> None:
+    def stop(_: LedgerFolder) -> None:
         raise KeyboardInterrupt("interrupted: 1 of 2 blocks are kept")
 
     monkeypatch.setattr("slipstick.explore.runs.summary.summaries", stop)

@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="builds the models; install slipstick
 
 from slipstick.benchmarks.coverage.graphs import of_config
 from slipstick.benchmarks.coverage.plans import PLANS, planned
-from slipstick.ir.graph import Bound, Workload
+from slipstick.ir.graph import LengthBound, Workload
 
 # Two streams of one stack of layers, and prompts of the model's own in front of every sequence.
 NARROW = {
@@ -36,6 +36,6 @@ def test_it_is_estimated_under_every_plan_and_replicas_add_no_work(model_type: s
 
 def test_a_graph_of_one_length_is_put_under_plans_of_that_length() -> None:
     graph = of_config("llama", {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}, Workload.TRAIN)
-    assert not planned(replace(graph, bounds=(Bound("seq", 4096, 4096),))).why_not
-    assert not planned(replace(graph, bounds=(Bound("seq", 2047, 0, gaps=(2047,)),))).why_not
-    assert not planned(replace(graph, bounds=(Bound("seq", 2, 511, gaps=(2,)),))).why_not
+    assert not planned(replace(graph, bounds=(LengthBound("seq", 4096, 4096),))).why_not
+    assert not planned(replace(graph, bounds=(LengthBound("seq", 2047, 0, gaps=(2047,)),))).why_not
+    assert not planned(replace(graph, bounds=(LengthBound("seq", 2, 511, gaps=(2,)),))).why_not

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.pricing.binding import bind
-from slipstick.backends.pricing.program import MergedEntries, PricingTable, Program
+from slipstick.backends.pricing.program import CompiledProgram, MergedEntries, PricingTable
 from slipstick.backends.pricing.timing import price
 from slipstick.cost.step.step_program import label_of
 from slipstick.driver import Estimates, evaluate, evaluation, lower, screen
@@ -71,7 +71,7 @@ def test_a_table_in_parts_is_the_table_at_once(
 def test_equal_kernels_priced_once_are_those_priced_each(traced: Callable[[str], Graph], family: Family) -> None:
     lowered, system, table = lower(traced("tiny-llama.train"), family), load_system("dgx-h100"), plans(family)
     tables = [PricingTable.of(t.symbols, [MergedEntries(g, g) for g in t.groups]) for t in lowered.program.tables]
-    apart = Program(lowered.graph, tuple(tables), lowered.program.order)
+    apart = CompiledProgram(lowered.graph, tuple(tables), lowered.program.order)
     merged, each = (price(bind(program, system), Points(table)) for program in (lowered.program, apart))
     assert sum(len(p.distinct_s) for p in merged.priced) < sum(len(p.distinct_s) for p in each.priced)
     for one, other in zip(merged.priced, each.priced, strict=True):

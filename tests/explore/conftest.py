@@ -9,7 +9,7 @@ import pytest
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.driver import lower
-from slipstick.explore.designs.setting import Job, Setting
+from slipstick.explore.designs.setting import DesignJob, DesignSetting
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.text.files import load_graph
 
@@ -18,16 +18,16 @@ GRAPH = "tests/golden/tiny-llama.train.graph"
 
 
 @pytest.fixture(scope="session")
-def setting() -> Setting:
-    return Setting(technology=load_technology(), prices=load_prices(), num_gpus=64)
+def setting() -> DesignSetting:
+    return DesignSetting(technology=load_technology(), prices=load_prices(), num_gpus=64)
 
 
 @pytest.fixture(scope="session")
-def job(pytestconfig: pytest.Config) -> Job:
+def job(pytestconfig: pytest.Config) -> DesignJob:
     """A Llama of two layers on 16 devices: every axis that a chip's numbers meet, and a run of 1000 steps."""
     family = Family(sp=True, pp=True, zero=1)
     plan = make_plan(num_gpus=16, tp=2, pp=2, seq_len=64, global_batch=64, family=family)
-    return Job(lower(load_graph(pytestconfig.rootpath / GRAPH), family), plan, 1000.0)
+    return DesignJob(lower(load_graph(pytestconfig.rootpath / GRAPH), family), plan, 1000.0)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 from slipstick.explore.block import Found, joined
 from slipstick.explore.job import InProcess
 from slipstick.explore.runs.ledger import Ledger
-from slipstick.explore.runs.run import Run
+from slipstick.explore.runs.run import SearchRun
 from slipstick.explore.runs.running import Ran, run_blocks
 
 from .fake_job import FakeJob
@@ -22,8 +22,8 @@ VERSION = "1.0+abc"
 LONG = FakeJob(num_candidates=4000, at_once=10, pause_s=0.005)
 
 
-def run_of(job: FakeJob, version: str = VERSION) -> Run:
-    return Run.of(job, version, "toy/Toy-1", "slipstick search toy", ("step_time_s",))
+def run_of(job: FakeJob, version: str = VERSION) -> SearchRun:
+    return SearchRun.of(job, version, "toy/Toy-1", "slipstick search toy", ("step_time_s",))
 
 
 def finished(path: Path, job: FakeJob) -> Path:

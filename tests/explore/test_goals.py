@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstick.explore.best import Best
 from slipstick.explore.block import Found
-from slipstick.explore.goals import Goal, Limit, goals_of
+from slipstick.explore.goals import Goal, MetricLimit, goals_of
 from slipstick.explore.pareto import pareto
 from slipstick.ir.errors import UnknownNameError, UsageError
 
@@ -31,18 +31,18 @@ KNOWN = ("step_time_s", "mfu", "peak_mem_bytes", "usd_per_mtok", "average_power_
     ],
 )
 def test_limits_are_read_in_their_units(text: str, name: str, relation: str, value: float, is_share: bool) -> None:
-    assert Limit.of(text, KNOWN) == Limit(name, relation, value, is_share)
+    assert MetricLimit.of(text, KNOWN) == MetricLimit(name, relation, value, is_share)
 
 
 def test_a_share_is_of_the_device() -> None:
-    limit = Limit.of("mem<=0.5", KNOWN)
+    limit = MetricLimit.of("mem<=0.5", KNOWN)
     assert limit.holds(np.array([39.0, 40.0, 41.0]), 80.0).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("text", ["mfu", "mfu=0.4", "<=3", "mfu>=fast", "step_time<=3GiB"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        Limit.of(text, KNOWN)
+        MetricLimit.of(text, KNOWN)
 
 
 def test_goals_know_which_way_is_better_unless_a_sign_says_so() -> None:

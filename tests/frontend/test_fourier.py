@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 import slipstick
 from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate
-from slipstick.ir.graph import Bound, Graph, Node, Phase
+from slipstick.ir.graph import Graph, LengthBound, Node, Phase
 from slipstick.ir.ops import work_of
 from slipstick.ir.ops.tensors.images import WindowAttrs
 from slipstick.ir.plan import Family, make_plan
@@ -157,7 +157,7 @@ def test_a_spectrogram_is_windows_and_their_transforms(center: bool) -> None:
 def test_a_transform_over_an_open_size_is_recorded_at_its_length_and_says_so() -> None:
     """N log N is no polynomial of an open N."""
     graph = traced(Mixer(), words=("batch", None, "seq", None))
-    assert graph.bounds == (Bound("seq", SIDE, SIDE),)
+    assert graph.bounds == (LengthBound("seq", SIDE, SIDE),)
     assert any(note.startswith(f"seq is fixed at {SIDE}") and "--fixed" in note for note in graph.notes)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
-from slipstick.frontend.reference.compare import Answer, Subject, compare, in_double
+from slipstick.frontend.reference.compare import ComparedModule, ModuleResults, compare, in_double
 from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
@@ -26,17 +26,17 @@ pytestmark = pytest.mark.oracle
 STACKS = Path(__file__).parent.parent / "data" / "stacks.py"
 
 
-class Stacked(Subject):
+class Stacked(ComparedModule):
     """A module of ids to logits."""
 
-    def answer(self, inputs: Mapping[str, Tensor]) -> Answer:
+    def answer(self, inputs: Mapping[str, Tensor]) -> ModuleResults:
         with in_double():
             self.module.zero_grad(set_to_none=True)
             logits = self.module(inputs["input_ids"])
             loss = F.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten())
             torch.autograd.backward(loss)
         grads = {n: p.grad for n, p in self.module.named_parameters() if p.grad is not None}
-        return Answer(loss.detach(), logits.detach(), grads)
+        return ModuleResults(loss.detach(), logits.detach(), grads)
 
 
 def subject(name: str) -> Stacked:
@@ -51,7 +51,7 @@ def subject(name: str) -> Stacked:
     return Stacked(name, module, graph, 80)
 
 
-def lowered(of: Subject) -> Graph:
+def lowered(of: ComparedModule) -> Graph:
     graph, _ = pipeline_for(Family(pp=True)).run(of.graph)
     return graph
 

@@ -15,7 +15,7 @@ from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, ve
 from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.configs.shrink import shrunken
-from slipstick.frontend.reference.compare import Answer, Subject, Verdict, compare, subject_of
+from slipstick.frontend.reference.compare import ComparedModule, ModuleResults, Verdict, compare, subject_of
 from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.ops.collectives import CollectiveAttrs
@@ -40,7 +40,7 @@ FEW = ("tp + sp", "zero 3", "pipeline")
 
 
 @lru_cache(maxsize=2)
-def small(model_type: str) -> tuple[Subject, Answer]:
+def small(model_type: str) -> tuple[ComparedModule, ModuleResults]:
     """A small model, and what it computes."""
     of = subject(model_type)
     return of, of.answer(of.inputs(BATCH, SEQ))

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, SEQ, STEPS, kinds_for, outcome, step_verdicts, subject
-from slipstick.frontend.reference.compare import Subject, Verdict
-from slipstick.frontend.reference.serving import Step, compare_step, step_of
+from slipstick.frontend.reference.compare import ComparedModule, Verdict
+from slipstick.frontend.reference.serving import ServingStep, compare_step, step_of
 from slipstick.ir.graph import Graph, Node, Workload
 from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.ops.tensors.layout import SliceAttrs
@@ -32,7 +32,7 @@ SLOW = (("gemma2", Workload.DECODE), ("bamba", Workload.DECODE), ("deepseek_v3",
 
 
 @lru_cache(maxsize=3)
-def small(model_type: str, workload: Workload) -> tuple[Subject, Step]:
+def small(model_type: str, workload: Workload) -> tuple[ComparedModule, ServingStep]:
     """A small model, and one step of it."""
     of = subject(model_type, workload)
     return of, step_of(of, workload, BATCH, SEQ)

@@ -12,7 +12,7 @@ from slipstick.ir.ops import OpCall
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import TensorType
-from slipstick.passes.proof.entries import Entry
+from slipstick.passes.proof.entries import PlacementEntry
 from slipstick.passes.sharding.ask import Ask
 from slipstick.passes.sharding.rules.table import answer_of
 
@@ -29,12 +29,12 @@ def first(case: Case) -> int:
     return next((d[0] for i, d in enumerate(case.inputs) if i not in case.params and d), 0)
 
 
-def lies(case: Case) -> Entry:
+def lies(case: Case) -> PlacementEntry:
     """Every sample with its replica; a result that has none is what a replica adds to a sum."""
     size = first(case)
     of: dict[bool, Placement] = {True: Shard(0), False: REPLICATE}
     given = tuple(of[i not in case.params and bool(d) and d[0] == size] for i, d in enumerate(case.inputs))
-    return Entry(given, tuple(Shard(0) if d and d[0] == size else PARTIAL for d in case.outputs))
+    return PlacementEntry(given, tuple(Shard(0) if d and d[0] == size else PARTIAL for d in case.outputs))
 
 
 @cache

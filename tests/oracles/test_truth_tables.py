@@ -11,7 +11,7 @@ import torch
 
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.passes.proof.check import LAWS
-from slipstick.passes.proof.entries import Entry
+from slipstick.passes.proof.entries import PlacementEntry
 from slipstick.passes.sharding.rules.table import RULES
 
 from .truth.cases import CASES
@@ -71,12 +71,12 @@ def test_a_wrong_entry_is_found() -> None:
     """The table is no rubber stamp: a softmax of summands, a sum that is said to be whole, a block for a packed dim."""
     cases = {c.name: c for c in CASES}
     wrong = [
-        ("softmax", Entry((PARTIAL,), (PARTIAL,))),
-        ("sum of columns", Entry((Shard(2),), (REPLICATE,))),
-        ("linear", Entry((Shard(2), Shard(1)), (REPLICATE,))),
-        ("slice of halves", Entry((Shard(2),), (Shard(2),))),
-        ("causal", Entry((Shard(2), Shard(2), Shard(2)), (Shard(1), Shard(2)))),
-        ("rms back", Entry((Shard(0), Shard(0), Shard(0), REPLICATE), (Shard(0), REPLICATE))),
+        ("softmax", PlacementEntry((PARTIAL,), (PARTIAL,))),
+        ("sum of columns", PlacementEntry((Shard(2),), (REPLICATE,))),
+        ("linear", PlacementEntry((Shard(2), Shard(1)), (REPLICATE,))),
+        ("slice of halves", PlacementEntry((Shard(2),), (Shard(2),))),
+        ("causal", PlacementEntry((Shard(2), Shard(2), Shard(2)), (Shard(1), Shard(2)))),
+        ("rms back", PlacementEntry((Shard(0), Shard(0), Shard(0), REPLICATE), (Shard(0), REPLICATE))),
     ]
     for name, entry in wrong:
         assert not holds(cases[name], entry, "tp", 2), f"{name}: {entry}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import slipstick
 from slipstick import Family, Workload
 from slipstick.ir.errors import PlanError, UsageError
-from slipstick.ir.graph import Bound, Graph
+from slipstick.ir.graph import Graph, LengthBound
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.plan import Plan
 from slipstick.ir.sizes.fixed_sizes import check_sizes, counts_tokens, fixed_sizes
@@ -91,7 +91,7 @@ def test_what_splits_a_batch_or_length_that_cannot_be_split_is_refused() -> None
     assert fixed_sizes(graph("train", True)) == (None, None)
     assert not counts_tokens(fixed)
     # Patches of a batch of two pictures: the graph says of what batch it is.
-    assert fixed_sizes(replace(fixed, bounds=(Bound("batch", 2, 2),))) == (2, None)
+    assert fixed_sizes(replace(fixed, bounds=(LengthBound("batch", 2, 2),))) == (2, None)
     with pytest.raises(UsageError, match=r"'Picture' has fixed sizes: give --mbs 4, or make it with open ones"):
         slipstick.estimate(fixed, SYSTEM, plan(Family(), mbs=2))
     with pytest.raises(PlanError, match="cp=2: 'Picture' has no sequence that ranks could share out; use cp=1"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.pricing.program import Entry
+from slipstick.backends.pricing.program import PricedEntry
 from slipstick.driver import Lowered, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError, VerifyError
@@ -45,7 +45,7 @@ def served(graph: Graph, kernels: str, **more: object) -> Lowered:
     return lower(graph, Family(workload=graph.workload, kernels=kernels, **more))  # type: ignore[arg-type]
 
 
-def kernels(lowered: Lowered, region: str) -> list[Entry]:
+def kernels(lowered: Lowered, region: str) -> list[PricedEntry]:
     """Kernels of a region in running order; messages are none."""
     place = {n.key: k for k, n in enumerate(lowered.graph.region(region).nodes)}
     found = [e for e in lowered.program.entries if e.region == region and e.message is None]

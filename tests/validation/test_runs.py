@@ -10,7 +10,7 @@ import pytest
 from slipstick.cli import run
 from slipstick.ir.errors import UsageError
 from slipstick.validation.judge import judge_files
-from slipstick.validation.kinds import Settings
+from slipstick.validation.kinds import JudgingSettings
 from slipstick.validation.results.outcomes import Part
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.split import in_first_half
@@ -25,14 +25,14 @@ def table(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def answering(found: Mapping[str, float], asked: list[Sequence[str]]) -> Settings:
+def answering(found: Mapping[str, float], asked: list[Sequence[str]]) -> JudgingSettings:
     def estimate(arguments: Sequence[str]) -> Mapping[str, float]:
         asked.append(arguments)
         if "unknown" in arguments:
             raise UsageError("no such model")
         return found
 
-    return Settings(MachineRoom(), estimate=estimate)
+    return JudgingSettings(MachineRoom(), estimate=estimate)
 
 
 def test_rows_are_judged_by_their_metric_and_the_same_arguments_answered_once(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_cannot_be_judged_is_refused_with_its_line(tmp_path: Path, row: str
 
 def test_without_an_estimator_tables_of_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="slipstick validate"):
-        judge_files([table(tmp_path, "a,one,step_time_s,1,llama,,")], (), Settings(MachineRoom()))
+        judge_files([table(tmp_path, "a,one,step_time_s,1,llama,,")], (), JudgingSettings(MachineRoom()))
 
 
 @pytest.mark.slow

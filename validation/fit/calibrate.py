@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ...backends.kernels.limits import Limit, Scope, limits_of
+from ...backends.kernels.limits import ConstantRange, Scope, limits_of
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.records import dataclass
 from ..judge import read_tables
 from ..kinds import KernelTable
 from ..results.statistics import Accuracy
-from ..rows.gather import Pool, gather
+from ..rows.gather import CasePool, gather
 from ..rows.machine_room import MachineRoom
-from ..rows.split import ALL, HALF, Fitted, in_first_half
+from ..rows.split import ALL, HALF, FittedKernel, in_first_half
 from ..rows.tables import raise_all
 from ..rows.where import conditions, selected
 from .fitting import Owners, fitted, log_errors, measured_of, tells, with_fitted, with_values
@@ -25,7 +25,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class FitChoice:
     """What a calibration is fitted to, and how.
 
     Attributes:
@@ -62,21 +62,21 @@ class KindFit:
     kind: str
     shared: dict[str, float]
     by_library: dict[str, dict[str, float]]
-    seen: Fitted
+    seen: FittedKernel
     fit: Accuracy
     judged: Accuracy | None
     num_excluded: int
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class CalibrationFits:
     """All fits, and why rows are in none: reason to number of rows."""
 
     fits: tuple[KindFit, ...]
     skipped: dict[str, int]
 
 
-def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrated:
+def calibrate(paths: Sequence[Path], choice: FitChoice, report: Report) -> CalibrationFits:
     """Fit the constants of kernels to the rows of tables; what is not fitted keeps the values of `default`.
 
     Raises:
@@ -84,7 +84,7 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
     """
     room = MachineRoom("default", plain=choice.joint)
     pools, skipped = _pools(paths, choice, room)
-    groups: dict[tuple[str, str, str], list[Pool]] = {}
+    groups: dict[tuple[str, str, str], list[CasePool]] = {}
     for pool in pools:
         owner = "" if choice.joint else room.chip(pool.cases[0].system)
         groups.setdefault((owner, pool.cls, pool.kind), []).append(pool)
@@ -102,13 +102,13 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
         found.append(_kind_fit(owner, of, seen, choice, room))
     if not found:
         raise UsageError("nothing to fit: " + "; ".join(f"{n} rows: {why}" for why, n in skipped.items()))
-    return Calibrated(tuple(found), skipped)
+    return CalibrationFits(tuple(found), skipped)
 
 
-def _pools(paths: Sequence[Path], choice: Choice, room: MachineRoom) -> tuple[list[Pool], dict[str, int]]:
+def _pools(paths: Sequence[Path], choice: FitChoice, room: MachineRoom) -> tuple[list[CasePool], dict[str, int]]:
     tables, kinds = read_tables(paths)
     faults: list[str] = []
-    pools: list[Pool] = []
+    pools: list[CasePool] = []
     skipped: dict[str, int] = {}
     for table, kind in zip(selected(tables, conditions(choice.where)), kinds, strict=True):
         if not isinstance(kind, KernelTable):
@@ -122,7 +122,7 @@ def _pools(paths: Sequence[Path], choice: Choice, room: MachineRoom) -> tuple[li
     return _kept(pools, choice.leave_out), skipped
 
 
-def _kept(pools: Sequence[Pool], leave_out: Sequence[str]) -> list[Pool]:
+def _kept(pools: Sequence[CasePool], leave_out: Sequence[str]) -> list[CasePool]:
     systems = {pool.cases[0].system for pool in pools}
     for name in leave_out:
         if name not in systems:
@@ -130,7 +130,7 @@ def _kept(pools: Sequence[Pool], leave_out: Sequence[str]) -> list[Pool]:
     return [pool for pool in pools if pool.cases[0].system not in leave_out]
 
 
-def _part(pool: Pool, split: str, seen: bool) -> Pool:
+def _part(pool: CasePool, split: str, seen: bool) -> CasePool:
     """Return the part of a pool that a fit sees, or the part that it does not; outliers are in neither."""
     name = pool.judge.name
     cases = tuple(
@@ -140,7 +140,9 @@ def _part(pool: Pool, split: str, seen: bool) -> Pool:
     return replace(pool, cases=cases, places=())
 
 
-def _kind_fit(owner: str, pools: Sequence[Pool], seen: Sequence[Pool], choice: Choice, room: MachineRoom) -> KindFit:
+def _kind_fit(
+    owner: str, pools: Sequence[CasePool], seen: Sequence[CasePool], choice: FitChoice, room: MachineRoom
+) -> KindFit:
     done = _joint(seen, room) if choice.joint else _fit(seen, _together)
     found = {(pool.system.name, pool.library): pool.constants for pool in done}
     unseen = [part for part in (_part(pool, choice.split, False) for pool in pools) if part.cases]
@@ -150,24 +152,24 @@ def _kind_fit(owner: str, pools: Sequence[Pool], seen: Sequence[Pool], choice: C
     sets, systems = (tuple(sorted(set(names))) for names in ([c.row.dataset for c in rows], [c.system for c in rows]))
     return KindFit(
         owner=owner, cls=done[0].cls, kind=done[0].kind, shared=shared, by_library=by_library,
-        seen=Fitted(done[0].judge.name, sets, systems, choice.split, choice.joint),
+        seen=FittedKernel(done[0].judge.name, sets, systems, choice.split, choice.joint),
         fit=_accuracy(done), judged=_accuracy(judged) if judged else None,
         num_excluded=sum(bool(case.outlier) for pool in pools for case in pool.cases),
     )  # fmt: skip
 
 
-def _fit(pools: Sequence[Pool], owners: Owners, alike: bool = False) -> list[Pool]:
+def _fit(pools: Sequence[CasePool], owners: Owners, alike: bool = False) -> list[CasePool]:
     values = fitted(pools, owners, alike)
     return [with_fitted(pool, owners, values) for pool in pools]
 
 
-def _joint(pools: Sequence[Pool], room: MachineRoom) -> list[Pool]:
+def _joint(pools: Sequence[CasePool], room: MachineRoom) -> list[CasePool]:
     """Fit what carries over while every chip and library has its own constants, then one of those for all chips.
 
     Rows tell the first, machines the second: there each library on each system has the same weight.
     """
 
-    def apart(pool: Pool, limit: Limit) -> str:
+    def apart(pool: CasePool, limit: ConstantRange) -> str:
         chip = room.chip(pool.cases[0].system)
         return {Scope.KERNEL: "", Scope.CHIP: chip, Scope.LIBRARY: f"{chip}/{pool.library}"}[limit.scope]
 
@@ -176,7 +178,7 @@ def _joint(pools: Sequence[Pool], room: MachineRoom) -> list[Pool]:
     return _fit([replace(pool, constants=with_values(pool.constants, kept)) for pool in pools], _together, alike=True)
 
 
-def _together(pool: Pool, limit: Limit) -> str | None:
+def _together(pool: CasePool, limit: ConstantRange) -> str | None:
     """Return whom a constant belongs to when there is one chip, or no difference between chips."""
     return {Scope.KERNEL: None, Scope.CHIP: "", Scope.LIBRARY: pool.library}[limit.scope]
 
@@ -185,7 +187,7 @@ def _of_scope(constants: object, scope: Scope) -> list[str]:
     return [name for name, limit in limits_of(type(constants)).items() if limit.scope is scope]
 
 
-def _values(pools: Sequence[Pool], joint: bool) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def _values(pools: Sequence[CasePool], joint: bool) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Return the constants to write: those for every library, and those of each; libraries without rows keep theirs."""
     first = pools[0]
     kept = first.judge.fixed(first.cls, first.kind)
@@ -198,6 +200,6 @@ def _values(pools: Sequence[Pool], joint: bool) -> tuple[dict[str, float], dict[
     return values, {library: of for library, of in sorted(by_library.items()) if of}
 
 
-def _accuracy(pools: Iterable[Pool]) -> Accuracy:
+def _accuracy(pools: Iterable[CasePool]) -> Accuracy:
     errors = [np.expm1(log_errors(pool, pool.constants, measured_of(pool))) for pool in pools]
     return Accuracy.of(np.concatenate(errors).tolist())

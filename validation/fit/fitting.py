@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.kernels.limits import Limit, Scope, limits_of
+from ...backends.kernels.limits import ConstantRange, Scope, limits_of
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
-from ..rows.gather import Pool
+from ..rows.gather import CasePool
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -39,7 +39,7 @@ _STEP = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ConstantSlot:
     """One number that a fit moves: a constant, and the chip or library it belongs to, or nothing for all."""
 
     field: str
@@ -47,16 +47,16 @@ class Slot:
 
 
 # Whom a constant of a pool belongs to; None leaves it as it is.
-Owners = Callable[[Pool, Limit], str | None]
+Owners = Callable[[CasePool, ConstantRange], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
     """Pools, the numbers that move, and which of them each pool's constants take."""
 
-    pools: tuple[Pool, ...]
+    pools: tuple[CasePool, ...]
     measured: tuple[Array, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[ConstantSlot, ...]
     taken: tuple[Mapping[str, int], ...]
     weights: tuple[float, ...]
     start: Array
@@ -106,12 +106,12 @@ class _Problem:
 
 
 def fitted(
-    pools: Sequence[Pool],
+    pools: Sequence[CasePool],
     owners: Owners,
     alike: bool = False,
     to_the_ends: bool = False,
     kept: frozenset[str] = frozenset(),
-) -> dict[Slot, float]:
+) -> dict[ConstantSlot, float]:
     """Fit the constants that have an owner to the cases of pools of one kind of kernel; see `tells`.
 
     With `alike` pools have the same weight, however many rows they have. Those that are `kept` stay, as do a chip's own
@@ -140,13 +140,13 @@ def _at_a_limit(problem: _Problem, numbers: Array) -> frozenset[str]:
     return frozenset(name for name in found if limits[name].scope is Scope.CHIP)
 
 
-def tells(pools: Sequence[Pool], owners: Owners) -> bool:
+def tells(pools: Sequence[CasePool], owners: Owners) -> bool:
     """Whether pools have rows enough for the constants that have an owner."""
     slots = {slot for pool in pools for slot in _slots_of(pool, owners).values()}
     return sum(len(pool.cases) for pool in pools) >= ROWS_PER_NUMBER * len(slots)
 
 
-def with_fitted(pool: Pool, owners: Owners, values: Mapping[Slot, float]) -> Pool:
+def with_fitted(pool: CasePool, owners: Owners, values: Mapping[ConstantSlot, float]) -> CasePool:
     """Return a pool with the constants that a fit found for it."""
     moved = {name: values[slot] for name, slot in _slots_of(pool, owners).items() if slot in values}
     return replace(pool, constants=with_values(pool.constants, moved))
@@ -157,7 +157,7 @@ def with_values(constants: T, values: Mapping[str, float]) -> T:
     return cast(T, replace(cast("DataclassInstance", constants), **values))
 
 
-def log_errors(pool: Pool, constants: object, measured: Array) -> Array:
+def log_errors(pool: CasePool, constants: object, measured: Array) -> Array:
     """Return log(predicted / measured) of the cases of a pool under some constants."""
     seconds = np.asarray(pool.judge.seconds(pool.cases, pool.system, constants), dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -177,22 +177,22 @@ def softened(errors: Array) -> Array:
     return np.asarray(np.sign(errors) * ROBUST * np.sqrt(2.0 * (over - 1.0)))
 
 
-def measured_of(pool: Pool) -> Array:
+def measured_of(pool: CasePool) -> Array:
     """Return the measured times of the cases of a pool."""
     return np.asarray([case.measured_s for case in pool.cases], dtype=np.float64)
 
 
-def _slots_of(pool: Pool, owners: Owners, more: frozenset[str] = frozenset()) -> dict[str, Slot]:
+def _slots_of(pool: CasePool, owners: Owners, more: frozenset[str] = frozenset()) -> dict[str, ConstantSlot]:
     kept = {*pool.judge.fixed(pool.cls, pool.kind), *more}
     found = {}
     for name, limit in limits_of(type(pool.constants)).items():
         owner = owners(pool, limit)
         if owner is not None and name not in kept and limit.low < limit.high:
-            found[name] = Slot(name, owner)
+            found[name] = ConstantSlot(name, owner)
     return found
 
 
-def _problem(pools: Sequence[Pool], owners: Owners, alike: bool, kept: frozenset[str]) -> _Problem:
+def _problem(pools: Sequence[CasePool], owners: Owners, alike: bool, kept: frozenset[str]) -> _Problem:
     by_pool = [_slots_of(pool, owners, kept) for pool in pools]
     slots = tuple(dict.fromkeys(slot for of in by_pool for slot in of.values()))
     place = {slot: k for k, slot in enumerate(slots)}
@@ -207,7 +207,7 @@ def _problem(pools: Sequence[Pool], owners: Owners, alike: bool, kept: frozenset
     )  # fmt: skip
 
 
-def _weights(pools: Sequence[Pool], alike: bool) -> tuple[float, ...]:
+def _weights(pools: Sequence[CasePool], alike: bool) -> tuple[float, ...]:
     """Return the weight of the rows of each pool, by which errors are multiplied before they are squared."""
     sizes = np.asarray([len(pool.cases) for pool in pools])
     return tuple(np.sqrt(sizes.mean() / sizes if alike else np.ones(len(pools))).tolist())

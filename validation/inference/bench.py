@@ -10,7 +10,7 @@ from ...backends.machine.software.engine import Engine
 from ...backends.machine.system import System
 from ...cost.serving.batching.times import StepTimes
 from ...driver.estimate import Lowered, lower
-from ...driver.serve.tables import Served, step_times
+from ...driver.serve.tables import ServedModel, step_times
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Family
@@ -28,7 +28,7 @@ MOST_KEPT = 2000
 
 
 @dataclass
-class Bench:
+class InferenceBench:
     """Records, lowers and prices what cases need, each once."""
 
     room: EngineRoom
@@ -66,8 +66,8 @@ class Bench:
         if len(self._times) > MOST_KEPT:
             self._times.clear()
 
-    def _served(self, case: ServedCase, replica: Replica) -> Served:
-        return Served(*(self._lower(case, replica, phase) for phase in (Workload.PREFILL, Workload.DECODE)))
+    def _served(self, case: ServedCase, replica: Replica) -> ServedModel:
+        return ServedModel(*(self._lower(case, replica, phase) for phase in (Workload.PREFILL, Workload.DECODE)))
 
     def _family(self, case: ServedCase, replica: Replica, phase: Workload) -> Family:
         numerics, kernels = case.numerics, self.system(case).stack.kernels

@@ -12,9 +12,9 @@ from ...ir.types import DType
 from ..rows.machines import system_of
 from ..rows.models import named
 from ..rows.rows import NotJudged, Row
-from .forms import Form, Measured, form_of, measured_of
-from .replicas import Laid, Pool, pools_of, replica_of
-from .settings import Settings, settings_of
+from .forms import MeasuredQuantity, RequestForm, form_of, measured_of
+from .replicas import ReplicaLayout, ReplicaPool, pools_of, replica_of
+from .settings import RecipeSettings, settings_of
 from .sources import engine_of, source_of
 
 # Served requests that no model of what their rows say should follow: documented by their properties.
@@ -157,12 +157,12 @@ def _cache(row: Row, engine: str, model: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CaseServers:
     """What runs the requests of a case: one replica, or a pool for prompts and a pool for decodes."""
 
-    replica: Laid
-    prefill: Pool | None = None
-    decode: Pool | None = None
+    replica: ReplicaLayout
+    prefill: ReplicaPool | None = None
+    decode: ReplicaPool | None = None
 
     @property
     def text(self) -> str:
@@ -204,17 +204,17 @@ class ServedCase:
 
     row: Row
     group: str
-    form: Form
+    form: RequestForm
     config: str
     dense: bool
     numerics: Numerics
-    layout: Layout
+    layout: CaseServers
     system: str
     engine: str
     batch: int
     lengths: Lengths
-    measured: tuple[Measured, ...]
-    settings: Settings
+    measured: tuple[MeasuredQuantity, ...]
+    settings: RecipeSettings
     assumed: tuple[str, ...] = ()
     excluded: str = ""
     in_no_fit: bool = False
@@ -243,17 +243,17 @@ def served_case(row: Row) -> ServedCase:
     )  # fmt: skip
 
 
-def _group(row: Row, layout: Layout) -> str:
+def _group(row: Row, layout: CaseServers) -> str:
     """Return the configuration of a row: model, types, degrees and lengths, under any load."""
     lengths = f"{row.text('input_tokens')}/{row.text('output_tokens')}"
     return f"{row.text('model')} {row.text('precision')} {layout.text} {lengths}"
 
 
-def _layout(row: Row, form: Form) -> Layout:
-    if form is not Form.POOLS:
-        return Layout(replica_of(row))
+def _layout(row: Row, form: RequestForm) -> CaseServers:
+    if form is not RequestForm.POOLS:
+        return CaseServers(replica_of(row))
     prefill, decode = pools_of(row)
-    return Layout(decode.laid, prefill, decode)
+    return CaseServers(decode.laid, prefill, decode)
 
 
 def _tokens(row: Row, column: str, share: float) -> float:

@@ -10,7 +10,7 @@ from ...ir.records import dataclass
 from ..rows.rows import NotJudged, Row
 
 
-class Form(StrEnum):
+class RequestForm(StrEnum):
     """How requests came."""
 
     STATIC = "static batch"
@@ -20,7 +20,7 @@ class Form(StrEnum):
     POOLS = "disaggregated"
 
 
-class Quantity(StrEnum):
+class CaseQuantity(StrEnum):
     """What was measured of them."""
 
     TTFT = "ttft"
@@ -30,27 +30,27 @@ class Quantity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredQuantity:
     """One quantity of a row: seconds, or output tokens a second of one replica."""
 
-    quantity: Quantity
+    quantity: CaseQuantity
     value: float
 
 
 _MS = 1e-3
 # By the words with which a table's `measurement` begins; the first that fit.
-_WORDS: Mapping[str, Form] = MappingProxyType(
+_WORDS: Mapping[str, RequestForm] = MappingProxyType(
     {
-        "static batch": Form.STATIC,
-        "batch-1 first token": Form.FIRST_TOKEN,
-        "online serving, fixed concurrency (disagg)": Form.POOLS,
-        "online": Form.CLOSED_LOOP,
-        "maximum throughput": Form.SATURATED,
+        "static batch": RequestForm.STATIC,
+        "batch-1 first token": RequestForm.FIRST_TOKEN,
+        "online serving, fixed concurrency (disagg)": RequestForm.POOLS,
+        "online": RequestForm.CLOSED_LOOP,
+        "maximum throughput": RequestForm.SATURATED,
     }
 )
 
 
-def form_of(row: Row) -> Form:
+def form_of(row: Row) -> RequestForm:
     """Return how the requests of a row came; NotJudged where its words are of another kind.
 
     >>> form_of(Row({"measurement": "maximum throughput, in-flight batching, infinite request rate"}))
@@ -63,7 +63,7 @@ def form_of(row: Row) -> Form:
     return found
 
 
-def measured_of(row: Row, form: Form, derived: frozenset[str] = frozenset()) -> tuple[Measured, ...]:
+def measured_of(row: Row, form: RequestForm, derived: frozenset[str] = frozenset()) -> tuple[MeasuredQuantity, ...]:
     """Return the quantities of a row; NotJudged where it has none.
 
     Columns that are `derived` from others of their row in its publication are not judged a second time. Time per
@@ -75,16 +75,16 @@ def measured_of(row: Row, form: Form, derived: frozenset[str] = frozenset()) -> 
     return found
 
 
-def _quantities(row: Row, form: Form) -> Iterator[Measured]:
+def _quantities(row: Row, form: RequestForm) -> Iterator[MeasuredQuantity]:
     ttft, tpot, total = (row.measured(f"{name}_ms") for name in ("ttft", "tpot", "total_latency"))
     if ttft is not None:
-        yield Measured(Quantity.TTFT, ttft * _MS)
-    if tpot is None and form is Form.STATIC and ttft is not None and total is not None:
+        yield MeasuredQuantity(CaseQuantity.TTFT, ttft * _MS)
+    if tpot is None and form is RequestForm.STATIC and ttft is not None and total is not None:
         tpot = (total - ttft) / (row.number("output_tokens") - 1)
     if tpot is not None:
-        yield Measured(Quantity.TPOT, tpot * _MS)
+        yield MeasuredQuantity(CaseQuantity.TPOT, tpot * _MS)
     if total is not None:
-        yield Measured(Quantity.E2EL, total * _MS)
+        yield MeasuredQuantity(CaseQuantity.E2EL, total * _MS)
     rate = row.measured("output_tokens_per_s_total")
     if rate is not None:
-        yield Measured(Quantity.THROUGHPUT, rate)
+        yield MeasuredQuantity(CaseQuantity.THROUGHPUT, rate)

@@ -10,11 +10,11 @@ from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows
 from ..rows.rows import Row
 from ..rows.tables import Table
-from .bench import Bench, alike
+from .bench import InferenceBench, alike
 from .cases import ServedCase, served_case
 from .engines import EngineRoom
 from .fitted import TABLE, EngineRecords
-from .forms import Measured, Quantity
+from .forms import CaseQuantity, MeasuredQuantity
 from .predict import Answers, predicted
 
 Report = Callable[[str], None]
@@ -32,7 +32,7 @@ def served_outcomes(
     cases, skipped = read_cases(table, faults)
     if faults:
         return []
-    bench, records = Bench(EngineRoom(calibration), cache), EngineRecords()
+    bench, records = InferenceBench(EngineRoom(calibration), cache), EngineRecords()
     found = {place: [_skipped(table.rows[place], why)] for place, why in skipped.items()}
     places = {id(case): place for place, case in cases.items()}
     for model in alike(list(cases.values())):
@@ -43,7 +43,7 @@ def served_outcomes(
     return [outcome for place in sorted(found) for outcome in found[place]]
 
 
-def _outcomes(case: ServedCase, bench: Bench, records: EngineRecords) -> Iterator[Outcome]:
+def _outcomes(case: ServedCase, bench: InferenceBench, records: EngineRecords) -> Iterator[Outcome]:
     try:
         answers = predicted(case, bench)
     except (InternalError, SystemFileError):
@@ -55,10 +55,10 @@ def _outcomes(case: ServedCase, bench: Bench, records: EngineRecords) -> Iterato
         yield outcome(case, measured, answers, part_of(case, records))
 
 
-def outcome(case: ServedCase, measured: Measured, answers: Answers, part: Part) -> Outcome:
+def outcome(case: ServedCase, measured: MeasuredQuantity, answers: Answers, part: Part) -> Outcome:
     """Return one quantity of a case beside its prediction; what was assumed stands as its reason."""
     answer = answers[measured.quantity]
-    rate = measured.quantity is Quantity.THROUGHPUT
+    rate = measured.quantity is CaseQuantity.THROUGHPUT
     return Outcome(
         row=case.row, table=TABLE, part=part, unit="/s" if rate else "s", predicted=answer.value,
         measured=measured.value, system=case.system, library=case.engine, engine=case.engine,

@@ -12,20 +12,20 @@ from ...cost.serving.batching.continuous import most_throughput, steady
 from ...cost.serving.batching.offline import offline
 from ...cost.serving.batching.static import static_batch
 from ...cost.serving.batching.times import StepTimes
-from ...cost.serving.disaggregated import Link, Pool, disaggregated
+from ...cost.serving.disaggregated import TransferLink, WorkerGroup, disaggregated
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.records import dataclass
 from ..rows.rows import NotJudged
 from . import replicas
-from .bench import Bench
+from .bench import InferenceBench
 from .cases import ServedCase
-from .forms import Form, Quantity
+from .forms import CaseQuantity, RequestForm
 
 # Disaggregated cases: a pool of workers for prompts and one for decodes, tied by the rate of their requests.
 
 
-def pooled(case: ServedCase, bench: Bench) -> ServingMetrics:
+def pooled(case: ServedCase, bench: InferenceBench) -> ServingMetrics:
     """Return latencies and rates of the pools of a case.
 
     Groups of ranks that attend apart are workers of their own: each has its own prompts and its own cache. Caches go at
@@ -38,14 +38,14 @@ def pooled(case: ServedCase, bench: Bench) -> ServingMetrics:
     # The innermost level of the network that holds all devices, as one device uses it.
     system = bench.system(case)
     level = next((one for one in system.levels if one.size is None or one.size >= num), system.levels[-1])
-    link = Link(bytes_per_s=float(level.bytes_per_s * level.efficiency), latency_s=float(level.latency_s))
+    link = TransferLink(bytes_per_s=float(level.bytes_per_s * level.efficiency), latency_s=float(level.latency_s))
     return disaggregated(_pool(case, prefill, bench), _pool(case, decode, bench), link, case.batch, case.lengths).served
 
 
-def _pool(case: ServedCase, pool: replicas.Pool, bench: Bench) -> Pool:
+def _pool(case: ServedCase, pool: replicas.ReplicaPool, bench: InferenceBench) -> WorkerGroup:
     replica, engine = pool.laid.replica, bench.engine(case)
     wide = replace(engine.scheduler, max_num_seqs=max(engine.scheduler.max_num_seqs, pool.batch))
-    return Pool(
+    return WorkerGroup(
         times=bench.times(case, replica), engine=replace(engine, scheduler=wide),
         workers=pool.workers * replica.attention_dp, gpus=replica.num_gpus // replica.attention_dp, batch=pool.batch,
     )  # fmt: skip
@@ -63,18 +63,18 @@ class Predicted:
     high: float | None = None
 
 
-Answers = Mapping[Quantity, Predicted]
+Answers = Mapping[CaseQuantity, Predicted]
 
 
-def predicted(case: ServedCase, bench: Bench) -> Answers:
+def predicted(case: ServedCase, bench: InferenceBench) -> Answers:
     """Return every quantity of a case; errors of the product where it cannot run as said."""
-    if case.form is Form.POOLS:
+    if case.form is RequestForm.POOLS:
         if case.layout.prefill is None or case.layout.decode is None:
             raise NotJudged("its pools are not given")
         return _loaded(pooled(case, bench), 1)
     replica = case.layout.replica.replica
     times, engine = bench.times(case, replica), bench.engine(case)
-    if case.form is Form.STATIC:
+    if case.form is RequestForm.STATIC:
         # An engine that takes a static batch as a whole: one built ahead is built for the batch that is
         # measured.
         scheduler = engine.scheduler
@@ -85,17 +85,17 @@ def predicted(case: ServedCase, bench: Bench) -> Answers:
             case.lengths,
         )
         return {
-            Quantity.TTFT: Predicted(_number(found.ttft_s)),
-            Quantity.TPOT: Predicted(_number(found.tpot_s)),
-            Quantity.E2EL: Predicted(_number(found.e2el_s)),
-            Quantity.THROUGHPUT: _rate(found, replica.attention_dp),
+            CaseQuantity.TTFT: Predicted(_number(found.ttft_s)),
+            CaseQuantity.TPOT: Predicted(_number(found.tpot_s)),
+            CaseQuantity.E2EL: Predicted(_number(found.e2el_s)),
+            CaseQuantity.THROUGHPUT: _rate(found, replica.attention_dp),
         }
-    if case.form is Form.FIRST_TOKEN:
+    if case.form is RequestForm.FIRST_TOKEN:
         alone = static_batch(times, engine, 1.0, Lengths(case.lengths.prompt, 1.0))
-        return {Quantity.TTFT: Predicted(_number(alone.ttft_s))}
-    if case.form is Form.CLOSED_LOOP:
+        return {CaseQuantity.TTFT: Predicted(_number(alone.ttft_s))}
+    if case.form is RequestForm.CLOSED_LOOP:
         return _loaded(steady(times, engine, case.batch, case.lengths), replica.attention_dp)
-    return {Quantity.THROUGHPUT: _rate(_saturated(case, times, engine), replica.attention_dp)}
+    return {CaseQuantity.THROUGHPUT: _rate(_saturated(case, times, engine), replica.attention_dp)}
 
 
 def _saturated(case: ServedCase, times: StepTimes, engine: Engine) -> ServingMetrics:
@@ -109,10 +109,10 @@ def _saturated(case: ServedCase, times: StepTimes, engine: Engine) -> ServingMet
 def _loaded(found: ServingMetrics, groups: int) -> Answers:
     ends = (_number(found.ttft_low_s), _number(found.ttft_high_s)) if _number(found.concurrency) > 1 else (None, None)
     return {
-        Quantity.TTFT: Predicted(_number(found.ttft_s), *ends),
-        Quantity.TPOT: Predicted(_number(found.tpot_s)),
-        Quantity.E2EL: Predicted(_number(found.e2el_s)),
-        Quantity.THROUGHPUT: _rate(found, groups),
+        CaseQuantity.TTFT: Predicted(_number(found.ttft_s), *ends),
+        CaseQuantity.TPOT: Predicted(_number(found.tpot_s)),
+        CaseQuantity.E2EL: Predicted(_number(found.e2el_s)),
+        CaseQuantity.THROUGHPUT: _rate(found, groups),
     }
 
 

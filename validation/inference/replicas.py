@@ -67,14 +67,14 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class ReplicaLayout:
     """A replica, and what had to be assumed for it."""
 
     replica: Replica
     assumed: tuple[str, ...] = ()
 
 
-def replica_of(row: Row) -> Laid:
+def replica_of(row: Row) -> ReplicaLayout:
     """Return the one replica of a row that has no pools.
 
     The ranks of attention are those of experts, `tp x attention_dp = moe_tp x ep`: what is not given follows.
@@ -82,19 +82,19 @@ def replica_of(row: Row) -> Laid:
     tp, ep, pp = (row.number(name, 1) for name in ("tp", "ep", "pp"))
     inside = row.number("moe_tp", 1)
     groups = row.number("attention_dp", max(1, inside * ep // tp))
-    return Laid(Replica(tp, ep, groups, pp, groups > 1 and ep == 1))
+    return ReplicaLayout(Replica(tp, ep, groups, pp, groups > 1 and ep == 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ReplicaPool:
     """One pool of disaggregated servers: workers alike, and the sequences that each group of a worker runs at once."""
 
-    laid: Laid
+    laid: ReplicaLayout
     workers: int
     batch: int
 
 
-def pools_of(row: Row) -> tuple[Pool, Pool]:
+def pools_of(row: Row) -> tuple[ReplicaPool, ReplicaPool]:
     """Return the pools for prompts and for decodes; NotJudged where the devices of a row are not those of its pools."""
     decode = _pool(row, "decode", _devices(row, "decode"))
     left = row.number("n_gpus") - decode.workers * decode.laid.replica.num_gpus
@@ -108,7 +108,7 @@ def _devices(row: Row, phase: str) -> int:
     return max(row.number(f"{phase}_tp"), row.number(f"{phase}_ep"))
 
 
-def _pool(row: Row, phase: str, devices: int) -> Pool:
+def _pool(row: Row, phase: str, devices: int) -> ReplicaPool:
     """Return a pool whose workers have so many devices each."""
     tp, ep = row.number(f"{phase}_tp"), row.number(f"{phase}_ep")
     said: tuple[str, ...] = ()
@@ -117,4 +117,4 @@ def _pool(row: Row, phase: str, devices: int) -> Pool:
     if max(tp, ep) != devices or (1 < tp != ep > 1):
         raise NotJudged(f"{phase}: tp={tp} and ep={ep} are no layout of {devices} devices")
     replica = Replica(tp, ep, devices // tp if ep > 1 else 1)
-    return Pool(Laid(replica, said), row.number(f"{phase}_workers"), row.number(f"{phase}_batch"))
+    return ReplicaPool(ReplicaLayout(replica, said), row.number(f"{phase}_workers"), row.number(f"{phase}_batch"))

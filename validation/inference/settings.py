@@ -12,7 +12,7 @@ from ..rows.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RecipeSettings:
     """What recipes say; None leaves the engine's own.
 
     Attributes:
@@ -57,61 +57,63 @@ _REQUESTS: Mapping[tuple[int, int], int] = MappingProxyType(
 )  # fmt: skip
 
 
-def settings_of(row: Row, offline: bool = False) -> Settings:
+def settings_of(row: Row, offline: bool = False) -> RecipeSettings:
     """Return how the engine of a row was started, as far as its publication says."""
     found = _BY_DATASET.get(row.dataset)
-    return replace(found(row) if found is not None else Settings(), offline=offline)
+    return replace(found(row) if found is not None else RecipeSettings(), offline=offline)
 
 
-def _most_throughput(row: Row) -> Settings:
+def _most_throughput(row: Row) -> RecipeSettings:
     lengths = (row.number("input_tokens"), row.number("output_tokens"))
-    return Settings(4096, 8192, cache_utilization=0.95, requests=_REQUESTS.get(lengths), source="perf-overview.md")
+    return RecipeSettings(
+        4096, 8192, cache_utilization=0.95, requests=_REQUESTS.get(lengths), source="perf-overview.md"
+    )
 
 
-def _inference_max(row: Row) -> Settings:
+def _inference_max(row: Row) -> RecipeSettings:
     """SemiAnalysisAI/InferenceMAX, benchmarks/*.sh; rows without a date are aiconfigurator's own runs."""
     engine, model = row.text("engine").split(" ")[0], row.text("model")
     recipe = _RECIPES.get((engine, next((name for name in ("Llama", "gpt-oss", "DeepSeek") if name in model), "")))
     if recipe is None or "measured 20" not in row.text("note"):
-        return Settings()
+        return RecipeSettings()
     return replace(recipe(row), source="recipes of InferenceMAX")
 
 
-def _vllm(row: Row) -> Settings:
+def _vllm(row: Row) -> RecipeSettings:
     """70b_fp8_h100, gptoss_fp4_h100, gptoss_fp4_h200: as many sequences as clients; on B200 512."""
     blackwell = row.text("accelerator").startswith("B")
-    return Settings(512 if blackwell else row.number("batch_or_concurrency"), 8192, 0.9)
+    return RecipeSettings(512 if blackwell else row.number("batch_or_concurrency"), 8192, 0.9)
 
 
-def _trtllm_llama(row: Row) -> Settings:
+def _trtllm_llama(row: Row) -> RecipeSettings:
     """70b_fp4_b200_trt: 16384 tokens a step; 70b_fp8_b200_trt: those of the longest request, lengths + 200."""
     longest = row.number("input_tokens") + row.number("output_tokens") + 200
-    return Settings(1024, 16384 if row.text("precision") == "fp4" else longest)
+    return RecipeSettings(1024, 16384 if row.text("precision") == "fp4" else longest)
 
 
-def _trtllm_gpt_oss(row: Row) -> Settings:
+def _trtllm_gpt_oss(row: Row) -> RecipeSettings:
     """gptoss_fp4_b200_trt, gptoss_fp4_h200_trt."""
     blackwell = row.text("accelerator").startswith("B")
-    return Settings(512 if blackwell else row.number("batch_or_concurrency"), 20000, cache_utilization=0.85)
+    return RecipeSettings(512 if blackwell else row.number("batch_or_concurrency"), 20000, cache_utilization=0.85)
 
 
-def _trtllm_deepseek(row: Row) -> Settings:
+def _trtllm_deepseek(row: Row) -> RecipeSettings:
     """dsr1_fp8_h200_trt: a prompt and the decodes beside it."""
     tokens = (row.number("batch_or_concurrency") + row.number("input_tokens") + 127) // 64 * 64
-    return Settings(None, tokens, cache_utilization=0.75)
+    return RecipeSettings(None, tokens, cache_utilization=0.75)
 
 
-def _sglang_deepseek(row: Row) -> Settings:
+def _sglang_deepseek(row: Row) -> RecipeSettings:
     """dsr1_fp8_h200 and dsr1_fp8_b200; dsr1_fp4_b200."""
     if row.text("precision") == "fp4":
-        return Settings(256, 16384, 0.85)
+        return RecipeSettings(256, 16384, 0.85)
     if row.text("accelerator").startswith("B"):
-        return Settings(128, 32768, 0.82)
+        return RecipeSettings(128, 32768, 0.82)
     short = row.number("input_tokens") == row.number("output_tokens") == 1024
-    return Settings(512 if short else 256, 32768, 0.82)
+    return RecipeSettings(512 if short else 256, 32768, 0.82)
 
 
-_RECIPES: Mapping[tuple[str, str], Callable[[Row], Settings]] = MappingProxyType(
+_RECIPES: Mapping[tuple[str, str], Callable[[Row], RecipeSettings]] = MappingProxyType(
     {
         ("vllm", "Llama"): _vllm,
         ("vllm", "gpt-oss"): _vllm,
@@ -121,7 +123,7 @@ _RECIPES: Mapping[tuple[str, str], Callable[[Row], Settings]] = MappingProxyType
         ("sglang", "DeepSeek"): _sglang_deepseek,
     }
 )
-_BY_DATASET: Mapping[str, Callable[[Row], Settings]] = MappingProxyType(
+_BY_DATASET: Mapping[str, Callable[[Row], RecipeSettings]] = MappingProxyType(
     {
         "trtllm_max_throughput_v017": _most_throughput,
         "trtllm_max_throughput_v10": _most_throughput,

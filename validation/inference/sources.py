@@ -24,7 +24,7 @@ _DRAWN_SAID = "lengths are 0.9 of those printed (drawn between 0.8 and 1 of them
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSetSource:
     """What is known of a data set.
 
     Attributes:
@@ -63,9 +63,9 @@ def engine_of(row: Row) -> str:
     return f"{found}-2023" if found == "tensorrt-llm" and words[1:2] in _OLD else found
 
 
-def source_of(row: Row) -> Source:
+def source_of(row: Row) -> DataSetSource:
     """Return what is known of the data set of a row."""
-    return SOURCES.get(row.dataset, Source())
+    return SOURCES.get(row.dataset, DataSetSource())
 
 
 def _drawn(row: Row) -> tuple[float, str]:
@@ -86,18 +86,18 @@ def _attention_dp(row: Row) -> Mapping[str, str]:
     return {"ep": ranks, "attention_dp": ranks, "tp": "1"} if row.text("model").startswith("Qwen3") else {}
 
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
+SOURCES: Mapping[str, DataSetSource] = MappingProxyType(
     {
-        "lmdeploy_static_a100": Source(derived=frozenset({"e2el"})),
-        "trtllm_static_throughput": Source(derived=frozenset({"e2el"})),
-        "trtllm_static_throughput_v05": Source(derived=frozenset({"e2el"})),
-        "trtllm_max_throughput_v017": Source(offline=True),
-        "trtllm_max_throughput_v10": Source(offline=True, said=_attention_dp),
-        "nvidia_llama2_200_200": Source(judges_only=True),
-        "deepseek_serving": Source(
+        "lmdeploy_static_a100": DataSetSource(derived=frozenset({"e2el"})),
+        "trtllm_static_throughput": DataSetSource(derived=frozenset({"e2el"})),
+        "trtllm_static_throughput_v05": DataSetSource(derived=frozenset({"e2el"})),
+        "trtllm_max_throughput_v017": DataSetSource(offline=True),
+        "trtllm_max_throughput_v10": DataSetSource(offline=True, said=_attention_dp),
+        "nvidia_llama2_200_200": DataSetSource(judges_only=True),
+        "deepseek_serving": DataSetSource(
             unknown="its engine, and the lengths or the batch of its requests, are not published"
         ),
-        "aiconfigurator_silicon_agg": Source(refused=_pools_untold, share=_drawn),
-        "aiconfigurator_silicon_disagg": Source(share=_drawn),
+        "aiconfigurator_silicon_agg": DataSetSource(refused=_pools_untold, share=_drawn),
+        "aiconfigurator_silicon_disagg": DataSetSource(share=_drawn),
     }
 )

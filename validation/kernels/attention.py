@@ -63,7 +63,7 @@ _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TimedAttention:
     """What a row timed: one call, in training with the backward phase in one figure."""
 
     sizes: AttentionSizes
@@ -96,7 +96,7 @@ class AttentionJudge:
             "time_us",
         )
 
-    def case(self, row: Row) -> Case[Measured]:
+    def case(self, row: Row) -> Case[TimedAttention]:
         """Read a row; NotJudged where shape or time are missing, or the kernel is none of those modelled."""
         measured_us = row.measured("time_us")
         if measured_us is None or row.measured("q_len") is None:
@@ -110,7 +110,7 @@ class AttentionJudge:
             return _decode(row, system, measured_us * 1e-6)
         raise NotJudged(f"phase '{row.text('phase')}' is none of prefill, decode, train_fwd, train_fwdbwd")
 
-    def seconds(self, cases: Sequence[Case[Measured]], system: System, constants: object) -> Array:
+    def seconds(self, cases: Sequence[Case[TimedAttention]], system: System, constants: object) -> Array:
         """Predict cases of one system, library, class and kind."""
         price = _pricer(constants, system.chip)
         one = price(_stacked([case.sizes.sizes for case in cases], backward=False)).time_s
@@ -124,36 +124,38 @@ class AttentionJudge:
         return _FIXED[cls, kind]
 
 
-def _training(row: Row, system: str, seconds: float) -> Case[Measured]:
+def _training(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
     if row.text("kernel") not in _KERNELS:
         raise NotJudged(f"kernel '{row.text('kernel')}' is not modelled")
     library, cls, kind = _KERNELS[row.text("kernel")]
     width, length = row.number("head_dim"), row.number("q_len")
-    sizes = Measured(_sizes(row, width, width), with_backward=row.text("phase") == "train_fwdbwd")
+    sizes = TimedAttention(_sizes(row, width, width), with_backward=row.text("phase") == "train_fwdbwd")
     return Case(row, system, library, cls, kind, f"{width} wide, {length} long", sizes, seconds)
 
 
-def _prefill(row: Row, system: str, seconds: float) -> Case[Measured]:
+def _prefill(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
     if _is_latent(row):
         group = f"batch {row.number('batch')}, {row.number('q_len')} long"
         sizes = _sizes(row, *EXPANDED, kv_heads=row.number("heads"))
-        return Case(row, system, "trtllm", "attention", "serving-mla", group, Measured(sizes), seconds)
+        return Case(row, system, "trtllm", "attention", "serving-mla", group, TimedAttention(sizes), seconds)
     width = row.number("head_dim")
     kind = "serving-fp8" if row.text("dtype") == "fp8" else "serving"
-    return Case(row, system, "trtllm", "attention", kind, _heads(row), Measured(_sizes(row, width, width)), seconds)
+    return Case(
+        row, system, "trtllm", "attention", kind, _heads(row), TimedAttention(_sizes(row, width, width)), seconds
+    )
 
 
-def _decode(row: Row, system: str, seconds: float) -> Case[Measured]:
+def _decode(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
     group = f"batch {row.number('batch')}, {row.number('kv_len')} keys"
     if _is_latent(row):
         sizes = _sizes(row, *CACHED, latent=True)
-        return Case(row, system, "trtllm", "decode", "latent", group, Measured(sizes), seconds)
+        return Case(row, system, "trtllm", "decode", "latent", group, TimedAttention(sizes), seconds)
     width = row.number("head_dim")
     sizes = _sizes(row, width, width)
     kind = "by-head" if system == BY_HEAD_SYSTEM else "grouped"
     group = f"{group}, {row.number('heads')} heads"
     why = IMPOSSIBLE if _is_impossible(sizes, seconds, _chip(system)) else ""
-    return Case(row, system, "trtllm", "decode", kind, group, Measured(sizes), seconds, why)
+    return Case(row, system, "trtllm", "decode", kind, group, TimedAttention(sizes), seconds, why)
 
 
 def _is_latent(row: Row) -> bool:

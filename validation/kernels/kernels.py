@@ -8,9 +8,9 @@ import numpy as np
 
 from ..results.outcomes import Outcome, Part
 from ..rows.cases import Case, Judge
-from ..rows.gather import Pool, gather
+from ..rows.gather import CasePool, gather
 from ..rows.machine_room import MachineRoom
-from ..rows.split import Fitted, seen
+from ..rows.split import FittedKernel, seen
 from ..rows.tables import Table
 
 
@@ -26,7 +26,7 @@ def judge_kernels(judge: Judge[object], table: Table, room: MachineRoom, faults:
     return [outcome for _, outcome in sorted(placed, key=lambda pair: pair[0])]
 
 
-def _outcomes(name: str, pool: Pool, room: MachineRoom) -> Iterator[Outcome]:
+def _outcomes(name: str, pool: CasePool, room: MachineRoom) -> Iterator[Outcome]:
     fits = room.fits(pool.cases[0].system, pool.cls, pool.kind)
     seconds = pool.judge.seconds(pool.cases, pool.system, pool.constants)
     for case, predicted in zip(pool.cases, np.asarray(seconds, dtype=np.float64).tolist(), strict=True):
@@ -41,7 +41,7 @@ def _outcomes(name: str, pool: Pool, room: MachineRoom) -> Iterator[Outcome]:
             )  # fmt: skip
 
 
-def _part(name: str, case: Case[object], fits: tuple[Fitted, ...]) -> Part:
+def _part(name: str, case: Case[object], fits: tuple[FittedKernel, ...]) -> Part:
     if case.outlier:
         return Part.EXCLUDED
     return Part.FIT if seen(fits, name, case.row.dataset, case.system, case.group) else Part.JUDGED

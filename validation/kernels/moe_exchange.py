@@ -8,10 +8,10 @@ import numpy as np
 
 from ...backends.kernels.exchange import (
     FP8_BYTES,
-    Copies,
     ExchangeConstants,
     ExchangeRates,
     ExchangeSizes,
+    TokenCopies,
     balanced_ranks,
     distinct_ranks,
     each_expert,
@@ -70,7 +70,7 @@ def _way(row: Row) -> str:
     raise NotJudged(f"no exchange is modelled as '{kernel}'")
 
 
-def _copies(row: Row, way: str) -> Copies:
+def _copies(row: Row, way: str) -> TokenCopies:
     top_k, ranks = (np.array(float(row.number(c))) for c in ("topk", "n_gpus"))
     if way == "two_sided":
         return balanced_ranks(top_k, ranks, ranks)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...ir.records import dataclass
 from .device import Device
-from .kernels.probe import Call, Measured, Probe
+from .kernels.probe import Call, MeasuredProbe, Probe
 from .stopwatch import Effort, Tell
 
 FULL = tuple(2**power for power in range(10, 29, 2))
@@ -98,22 +98,22 @@ def collective_probes(device: Device, quick: bool) -> Iterator[Probe]:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MeasuredLink:
     """What one rank sends another: bytes per second of large messages, the time of a small one."""
 
     bytes_per_s: float
     latency_s: float
 
 
-def link_of(measured: Sequence[Measured]) -> Link | None:
+def link_of(measured: Sequence[MeasuredProbe]) -> MeasuredLink | None:
     """Return the link that messages between two ranks show; None where there are none."""
     sent = [(float(m.probe.cells["size_bytes"]), m.time_s) for m in measured if m.probe.name.startswith("send_recv")]
     if not sent:
         return None
-    return Link(max(size / time_s for size, time_s in sent), min(time_s for _, time_s in sent))
+    return MeasuredLink(max(size / time_s for size, time_s in sent), min(time_s for _, time_s in sent))
 
 
-def measure_collectives(device: Device, effort: Effort, tell: Tell) -> tuple[Measured, ...]:
+def measure_collectives(device: Device, effort: Effort, tell: Tell) -> tuple[MeasuredProbe, ...]:
     """Time all collectives, as often on every rank: medians of wall times, the least of the rounds."""
     probes = tuple(collective_probes(device, effort.quick))
     times: list[list[float]] = [[] for _ in probes]
@@ -121,7 +121,9 @@ def measure_collectives(device: Device, effort: Effort, tell: Tell) -> tuple[Mea
         tell(f"collectives of {num_ranks()} ranks: round {turn + 1} of {effort.num_rounds}")
         for probe, seen in zip(probes, times, strict=True):
             seen.append(_median_s(probe.prepare(), device))
-    return tuple(Measured(p, min(seen), max(seen) / min(seen) - 1.0) for p, seen in zip(probes, times, strict=True))
+    return tuple(
+        MeasuredProbe(p, min(seen), max(seen) / min(seen) - 1.0) for p, seen in zip(probes, times, strict=True)
+    )
 
 
 def _median_s(call: Call, device: Device) -> float:

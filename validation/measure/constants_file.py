@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from ...backends.kernels.limits import Limit, limits_of
+from ...backends.kernels.limits import ConstantRange, limits_of
 from ...backends.machine.files.catalogue import read_file
 from ...backends.machine.files.system_tree import read_tree
 from ...backends.machine.load import load_system
@@ -23,10 +23,10 @@ from ..fit.fitting import fitted, log_errors, measured_of, with_fitted
 from ..kernels.measured import CLASSES, MeasuredJudge
 from ..results.statistics import Accuracy
 from ..rows.cases import Judge
-from ..rows.gather import Pool
+from ..rows.gather import CasePool
 from ..rows.machine_room import base_layers
 from ..rows.rows import Row
-from ..rows.split import ALL, Fitted
+from ..rows.split import ALL, FittedKernel
 from .device import Device
 from .stopwatch import Tell
 
@@ -56,9 +56,9 @@ def fit_sweep(
     return tuple(fits)
 
 
-def _pools(tables: Mapping[str, Sequence[Mapping[str, str]]], machine: System) -> list[Pool]:
+def _pools(tables: Mapping[str, Sequence[Mapping[str, str]]], machine: System) -> list[CasePool]:
     """Rows by class and kind; kinds that the start does not know are left to what carries over."""
-    found: dict[tuple[str, str], Pool] = {}
+    found: dict[tuple[str, str], CasePool] = {}
     for table, rows in tables.items():
         if table not in CLASSES:
             continue
@@ -66,18 +66,18 @@ def _pools(tables: Mapping[str, Sequence[Mapping[str, str]]], machine: System) -
         for cells in rows:
             case = judge.case(Row(cells))
             constants: object = getattr(machine.kernels, case.cls)[case.kind]
-            empty = Pool(judge, machine, case.library, case.cls, case.kind, constants, (), ())
+            empty = CasePool(judge, machine, case.library, case.cls, case.kind, constants, (), ())
             pool = found.get((case.cls, case.kind), empty)
             found[case.cls, case.kind] = replace(pool, cases=(*pool.cases, case))
     return list(found.values())
 
 
-def _all_of_one(pool: Pool, limit: Limit) -> str | None:
+def _all_of_one(pool: CasePool, limit: ConstantRange) -> str | None:
     """All constants are the machine's own: it is no part of a joint fit, and nothing is carried over from it."""
     return ""
 
 
-def _fit(pool: Pool) -> KindFit:
+def _fit(pool: CasePool) -> KindFit:
     done = with_fitted(pool, _all_of_one, fitted([pool], _all_of_one, to_the_ends=True))
     errors = np.expm1(log_errors(done, done.constants, measured_of(done)))
     sets = tuple(sorted({case.row.dataset for case in done.cases}))
@@ -86,6 +86,6 @@ def _fit(pool: Pool) -> KindFit:
     return KindFit(
         owner=done.system.chip.name, cls=done.cls, kind=done.kind,
         shared={name: getattr(done.constants, name) for name in names}, by_library={},
-        seen=Fitted(done.judge.name, sets, systems, ALL, joint=True),
+        seen=FittedKernel(done.judge.name, sets, systems, ALL, joint=True),
         fit=Accuracy.of(errors.tolist()), judged=None, num_excluded=0,
     )  # fmt: skip

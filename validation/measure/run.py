@@ -25,7 +25,7 @@ from .collectives import is_first, join_ranks, leave_ranks, link_of, measure_col
 from .constants_file import fit_sweep, start_calibration
 from .device import Device, Facts, facts_of, open_device
 from .kernels.attention import attention_probes
-from .kernels.probe import Measured, Probe
+from .kernels.probe import MeasuredProbe, Probe
 from .kernels.products import product_probes
 from .kernels.rowwise import rowwise_probes
 from .kernels.updates import update_probes
@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MeasurementOrigin:
     """What every row says of where it comes from.
 
     Attributes:
@@ -70,7 +70,7 @@ class Origin:
     timing_method: str
 
 
-def rows_of(measured: Sequence[Measured], origin: Origin) -> dict[str, list[dict[str, str]]]:
+def rows_of(measured: Sequence[MeasuredProbe], origin: MeasurementOrigin) -> dict[str, list[dict[str, str]]]:
     """Return the rows of each table."""
     tables: dict[str, list[dict[str, str]]] = {}
     for m in measured:
@@ -112,7 +112,7 @@ class Sweep:
     device: Device
     facts: Facts
     silicon: Silicon
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredProbe, ...]
     when: str
 
 
@@ -122,7 +122,7 @@ class Files:
 
     system: Path
     tables: tuple[Path, ...]
-    origin: Origin
+    origin: MeasurementOrigin
 
 
 def run_sweep(device: Device, effort: Effort, tell: Tell) -> Sweep:
@@ -164,10 +164,10 @@ def _probes(device: Device, silicon: Silicon, quick: bool) -> tuple[Probe, ...]:
     )
 
 
-def _origin(sweep: Sweep) -> Origin:
+def _origin(sweep: Sweep) -> MeasurementOrigin:
     device, facts = sweep.device, sweep.facts
     clock = "wall time" if device.is_cuda or device.threads > 1 else "time of the process"
-    return Origin(
+    return MeasurementOrigin(
         device.kind, f"{device.kind}.yaml", facts.versions.split(",")[0],
         f"slipstick calibrate --device {device.kind}; {facts.name}; {facts.versions}; {sweep.when}",
         f"torch.utils.benchmark, {clock}, median, least of the rounds; operands warm",
@@ -253,7 +253,7 @@ def _cells(predicted_s: float, measured_s: float) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MeasurementPlan:
     """What to measure: a kind of device, threads of the host, few sizes or all; whether a step judges the result."""
 
     device: str
@@ -263,7 +263,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class DeviceCalibration:
     """What came of it: the files, how near each kind of kernel was fitted, and the steps that judge."""
 
     files: tuple[Path, ...]
@@ -271,7 +271,7 @@ class Calibrated:
     checks: tuple[Check, ...]
 
 
-def calibrate_device(wanted: Wanted, folder: Path, tell: Tell) -> Calibrated:
+def calibrate_device(wanted: MeasurementPlan, folder: Path, tell: Tell) -> DeviceCalibration:
     """Measure the machine at hand and write what was found to a folder, each file whole.
 
     Under `torchrun` every rank takes part, and the first one fits and writes.
@@ -285,11 +285,11 @@ def calibrate_device(wanted: Wanted, folder: Path, tell: Tell) -> Calibrated:
     effort = QUICK if wanted.quick else Effort()
     sweep = run_sweep(device, effort, tell)
     if not is_first():
-        return Calibrated((), (), ())
+        return DeviceCalibration((), (), ())
     constants = folder / f"{device.kind}.calibration.yaml"
     start_calibration(constants, device)
     written = write_sweep(sweep, folder)
     fits = fit_sweep(rows_of(sweep.measured, written.origin), written.system, constants, tell)
     sizes = check_sizes(device, wanted.quick) if wanted.judged else ()
     checks = tuple(check(written.system, size, device, 5 if wanted.quick else 15, tell) for size in sizes)
-    return Calibrated((written.system, constants, *written.tables), fits, checks)
+    return DeviceCalibration((written.system, constants, *written.tables), fits, checks)

@@ -11,7 +11,7 @@ from torch.utils.benchmark import Timer
 
 from ...ir.records import dataclass
 from .device import Device
-from .kernels.probe import Call, Measured, Probe
+from .kernels.probe import Call, MeasuredProbe, Probe
 
 # Hears of progress, a line each.
 Tell: TypeAlias = Callable[[str], None]
@@ -56,7 +56,7 @@ def median_s(call: Call, effort: Effort, device: Device) -> float:
     return float(timer.blocked_autorange(min_run_time=effort.least_s).median)
 
 
-def measure(probes: Sequence[Probe], effort: Effort, device: Device, tell: Tell) -> tuple[Measured, ...]:
+def measure(probes: Sequence[Probe], effort: Effort, device: Device, tell: Tell) -> tuple[MeasuredProbe, ...]:
     """Time all probes, in rounds; `tell` hears of the progress."""
     times: list[list[float]] = [[] for _ in probes]
     for turn in range(effort.num_rounds):
@@ -64,4 +64,6 @@ def measure(probes: Sequence[Probe], effort: Effort, device: Device, tell: Tell)
             if i % 25 == 0:
                 tell(f"{probe.table}: round {turn + 1} of {effort.num_rounds}, {i} of {len(probes)}")
             seen.append(median_s(probe.prepare(), effort, device))
-    return tuple(Measured(p, min(seen), max(seen) / min(seen) - 1.0) for p, seen in zip(probes, times, strict=True))
+    return tuple(
+        MeasuredProbe(p, min(seen), max(seen) / min(seen) - 1.0) for p, seen in zip(probes, times, strict=True)
+    )

@@ -11,7 +11,7 @@ import yaml
 from ...ir.text.files import write_whole
 from ...ir.types import DType
 from ..kernels.measured import ATTENTION_KIND, LIBRARY
-from .collectives import Link
+from .collectives import MeasuredLink
 from .device import Device, Facts
 from .silicon import Silicon
 
@@ -22,7 +22,7 @@ _WATTS_A_THREAD, _WATTS_CUDA = 4, 500
 
 
 def write_system(
-    path: Path, device: Device, facts: Facts, silicon: Silicon, link: Link | None, when: str, calibration: str
+    path: Path, device: Device, facts: Facts, silicon: Silicon, link: MeasuredLink | None, when: str, calibration: str
 ) -> None:
     """Write the file, whole; it refers to its calibration by the name of a file beside it."""
     how = f"slipstick calibrate --device {device.kind}, {facts.versions}"
@@ -79,7 +79,7 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
     }  # fmt: skip
 
 
-def _network(silicon: Silicon, link: Link | None, how: str, when: str) -> dict[str, object]:
+def _network(silicon: Silicon, link: MeasuredLink | None, how: str, when: str) -> dict[str, object]:
     """Other ranks are on the same host: what they send each other goes through its memory."""
     level: dict[str, object] = {"name": "host", "topology": "switch"}
     if link is not None:

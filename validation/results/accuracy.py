@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...report.accuracy import ANY, Accuracy, Key, keys_of, written
+from ...report.accuracy import ANY, Key, RowAccuracy, keys_of, written
 from ..rows.machines import system_of
 from ..rows.rows import NotJudged
 from .outcomes import Outcome, Part
@@ -41,6 +41,6 @@ def _system(outcome: Outcome) -> str:
         return ""
 
 
-def _line(key: Key, errors: Sequence[float]) -> Accuracy:
+def _line(key: Key, errors: Sequence[float]) -> RowAccuracy:
     found = Errors.of(errors)
-    return Accuracy(*key, found.num, found.median, found.p90)
+    return RowAccuracy(*key, found.num, found.median, found.p90)

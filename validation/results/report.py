@@ -24,7 +24,7 @@ from .statistics import Accuracy
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class IntervalShares:
     """Shares of the measurements that lie inside, below and above; `width` is the median of high over low."""
 
     num: int
@@ -34,7 +34,7 @@ class Ranges:
     width: float
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Ranges:
+    def of(cls, outcomes: Sequence[Outcome]) -> IntervalShares:
         """Count the outcomes that are ranges, one of them at least."""
         ends = [(o.low, o.high, o.measured) for o in outcomes if o.low is not None and o.high is not None]
         low, high, measured = np.asarray(ends, dtype=np.float64).T
@@ -42,7 +42,7 @@ class Ranges:
         return cls(len(ends), 1.0 - below - above, below, above, float(np.median(high / low)))
 
     @classmethod
-    def by_part(cls, outcomes: Sequence[Outcome]) -> Iterator[tuple[Part, Ranges]]:
+    def by_part(cls, outcomes: Sequence[Outcome]) -> Iterator[tuple[Part, IntervalShares]]:
         """Yield what judges and what was fitted, where there is any."""
         for part in (Part.JUDGED, Part.FIT):
             some = [o for o in outcomes if o.part is part]
@@ -158,7 +158,7 @@ def _ranges(outcomes: Sequence[Outcome]) -> Lines:
     lines = [["data set", "system", "ranges", "rows", "n", "inside", "below", "above", "width"]]
     for (dataset, system, kind), of in by_range(outcomes).items():
         names = [dataset, system, kind]
-        for part, found in Ranges.by_part(of):
+        for part, found in IntervalShares.by_part(of):
             shares = [f"{found.inside:.1%}", f"{found.below:.1%}", f"{found.above:.1%}", f"{found.width:.1f} x"]
             lines.append([*names, part.value, str(found.num), *shares])
             names = ["", "", ""]
@@ -168,7 +168,7 @@ def _ranges(outcomes: Sequence[Outcome]) -> Lines:
 def _all_ranges(outcomes: Sequence[Outcome]) -> Lines:
     ranges = [o for of in by_range(outcomes).values() for o in of]
     return [["all", "", "", part.value, str(found.num), f"{found.inside:.1%}", f"{found.below:.1%}",
-             f"{found.above:.1%}", f"{found.width:.1f} x"] for part, found in Ranges.by_part(ranges)]  # fmt: skip
+             f"{found.above:.1%}", f"{found.width:.1f} x"] for part, found in IntervalShares.by_part(ranges)]  # fmt: skip
 
 
 def _labels(outcomes: Sequence[Outcome]) -> Lines:
@@ -241,7 +241,7 @@ def _record(figures: Figures) -> dict[str, object]:
 
 def _range(key: Sequence[str], outcomes: Sequence[Outcome]) -> dict[str, object]:
     named = dict(zip(("dataset", "system", "kind"), key, strict=True))
-    return {**named, **{part.value: asdict(found) for part, found in Ranges.by_part(outcomes)}}
+    return {**named, **{part.value: asdict(found) for part, found in IntervalShares.by_part(outcomes)}}
 
 
 def _errors(a: Accuracy | None) -> dict[str, float | None]:

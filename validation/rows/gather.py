@@ -16,7 +16,7 @@ from .tables import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class CasePool:
     """Cases that one system, library and kind of kernel share; `places` are where their rows stand among those read."""
 
     judge: Judge[object]
@@ -33,7 +33,7 @@ class Pool:
 class Gathered:
     """Cases in pools, and the rows that are in none: their places and why."""
 
-    pools: tuple[Pool, ...]
+    pools: tuple[CasePool, ...]
     skipped: tuple[tuple[int, str], ...]
 
 
@@ -69,7 +69,7 @@ def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Ca
         return None
 
 
-def _pool(judge: Judge[object], placed: Sequence[tuple[int, Case[object]]], room: MachineRoom) -> Pool | str:
+def _pool(judge: Judge[object], placed: Sequence[tuple[int, Case[object]]], room: MachineRoom) -> CasePool | str:
     case = placed[0][1]
     judge = judge_of(judge, case.row)
     try:
@@ -79,4 +79,4 @@ def _pool(judge: Judge[object], placed: Sequence[tuple[int, Case[object]]], room
     except (NotJudged, NotUnderstoodError, UnknownNameError) as reason:
         return str(reason).splitlines()[0]
     cases, places = tuple(c for _, c in placed), tuple(place for place, _ in placed)
-    return Pool(judge, system, case.library, case.cls, case.kind, constants, cases, places)
+    return CasePool(judge, system, case.library, case.cls, case.kind, constants, cases, places)

@@ -11,7 +11,7 @@ from ...backends.machine.load import load_system
 from ...backends.machine.system import System
 from ...ir.records import dataclass
 from .rows import NotJudged
-from .split import Fitted, fits_of
+from .split import FittedKernel, fits_of
 
 
 def base_layers() -> Layers:
@@ -61,7 +61,7 @@ class MachineRoom:
             raise NotJudged(f"no calibration of '{system}' has constants of {cls} '{kind}'")
         return kinds[kind]
 
-    def fits(self, system: str, cls: str, kind: str) -> tuple[Fitted, ...]:
+    def fits(self, system: str, cls: str, kind: str) -> tuple[FittedKernel, ...]:
         """Return what the constants of a kind of kernel were fitted to."""
         return fits_of(self._of(system), cls, kind)
 

@@ -19,14 +19,14 @@ DROPOUT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class CaseModel:
     """A config as transformers reads it, and what had to be assumed for it."""
 
     fields: Fields
     assumed: tuple[str, ...] = ()
 
 
-def architecture(row: Row) -> Architecture:
+def architecture(row: Row) -> CaseModel:
     """Return the model of a row; NotJudged where its kind is not one that is built here."""
     family = row.text("family") or "llama"
     if row.measured("layers") is None:
@@ -36,7 +36,7 @@ def architecture(row: Row) -> Architecture:
     if row.flag("mla"):
         raise NotJudged("the ranks of its latent attention are not given")
     if family == "llama":
-        return Architecture(_llama(row))
+        return CaseModel(_llama(row))
     if family == "gpt":
         return _gpt(row)
     if family == "mpt":
@@ -49,14 +49,14 @@ def architecture(row: Row) -> Architecture:
             "activation_function": "gelu",
             "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
         }  # fmt: skip
-        return Architecture(fields)
+        return CaseModel(fields)
     raise NotJudged(f"no decoder-only model of kind '{family}' is built from dimensions")
 
 
-def named(row: Row) -> Architecture:
+def named(row: Row) -> CaseModel:
     """Return the model that a row only names, from the catalogue; NotJudged where no config of it is known."""
     found = named_config(row.text("model"))
-    return Architecture(found.fields, found.assumed)
+    return CaseModel(found.fields, found.assumed)
 
 
 def _sizes(row: Row) -> dict[str, str | int | float | bool]:
@@ -78,10 +78,10 @@ def _llama(row: Row) -> Fields:
     return {"model_type": "llama", **_sizes(row), "vocab_size": row.number("vocab")}
 
 
-def _gpt(row: Row) -> Architecture:
+def _gpt(row: Row) -> CaseModel:
     """GPT-2, or, with fewer heads for keys than for queries, StarCoder2: the same block with rotary positions."""
     if row.flag("swiglu"):
-        return Architecture(_llama(row))
+        return CaseModel(_llama(row))
     # The vocabulary, padded as Megatron-LM does by default (`--make-vocab-size-divisible-by`).
     given = row.measured("vocab")
     vocab, assumed = (
@@ -93,7 +93,7 @@ def _gpt(row: Row) -> Architecture:
             "model_type": "starcoder2", **_sizes(row), "vocab_size": vocab, "attention_dropout": DROPOUT,
             "residual_dropout": DROPOUT, "embedding_dropout": DROPOUT, "sliding_window": None,
         }  # fmt: skip
-        return Architecture(fields, (*assumed, "rotary positions"))
+        return CaseModel(fields, (*assumed, "rotary positions"))
     fields = {
         "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
         "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": vocab,
@@ -101,10 +101,10 @@ def _gpt(row: Row) -> Architecture:
         "tie_word_embeddings": not row.flag("untied_embeddings"),
         "attn_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "resid_pdrop": DROPOUT,
     }  # fmt: skip
-    return Architecture(fields, assumed)
+    return CaseModel(fields, assumed)
 
 
-def _with_experts(row: Row) -> Architecture:
+def _with_experts(row: Row) -> CaseModel:
     if row.flag("mla") and row.text("model").startswith("DeepSeek-V"):
         return _deepseek(row)
     if not row.flag("swiglu"):
@@ -113,14 +113,14 @@ def _with_experts(row: Row) -> Architecture:
         raise NotJudged("the ranks of its latent attention are not given")
     fields = {**_llama(row), "model_type": "mixtral", "num_local_experts": row.number("n_experts")}
     inner = row.number("moe_ffn_hidden", row.number("ffn_hidden"))
-    return Architecture({**fields, "intermediate_size": inner, "num_experts_per_tok": row.number("topk")})
+    return CaseModel({**fields, "intermediate_size": inner, "num_experts_per_tok": row.number("topk")})
 
 
-def _deepseek(row: Row) -> Architecture:
+def _deepseek(row: Row) -> CaseModel:
     """DeepSeek V2 and V3 have the same ranks of latent attention, 1536 and 512: arXiv 2405.04434, 2412.19437."""
     sizes = {k: v for k, v in _sizes(row).items() if k != "head_dim"}
     inner = row.number("moe_ffn_hidden")
-    return Architecture(
+    return CaseModel(
         {
             **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536,
             "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,

@@ -112,14 +112,14 @@ SIZES: Mapping[str, tuple[Mapping[str, object], str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedModel:
     """A config as transformers reads it, and what had to be assumed for it."""
 
     fields: Mapping[str, object]
     assumed: tuple[str, ...] = ()
 
 
-def named_config(given: str) -> Named:
+def named_config(given: str) -> NamedModel:
     """Return the config of a model by what a table calls it; NotJudged where none is known.
 
     >>> named_config("LLAMA3_70B").fields["hidden_size"]
@@ -128,9 +128,9 @@ def named_config(given: str) -> Named:
     name = given.partition(" (")[0]
     if name in SIZES:
         fields, source = SIZES[name]
-        return Named(fields, (f"sizes of {name} from {source}",))
+        return NamedModel(fields, (f"sizes of {name} from {source}",))
     known = CATALOGUE.get(name) or aliases().get(name.casefold())
     if known is None:
         raise NotJudged(f"the sizes of '{name}' are not given, and the catalogue has no such model")
     config: Mapping[str, object] = json.loads(read_config(known).text)
-    return Named(config, () if given == name else (f"'{given}' as {known}",))
+    return NamedModel(config, () if given == name else (f"'{given}' as {known}",))

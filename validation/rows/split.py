@@ -28,7 +28,7 @@ def in_first_half(table: str, group: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedKernel:
     """What one kind of kernel in a calibration was fitted to.
 
     Attributes:
@@ -52,12 +52,12 @@ class Fitted:
         return self.split == ALL or in_first_half(table, group)
 
 
-def fits_of(layers: Sequence[tuple[str, Mapping[str, Tree]]], cls: str, kind: str) -> tuple[Fitted, ...]:
+def fits_of(layers: Sequence[tuple[str, Mapping[str, Tree]]], cls: str, kind: str) -> tuple[FittedKernel, ...]:
     """Return the fits behind the constants of a kind when calibrations lie over one another.
 
     SystemFileError when a record of a fit cannot be read.
     """
-    found: list[Fitted] = []
+    found: list[FittedKernel] = []
     for where, tree in layers:
         record = _below(_below(tree.get("fit"), cls), kind)
         if record is not None:
@@ -66,7 +66,7 @@ def fits_of(layers: Sequence[tuple[str, Mapping[str, Tree]]], cls: str, kind: st
     return tuple(found)
 
 
-def seen(fits: Iterable[Fitted], table: str, dataset: str, system: str, group: str) -> bool:
+def seen(fits: Iterable[FittedKernel], table: str, dataset: str, system: str, group: str) -> bool:
     """Whether any of the fits saw a row."""
     return any(f.saw(table, dataset, system, group) for f in fits)
 
@@ -75,15 +75,15 @@ def _below(tree: Tree, key: str) -> Tree:
     return tree.get(key) if isinstance(tree, dict) else None
 
 
-def _read(record: Tree, where: str) -> Fitted:
-    names = [f.name for f in fields(Fitted)]
+def _read(record: Tree, where: str) -> FittedKernel:
+    names = [f.name for f in fields(FittedKernel)]
     if not isinstance(record, dict) or not set(names) <= set(record):
         raise SystemFileError(f"{where}: expected a record with {', '.join(names)}")
     split = record["split"]
     if split not in (HALF, ALL):
         raise SystemFileError(f"{where}.split: '{split}' is neither {HALF} nor {ALL}")
     sets, systems = (_words(record[key], f"{where}.{key}") for key in ("data_sets", "systems"))
-    return Fitted(str(record["table"]), sets, systems, str(split), record["joint"] is True)
+    return FittedKernel(str(record["table"]), sets, systems, str(split), record["joint"] is True)
 
 
 def _words(tree: Tree, where: str) -> tuple[str, ...]:

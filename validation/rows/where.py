@@ -22,7 +22,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RowCondition:
     """One condition: a column, how it is compared, and with what."""
 
     column: str
@@ -37,7 +37,7 @@ class Condition:
         return number is not None and _COMPARE[self.sign](number, float(self.value))
 
 
-def conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
+def conditions(texts: Sequence[str]) -> tuple[RowCondition, ...]:
     """Read conditions; UsageError says how they are written.
 
     >>> conditions(["size_bytes > 1e8"])
@@ -46,7 +46,7 @@ def conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     return tuple(_condition(text) for text in texts)
 
 
-def selected(tables: Sequence[Table], wanted: Sequence[Condition]) -> list[Table]:
+def selected(tables: Sequence[Table], wanted: Sequence[RowCondition]) -> list[Table]:
     """Return the tables with the rows that meet all conditions; equal values of one column are alternatives.
 
     Raises:
@@ -57,23 +57,23 @@ def selected(tables: Sequence[Table], wanted: Sequence[Condition]) -> list[Table
     return [Table(t.path, t.columns, tuple(r for r in t.rows if _meets(r, wanted))) for t in tables]
 
 
-def _meets(row: Row, wanted: Sequence[Condition]) -> bool:
+def _meets(row: Row, wanted: Sequence[RowCondition]) -> bool:
     same = {c.column for c in wanted if c.sign == "="}
     one_of = (any(c.holds(row) for c in wanted if c.sign == "=" and c.column == column) for column in same)
     return all(one_of) and all(c.holds(row) for c in wanted if c.sign != "=")
 
 
-def _condition(text: str) -> Condition:
+def _condition(text: str) -> RowCondition:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise UsageError(f"cannot select by '{text}': write COLUMN=VALUE, or COLUMN>NUMBER with one of > >= < <=")
-    found = Condition(match[1], match[2], match[3])
+    found = RowCondition(match[1], match[2], match[3])
     if found.sign != "=":
         _number(found)
     return found
 
 
-def _number(condition: Condition) -> None:
+def _number(condition: RowCondition) -> None:
     try:
         known = not math.isnan(float(condition.value))
     except ValueError:
@@ -82,7 +82,7 @@ def _number(condition: Condition) -> None:
         raise UsageError(f"'{condition.value}' in a comparison of '{condition.column}' is not a number")
 
 
-def _check(tables: Sequence[Table], condition: Condition) -> None:
+def _check(tables: Sequence[Table], condition: RowCondition) -> None:
     having = [t for t in tables if condition.column in t.columns]
     if not having:
         columns = dict.fromkeys(c for t in tables for c in t.columns)
@@ -92,7 +92,7 @@ def _check(tables: Sequence[Table], condition: Condition) -> None:
         raise _unknown_value(condition, list(values))
 
 
-def _unknown_value(condition: Condition, values: Sequence[str]) -> UnknownNameError:
+def _unknown_value(condition: RowCondition, values: Sequence[str]) -> UnknownNameError:
     if len(values) <= MOST_NAMED:
         return UnknownNameError.of(f"value of {condition.column}", condition.value, values)
     near = did_you_mean(condition.value, values).removesuffix(";")

@@ -13,10 +13,10 @@ from ...ir.records import dataclass
 from ...ir.types import DType
 from ..plans import dtype_of, plan_of, stack_of
 from ..rows.machines import overrides_of, system_of
-from ..rows.models import Architecture, architecture
+from ..rows.models import CaseModel, architecture
 from ..rows.rows import NotJudged, Row
 from .machine_shop import MachineShop
-from .sources import SOURCES, Source, completed
+from .sources import SOURCES, Publication, completed
 
 # The measured time of a step: given, or from a rate under the convention of its source.
 
@@ -174,7 +174,7 @@ PER_RANK_BELOW_BYTES_PER_S = 442e9
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkState:
+class ReachedBandwidth:
     """What an all-reduce reached in the run itself: bus bandwidth over all its GPUs, and inside of one node."""
 
     world_bus_bytes_per_s: float
@@ -194,10 +194,10 @@ class NetworkState:
         return self.node_bus_bytes_per_s < PER_RANK_BELOW_BYTES_PER_S
 
 
-def network_state(row: Row) -> NetworkState | None:
+def network_state(row: Row) -> ReachedBandwidth | None:
     """Read the all-reduce bandwidths that a run measured before it trained; None where it did not."""
     found = _BUS.search(row.text("note"))
-    return None if found is None else NetworkState(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)
+    return None if found is None else ReachedBandwidth(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)
 
 
 # What else a layout may count as a layer: the embedding and the head.
@@ -234,12 +234,12 @@ class TrainingCase:
     measured_s: float
     assumed: tuple[str, ...] = ()
     outlier: str = ""
-    network: NetworkState | None = None
+    network: ReachedBandwidth | None = None
 
 
 def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     """Read a row; NotJudged, or what the plan's own check says, where it cannot be predicted."""
-    refused = SOURCES.get(row.dataset, Source()).refused(row)
+    refused = SOURCES.get(row.dataset, Publication()).refused(row)
     if refused:
         raise NotJudged(refused)
     filled = completed(row)
@@ -257,7 +257,7 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     )  # fmt: skip
 
 
-def _with_chunks(row: Row, model: Architecture) -> tuple[Row, tuple[str, ...]]:
+def _with_chunks(row: Row, model: CaseModel) -> tuple[Row, tuple[str, ...]]:
     """Take the most chunks that have a layer each, where embedding and head stand in place of layers in a stage."""
     fields, pp, vpp = model.fields, row.number("pp", 1), row.number("vpp", 1)
     layers = int(str(fields.get("num_hidden_layers", fields.get("n_layer", 0))))

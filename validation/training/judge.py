@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCases:
     """Cases that one lowered graph and one machine serve, as a table of plans."""
 
     cases: tuple[TrainingCase, ...]
@@ -33,7 +33,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedCase:
     """A case that turned out to be impossible, and why."""
 
     case: TrainingCase
@@ -41,7 +41,7 @@ class Refused:
 
 
 @dataclass
-class Bench:
+class TrainingBench:
     """Records and lowers what cases need, each once."""
 
     cache: GraphCache | None = None
@@ -50,23 +50,23 @@ class Bench:
     _graphs: dict[tuple[str, DType], Graph] = field(default_factory=dict)
     _lowered: dict[tuple[str, DType, Family], Lowered] = field(default_factory=dict)
 
-    def prepare(self, cases: Sequence[TrainingCase]) -> Iterator[Prepared | Refused]:
+    def prepare(self, cases: Sequence[TrainingCase]) -> Iterator[PreparedCases | RefusedCase]:
         """Yield cases in tables, in the order in which their first ones come."""
         for alike in _alike(cases):
             legal: list[TrainingCase] = []
             for case in alike:
                 reason = self._reason(case)
                 if reason:
-                    yield Refused(case, reason)
+                    yield RefusedCase(case, reason)
                 else:
                     legal.append(case)
             if legal:
                 yield self._prepared(legal)
 
-    def _prepared(self, cases: Sequence[TrainingCase]) -> Prepared:
+    def _prepared(self, cases: Sequence[TrainingCase]) -> PreparedCases:
         first = cases[0]
         plans = PlanTable.of([c.plan for c in cases])
-        return Prepared(tuple(cases), self._lower(first), plans, machine_of(first, self.shop))
+        return PreparedCases(tuple(cases), self._lower(first), plans, machine_of(first, self.shop))
 
     def _reason(self, case: TrainingCase) -> str:
         try:
@@ -109,13 +109,13 @@ def prepared(
     Lowered graphs, systems and stacks are shared between cases, so that they may be used as keys by identity.
     """
     found = []
-    for table in Bench(cache, report).prepare(cases):
-        if isinstance(table, Prepared):
+    for table in TrainingBench(cache, report).prepare(cases):
+        if isinstance(table, PreparedCases):
             found += [(c, table.lowered, PlanTable.of([c.plan]), table.system) for c in table.cases]
     return found
 
 
-def priced(table: Prepared) -> Estimates:
+def priced(table: PreparedCases) -> Estimates:
     """Return the estimates of the cases of a table, in their order."""
     return evaluate(table.lowered, table.system, table.plans)
 

@@ -18,7 +18,7 @@ from ..rows.rows import Row
 from ..rows.tables import Table
 from .cases import TrainingCase, training_case
 from .fitted import TABLE, StackRecords
-from .judge import Bench, Prepared, Refused, priced
+from .judge import PreparedCases, RefusedCase, TrainingBench, priced
 from .machine_shop import MachineShop
 
 # Cases judged in several processes: rows of one model go together, and come back by their places in the table.
@@ -33,7 +33,7 @@ MODEL_ROWS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepOutcome:
     """What a case came to: the seconds of its step, or why there are none."""
 
     step_s: float = float("nan")
@@ -41,7 +41,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CaseLoad:
     """Some models with their cases, each with its place in the table, and what is needed to judge them anywhere."""
 
     models: tuple[Placed, ...]
@@ -56,22 +56,22 @@ class Load:
 
 def answers(
     cases: Placed, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None = None
-) -> dict[int, Answer]:
+) -> dict[int, StepOutcome]:
     """Return the answer of each case by its place; the same whatever the number of processes."""
     found: dict[tuple[str, str], dict[int, TrainingCase]] = {}
     for place, case in cases.items():
         found.setdefault((case.config, str(case.dtype)), {})[place] = case
     models = list(found.values())
     if jobs <= 1 or len(models) <= 1:
-        return answer(Load(tuple(models), cache, calibration), report)
-    loads = [Load(tuple(part), cache, calibration) for part in dealt(models, LOADS * jobs)]
+        return answer(CaseLoad(tuple(models), cache, calibration), report)
+    loads = [CaseLoad(tuple(part), cache, calibration) for part in dealt(models, LOADS * jobs)]
     return {place: one for part in _parallel(loads, jobs, report) for place, one in part.items()}
 
 
-def answer(load: Load, report: Report | None = None) -> dict[int, Answer]:
+def answer(load: CaseLoad, report: Report | None = None) -> dict[int, StepOutcome]:
     """Judge the cases of a load, model by model."""
-    bench = Bench(load.cache, None, MachineShop(load.calibration))
-    found: dict[int, Answer] = {}
+    bench = TrainingBench(load.cache, None, MachineShop(load.calibration))
+    found: dict[int, StepOutcome] = {}
     for model in load.models:
         if report is not None:
             report(f"judging {len(model)} rows of {_name(model)}")
@@ -92,7 +92,7 @@ def dealt(models: Sequence[Placed], number: int) -> list[list[Placed]]:
     return parts
 
 
-def _parallel(loads: Sequence[Load], jobs: int, report: Report | None) -> Iterator[Mapping[int, Answer]]:
+def _parallel(loads: Sequence[CaseLoad], jobs: int, report: Report | None) -> Iterator[Mapping[int, StepOutcome]]:
     """Processes are spawned: a forked one would inherit the threads of torch in a state that it cannot use."""
     whole, done = sum(load.num_rows for load in loads), 0
     with ProcessPoolExecutor(min(jobs, len(loads)), mp_context=get_context("spawn")) as pool:
@@ -104,19 +104,19 @@ def _parallel(loads: Sequence[Load], jobs: int, report: Report | None) -> Iterat
             yield future.result()
 
 
-def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]]:
-    if isinstance(table, Refused):
-        yield table.case, Answer(reason=table.reason)
+def _answered(table: PreparedCases | RefusedCase) -> Iterator[tuple[TrainingCase, StepOutcome]]:
+    if isinstance(table, RefusedCase):
+        yield table.case, StepOutcome(reason=table.reason)
         return
     try:
         found = priced(table).metrics["step_time_s"]
     except InternalError:
         raise
     except SlipstickError as error:
-        yield from ((case, Answer(reason=str(error).splitlines()[0])) for case in table.cases)
+        yield from ((case, StepOutcome(reason=str(error).splitlines()[0])) for case in table.cases)
         return
     for number, case in enumerate(table.cases):
-        yield case, Answer(float(found[number]))
+        yield case, StepOutcome(float(found[number]))
 
 
 def _name(model: Placed) -> str:
@@ -171,7 +171,7 @@ def step_outcomes(
     return [placed[place] for place in sorted(placed)]
 
 
-def outcome(case: TrainingCase, answer: Answer, records: StackRecords, cause: str = "") -> Outcome:
+def outcome(case: TrainingCase, answer: StepOutcome, records: StackRecords, cause: str = "") -> Outcome:
     """Return one step beside its measurement; what was assumed stands as its reason."""
     if answer.reason:
         return _skipped(case.row, answer.reason)

@@ -118,7 +118,7 @@ class Assumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Publication:
     """A publication: cells that all its rows have though its table has no such column, and what is assumed.
 
     Attributes:
@@ -162,10 +162,10 @@ _DEEPSEEK = MappingProxyType(
     }
 )
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
+SOURCES: Mapping[str, Publication] = MappingProxyType(
     {
-        "korthikanti2022_table5": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
-        "narayanan2021_table1": Source(
+        "korthikanti2022_table5": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "narayanan2021_table1": Publication(
             {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"},
             (
                 Assumed("micro_batch", "8", "not published: the best one", ("GPT-1.7B",)),
@@ -175,10 +175,10 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
             ),
         ),
-        "narayanan2021_table2": Source(
+        "narayanan2021_table2": Publication(
             {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}, (_NO_INTERLEAVING,)
         ),
-        "megascale2024_table2": Source(
+        "megascale2024_table2": Publication(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as its row says"),
@@ -188,7 +188,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             ),
             unlike=_OWN_BLOCK,
         ),
-        "megascale2024_fig9": Source(
+        "megascale2024_fig9": Publication(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as the rows of its table 2 say"),
@@ -198,7 +198,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             ),
             unlike=_OWN_BLOCK,
         ),
-        "llama3_table4": Source(
+        "llama3_table4": Publication(
             {"stack": "fsdp2"},
             (
                 # Section 3.3.2: two layers were left out so that the first chunk has the embedding alone.
@@ -206,41 +206,41 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 Assumed("activation_recompute", "none", "as for the shorter rows"),
             ),
         ),
-        "deepseek_v3_report": Source(
+        "deepseek_v3_report": Publication(
             unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
         ),
-        "megatron_core_r0.8_h100": Source(
+        "megatron_core_r0.8_h100": Publication(
             {**GPT, "stack": "megatron-core", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
             ),
         ),
-        "megatron_core_r0.8_h100_strong": Source(unknown="neither pp nor dp is given"),
-        "megatron_2020_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
-        "megatron_2020_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
-        "llm_foundry_mpt": Source({"family": "mpt", "stack": "composer-fsdp"}),
-        "nemo_24.07": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
-        "megatron_bridge_pretrain": Source(
+        "megatron_core_r0.8_h100_strong": Publication(unknown="neither pp nor dp is given"),
+        "megatron_2020_single_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "megatron_2020_multi_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "llm_foundry_mpt": Publication({"family": "mpt", "stack": "composer-fsdp"}),
+        "nemo_24.07": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.02": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.04": Publication({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
+        "megatron_bridge_pretrain": Publication(
             assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),
-        "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
+        "megatron_bridge_sft": Publication(unknown="sequences are packed and of unequal length: no step of pre-training"),
         # `llama3_70b_lora_config`: peft.target_modules = ["linear_qkv"], dim 16 as in recipes of 70B.
-        "megatron_bridge_lora": Source(
+        "megatron_bridge_lora": Publication(
             {"lora_rank": "16", "lora_modules": "q_proj k_proj v_proj"}, assumed=(_RECIPE_SP, _NONE_AGAIN),
             derived=bridge_cells,
         ),
-        "torchtitan": Source({"stack": "torchtitan"}),
-        "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "simumax_b200": Source({"stack": "megatron-core-sync", "cp_method": "ulysses"}, models=_DEEPSEEK),
-        "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
-        "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
-        "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
-        "llama1": Source(unknown="its degrees are not disclosed"),
-        "nanotron_h100": Source({"stack": "nanotron"}),
+        "torchtitan": Publication({"stack": "torchtitan"}),
+        "vtrain_single_node": Publication({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
+        "vtrain_multi_node": Publication({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
+        "simumax_b200": Publication({"stack": "megatron-core-sync", "cp_method": "ulysses"}, models=_DEEPSEEK),
+        "maxtext_tiering": Publication(unknown="its degrees and batch are in no table"),
+        "maxtext_v5p_2024": Publication(unknown="the sizes of its models, degrees and batch are in no table"),
+        "mt_nlg_530b": Publication({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
+        "llama1": Publication(unknown="its degrees are not disclosed"),
+        "nanotron_h100": Publication({"stack": "nanotron"}),
     }
 )  # fmt: skip
 
@@ -265,7 +265,7 @@ def completed(row: Row) -> Completed:
     >>> completed(row).assumed
     ('micro_batch 4 (not published: the best one)',)
     """
-    source = SOURCES.get(row.dataset, Source())
+    source = SOURCES.get(row.dataset, Publication())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
     derived = {} if source.derived is None else source.derived(row)
     # What a note says of a setting: its value, or that it is on.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ....ir.records import dataclass
-from ..limits import ChipShare, Limit, Overhead, Scope
+from ..limits import ChipShare, ConstantRange, Overhead, Scope
 from ..terms import Array, KernelTimes
 from .sizes import AttentionSizes
 
@@ -36,9 +36,9 @@ class AdditiveConstants:
     overhead_s: Overhead
     tensor: ChipShare
     memory: ChipShare
-    vector: Annotated[float, Limit(Scope.CHIP, 0.01, 1.0)]
-    sram: Annotated[float, Limit(Scope.KERNEL, 1.0, 100.0)]
-    block_elements: Annotated[float, Limit(Scope.KERNEL, 1024.0, 1e7)]
+    vector: Annotated[float, ConstantRange(Scope.CHIP, 0.01, 1.0)]
+    sram: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 100.0)]
+    block_elements: Annotated[float, ConstantRange(Scope.KERNEL, 1024.0, 1e7)]
 
 
 def additive_times(sizes: AttentionSizes, chip: Chip, constants: AdditiveConstants) -> KernelTimes:

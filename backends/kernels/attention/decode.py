@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ....ir.records import dataclass
-from ..limits import ChipShare, Limit, Overhead, Scope
+from ..limits import ChipShare, ConstantRange, Overhead, Scope
 from ..terms import KernelTimes
 from .sizes import AttentionSizes
 
@@ -43,17 +43,17 @@ class DecodeConstants:
     overhead_s: Overhead
     memory: ChipShare
     tensor: ChipShare
-    group_limit: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1024.0)]
-    group_rate: Annotated[float, Limit(Scope.KERNEL, 1.0, 500.0)]
-    head_rate: Annotated[float, Limit(Scope.KERNEL, 1.0, 500.0)]
-    block_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 20000.0)]
-    ramp: Annotated[float, Limit(Scope.KERNEL, 0.0, 3.0)]
-    split: Annotated[float, Limit(Scope.KERNEL, 0.05, 2.0)]
-    split_keys: Annotated[float, Limit(Scope.KERNEL, 16.0, 8192.0)]
-    row_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 5000.0)]
-    min_rows: Annotated[float, Limit(Scope.KERNEL, 1.0, 128.0)]
-    warm: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1.0)]
-    page: Annotated[float, Limit(Scope.LIBRARY, 1.0, 1024.0)]
+    group_limit: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 1024.0)]
+    group_rate: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 500.0)]
+    head_rate: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 500.0)]
+    block_clocks: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 20000.0)]
+    ramp: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 3.0)]
+    split: Annotated[float, ConstantRange(Scope.KERNEL, 0.05, 2.0)]
+    split_keys: Annotated[float, ConstantRange(Scope.KERNEL, 16.0, 8192.0)]
+    row_clocks: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 5000.0)]
+    min_rows: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 128.0)]
+    warm: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 1.0)]
+    page: Annotated[float, ConstantRange(Scope.LIBRARY, 1.0, 1024.0)]
 
 
 def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) -> KernelTimes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ....ir.records import dataclass
-from ..limits import ChipShare, Limit, Overhead, Scope
+from ..limits import ChipShare, ConstantRange, Overhead, Scope
 from ..terms import Array, KernelTimes
 from .sizes import TILE_ROWS, AttentionSizes
 
@@ -40,16 +40,16 @@ class FlashConstants:
 
     overhead_s: Overhead
     tensor: ChipShare
-    exponent: Annotated[float, Limit(Scope.KERNEL, 0.0, 4.0)]
-    start: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
-    edge: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
-    row_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
-    tail: Annotated[float, Limit(Scope.KERNEL, 0.0, 5.0)]
-    passes: Annotated[float, Limit(Scope.CHIP, 0.5, 10.0)]
-    reload: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
-    backward: Annotated[float, Limit(Scope.KERNEL, 0.2, 2.0)]
-    backward_exponent: Annotated[float, Limit(Scope.KERNEL, 0.0, 8.0)]
-    backward_start: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
+    exponent: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 4.0)]
+    start: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2000.0)]
+    edge: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2000.0)]
+    row_clocks: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2000.0)]
+    tail: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 5.0)]
+    passes: Annotated[float, ConstantRange(Scope.CHIP, 0.5, 10.0)]
+    reload: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2.0)]
+    backward: Annotated[float, ConstantRange(Scope.KERNEL, 0.2, 2.0)]
+    backward_exponent: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 8.0)]
+    backward_start: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2000.0)]
 
 
 def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) -> KernelTimes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ....ir.records import dataclass
-from ..limits import ChipShare, Limit, Overhead, Scope
+from ..limits import ChipShare, ConstantRange, Overhead, Scope
 from ..terms import KernelTimes
 from .sizes import AttentionSizes
 
@@ -32,10 +32,10 @@ class UnfusedConstants:
     overhead_s: Overhead
     tensor: ChipShare
     memory: ChipShare
-    passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
-    masked_passes: Annotated[float, Limit(Scope.KERNEL, 0.0, 30.0)]
-    backward_passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
-    operand_passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
+    passes: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 30.0)]
+    masked_passes: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 30.0)]
+    backward_passes: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 30.0)]
+    operand_passes: Annotated[float, ConstantRange(Scope.KERNEL, 1.0, 30.0)]
 
 
 def unfused_times(sizes: AttentionSizes, chip: Chip, constants: UnfusedConstants) -> KernelTimes:

@@ -13,7 +13,7 @@ from ....ir.errors import SystemFileError, UnknownNameError
 from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
 from ...network.topology.edges import with_edges
-from .faults import Keys, Origin
+from .faults import FileOrigin, Keys
 from .versions import AT, Dated, Validity, chosen
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class File:
         """Where a file of a user lies, which is where paths in it start."""
         return self.file.parent if isinstance(self.file, Path) else None
 
-    def origin(self, keys: Keys = (), inner: Keys = (), layer: str | None = None) -> Origin:
+    def origin(self, keys: Keys = (), inner: Keys = (), layer: str | None = None) -> FileOrigin:
         """Say that a part of a tree is a part of this file."""
-        return Origin(keys, self.where, self.file, (*self.part, *inner), layer)
+        return FileOrigin(keys, self.where, self.file, (*self.part, *inner), layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Assembled:
     file: File
     tree: dict[str, Tree]
     layers: Layers
-    origins: tuple[Origin, ...]
+    origins: tuple[FileOrigin, ...]
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -267,9 +267,9 @@ def _alike(chip: Tree) -> tuple[str, ...]:
     return tuple(kind for kind in kinds if isinstance(kind, str) and kind in names("calibration"))
 
 
-def _calibrations(system: File, given: Tree, chip: Tree, kinds: Sequence[str]) -> tuple[Layers, list[Origin]]:
+def _calibrations(system: File, given: Tree, chip: Tree, kinds: Sequence[str]) -> tuple[Layers, list[FileOrigin]]:
     layers: Layers = []
-    origins: list[Origin] = []
+    origins: list[FileOrigin] = []
     in_file = given is system.tree.get("calibration")
     for name, found in calibration_layers(given, chip, system.folder if in_file else None, kinds):
         if isinstance(found, File):

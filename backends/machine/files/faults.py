@@ -16,7 +16,7 @@ Keys: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FileFault:
     """One thing that is wrong.
 
     Attributes:
@@ -33,7 +33,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FileOrigin:
     """Where a part of a tree was read.
 
     Attributes:
@@ -50,24 +50,24 @@ class Origin:
     inner: Keys = ()
     layer: str | None = None
 
-    def holds(self, fault: Fault) -> bool:
+    def holds(self, fault: FileFault) -> bool:
         """Whether the fault lies in this part."""
         return self.layer == fault.layer and fault.keys[: len(self.keys)] == self.keys
 
 
 # Says where a fault lies, `mine.yaml:7`, or nothing where no file holds it.
-Locate: TypeAlias = Callable[[Fault], str]
+Locate: TypeAlias = Callable[[FileFault], str]
 
 
-def nowhere(fault: Fault) -> str:
+def nowhere(fault: FileFault) -> str:
     """Say nothing: the tree was not read from files."""
     return ""
 
 
-def in_files(origins: Sequence[Origin]) -> Locate:
+def in_files(origins: Sequence[FileOrigin]) -> Locate:
     """Find faults in the files that a tree was read from; files are read again, which only a faulty one costs."""
 
-    def locate(fault: Fault) -> str:
+    def locate(fault: FileFault) -> str:
         found = [origin for origin in origins if origin.holds(fault)]
         if not found:
             return fault.layer or ""
@@ -77,13 +77,13 @@ def in_files(origins: Sequence[Origin]) -> Locate:
     return locate
 
 
-def _line(origin: Origin, fault: Fault) -> int:
+def _line(origin: FileOrigin, fault: FileFault) -> int:
     from .system_tree import line_of
 
     return line_of(read_settings(origin.file), (*origin.inner, *fault.keys[len(origin.keys) :]))
 
 
-def all_of(what: str, faults: Iterable[Fault], locate: Locate = nowhere) -> SystemFileError:
+def all_of(what: str, faults: Iterable[FileFault], locate: Locate = nowhere) -> SystemFileError:
     """Build the error that lists all faults."""
     lines = list(dict.fromkeys(": ".join(filter(None, (locate(f), f.path, f.message))) for f in faults))
     count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"

@@ -12,7 +12,7 @@ from ...kernels.constants import CLASSES
 from ...kernels.limits import limits_of
 from ...network.topology.section import LEVEL
 from ...prices.section import PricesSection
-from ..machine import Rack, Server
+from ..machine import Rack, ServerNode
 from ..software.engine_schema import EngineFile
 from ..software.stack_schema import STACK
 from ..system_schema import ChipFile, NetworkSection, NodeSection
@@ -36,7 +36,7 @@ class SystemFile(Section):
     chip: str | ChipFile
     node: NodeSection
     network: Annotated[object, _NETWORK]
-    server: Server | None = None
+    server: ServerNode | None = None
     rack: Rack | None = None
     stack: Annotated[object, OneOf((TEXT, STACK))] = "default"
     calibration: Annotated[object, _OVERRIDDEN] = None

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import field
 
-from ....ir.kept import Kept
+from ....ir.kept import RecentResults
 from ....ir.records import dataclass
-from ...kernels.constants import Laid, Layers, lay_constants
+from ...kernels.constants import Layers, MergedConstants, lay_constants
 from ..system import System
 from .catalogue import Assembled, assemble
 from .faults import in_files
@@ -25,7 +25,7 @@ class Systems:
 
     def __init__(self) -> None:
         """Read nothing yet."""
-        self._read = Kept[tuple[str, str | None, str | None], _Read](_FILES)
+        self._read = RecentResults[tuple[str, str | None, str | None], _Read](_FILES)
 
     def load(
         self, name: str, overrides: Sequence[str] = (), stack: str | None = None, calibration: str | None = None,
@@ -65,9 +65,9 @@ class _Read:
     """The files of a system, and the constants of its kernels as they were laid for each library."""
 
     files: Assembled
-    laid: dict[str, Laid] = field(default_factory=dict)
+    laid: dict[str, MergedConstants] = field(default_factory=dict)
 
-    def constants(self, name: str, layers: Layers, library: str) -> Laid:
+    def constants(self, name: str, layers: Layers, library: str) -> MergedConstants:
         """Lay calibrations over one another, once a library; what is set on the way is laid anew."""
         if len(layers) > len(self.files.layers):
             return lay_constants(name, layers, library)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from ....ir.errors import UsageError, did_you_mean
 from ....ir.records import dataclass
 from ....ir.units import parse_quantity, split_quantity, units_of
-from .faults import Fault, Keys
+from .faults import FileFault, Keys
 from .kinds import NumberKind
 from .records import Confidence, NumberRecord
 
@@ -98,13 +98,13 @@ def _text(value: float | str, unit: str | None) -> str:
     return f"{value} {unit or ''}".strip()
 
 
-def read_number(kind: NumberKind, given: Tree, keys: Keys, path: str, faults: list[Fault]) -> Number | None:
+def read_number(kind: NumberKind, given: Tree, keys: Keys, path: str, faults: list[FileFault]) -> Number | None:
     """Return a number as it is written in a file; None, and what is wrong with it, where it is none."""
     if isinstance(given, int | float | str) and not isinstance(given, bool):
         given = {"value": given, "confidence": "estimated", "source": THIS_FILE}
     if not isinstance(given, dict):
         expected = "a quantity such as 3350 GB/s, or {value: 3350, unit: GB/s, source: ...}"
-        faults.append(Fault(keys, path, f"expected {expected}, not {given!r}"))
+        faults.append(FileFault(keys, path, f"expected {expected}, not {given!r}"))
         return None
     known = (*KEYS, "others") if kind.quoted else KEYS
     found = [*_faults_of_keys(given, keys, path, known)]
@@ -115,7 +115,7 @@ def read_number(kind: NumberKind, given: Tree, keys: Keys, path: str, faults: li
         if isinstance(other, dict):
             found += _faults_of_keys(other, at, shown, (*KEYS, "note"))
         else:
-            found.append(Fault(at, shown, f"expected what another source says, not {other!r}"))
+            found.append(FileFault(at, shown, f"expected what another source says, not {other!r}"))
     if found:
         faults += found
         return None
@@ -123,24 +123,24 @@ def read_number(kind: NumberKind, given: Tree, keys: Keys, path: str, faults: li
     try:
         return Number(kind=kind, **told)  # type: ignore[arg-type]
     except UsageError as error:
-        faults.append(Fault((*keys, "value"), path, str(error)))
+        faults.append(FileFault((*keys, "value"), path, str(error)))
         return None
 
 
-def _faults_of_keys(given: Mapping[str, Tree], keys: Keys, path: str, allowed: tuple[str, ...]) -> Iterator[Fault]:
+def _faults_of_keys(given: Mapping[str, Tree], keys: Keys, path: str, allowed: tuple[str, ...]) -> Iterator[FileFault]:
     """Keys that are missing, unknown, or not what they should be."""
     for key in allowed:
         if key not in given:
             if key in ("value", "source"):
-                yield Fault((*keys, key), path, f"missing {key}")
+                yield FileFault((*keys, key), path, f"missing {key}")
             continue
         message = _fault_of(key, given[key])
         if message:
-            yield Fault((*keys, key), path if key == "value" else f"{path}.{key}", message)
+            yield FileFault((*keys, key), path if key == "value" else f"{path}.{key}", message)
     for key in given:
         if key not in allowed:
             told = f"unknown key '{key}'{did_you_mean(str(key), sorted(allowed))} allowed: {', '.join(sorted(allowed))}"
-            yield Fault((*keys, key), path, told)
+            yield FileFault((*keys, key), path, told)
 
 
 def _fault_of(key: str, given: Tree) -> str:

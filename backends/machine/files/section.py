@@ -23,7 +23,7 @@ from .shapes import (
     AmountForm,
     ByName,
     Fields,
-    Form,
+    FileForm,
     Inside,
     Intake,
     OneOf,
@@ -36,7 +36,7 @@ from .system_tree import Tree
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 # What the plain types of annotations are in a file.
-_PLAIN: Mapping[object, Form] = {str: TEXT, bool: FLAG, float: REAL, int: WHOLE, object: ANYTHING}
+_PLAIN: Mapping[object, FileForm] = {str: TEXT, bool: FLAG, float: REAL, int: WHOLE, object: ANYTHING}
 
 
 def _once(function: F) -> F:
@@ -177,7 +177,7 @@ def _grouped(places: Sequence[tuple[tuple[str, ...], Place]]) -> Fields:
     return found
 
 
-def _form(hint: object, record: type, default: object = MISSING) -> Form:
+def _form(hint: object, record: type, default: object = MISSING) -> FileForm:
     """Return what a place may hold by its annotation."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -200,11 +200,11 @@ def _form(hint: object, record: type, default: object = MISSING) -> Form:
     return inside(hint)
 
 
-def _annotated(base: object, notes: tuple[object, ...], record: type, default: object) -> Form:
+def _annotated(base: object, notes: tuple[object, ...], record: type, default: object) -> FileForm:
     """Return a form with what stands beside the type."""
     for note in notes:
         match note:
-            case Form():
+            case FileForm():
                 return note
             case NumberKind():
                 sourced = base is Number or Number in get_args(base)

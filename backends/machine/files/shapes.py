@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 from ....ir.errors import UsageError, did_you_mean
 from ....ir.records import dataclass
 from ....ir.units import units_of
-from .faults import Fault, Keys
+from .faults import FileFault, Keys
 from .kinds import NumberKind
 from .number import Number, one_of, read_number
 from .system_tree import Tree, names_of
@@ -30,15 +30,15 @@ _YES, _NO = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n"
 class Intake:
     """What is gathered while a tree is read: all that is wrong with it, and all its numbers, by path."""
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[FileFault] = field(default_factory=list)
     numbers: list[tuple[str, Number]] = field(default_factory=list)
 
     def refuse(self, keys: Keys, path: str, message: str) -> None:
         """Note what is wrong."""
-        self.faults.append(Fault(keys, path, message))
+        self.faults.append(FileFault(keys, path, message))
 
 
-class Form(ABC):
+class FileForm(ABC):
     """What a place may hold."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Form(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain(Form):
+class Plain(FileForm):
     """Text of a pattern, or a word of a list, or anything that `parse` makes something of."""
 
     word: str
@@ -89,7 +89,7 @@ class Plain(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class AmountForm(Form):
+class AmountForm(FileForm):
     """A number of a kind: a `Number` with its source, or bare, in base units."""
 
     kind: NumberKind
@@ -152,7 +152,7 @@ def _number_keys(quoted: bool) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside(Form, Generic[T]):
+class Inside(FileForm, Generic[T]):
     """A section, or a record, with keys of its own; what is read of a group of keys is a mapping of its fields."""
 
     fields: Callable[[], Fields]
@@ -217,10 +217,10 @@ class Inside(Form, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Several(Form):
+class Several(FileForm):
     """A list, entered by the names of its entries."""
 
-    form: Form
+    form: FileForm
     least: int = 0
 
     def read(self, given: Tree, keys: Keys, path: str, intake: Intake) -> object:
@@ -248,10 +248,10 @@ class Several(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ByName(Form):
+class ByName(FileForm):
     """A mapping of names, of any or of some words."""
 
-    form: Form
+    form: FileForm
     least: int = 0
     words: tuple[str, ...] = ()
 
@@ -277,12 +277,12 @@ class ByName(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Form):
+class OneOf(FileForm):
     """One of several forms: the first that takes what is written, else the last."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[FileForm, ...]
 
-    def of(self, given: Tree) -> Form:
+    def of(self, given: Tree) -> FileForm:
         """Return the form that is meant."""
         return next((form for form in self.forms if form.takes(given)), self.forms[-1])
 
@@ -308,7 +308,7 @@ class Place:
         checks: what more is asked of the value.
     """
 
-    form: Form
+    form: FileForm
     name: str | None
     needed: bool = False
     default: object = None

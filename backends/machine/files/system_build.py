@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...kernels.constants import Laid, Layers, lay_constants, library_names
+from ...kernels.constants import Layers, MergedConstants, lay_constants, library_names
 from ...network.topology.level import NetworkLevel
 from ...network.topology.parts import link_rates
 from ..chip import Chip
@@ -16,7 +16,7 @@ from ..software.stack_schema import STACK
 from ..system import System
 from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
 from .catalogue import on_chip
-from .faults import Fault, Locate, all_of, nowhere
+from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
 from .shapes import Intake, unknown_word
@@ -33,7 +33,7 @@ def build_system(
     where: str,
     calibrations: Layers,
     locate: Locate = nowhere,
-    lay: Callable[[str, Layers, str], Laid] = lay_constants,
+    lay: Callable[[str, Layers, str], MergedConstants] = lay_constants,
 ) -> System:
     """Apply the overrides, check the tree and turn it into plain numbers.
 
@@ -81,17 +81,17 @@ def build_system(
     )
 
 
-def _faults(file: UnpricedSection, laid: Laid, layers: Sequence[Mapping[str, Tree]]) -> Iterator[Fault]:
+def _faults(file: UnpricedSection, laid: MergedConstants, layers: Sequence[Mapping[str, Tree]]) -> Iterator[FileFault]:
     """What is wrong between the parts of a file that are right one by one."""
     protocols = list(laid.constants.collective)
     for place, level in enumerate(file.network):
         if level.protocol and level.protocol not in protocols:
             keys, path = ("network", place, "protocol"), f"network.{level.name}.protocol"
-            yield Fault(keys, path, unknown_word(level.protocol, protocols))
+            yield FileFault(keys, path, unknown_word(level.protocol, protocols))
     # A library that no calibration knows would silently have the usual constants.
     libraries = library_names(layers)
     if file.stack.stack.library not in libraries:
-        yield Fault(("stack", "library"), "stack.library", unknown_word(file.stack.stack.library, libraries))
+        yield FileFault(("stack", "library"), "stack.library", unknown_word(file.stack.stack.library, libraries))
     if file.chip.package is not None:
         yield from _package_faults(file.chip.package, file.node.num_chips, file.network)
 
@@ -115,24 +115,24 @@ def _prices(file: UnpricedSection) -> Prices | None:
     return Prices(file.prices)
 
 
-def _package_faults(package: Package, num_chips: int, levels: Sequence[NetworkLevel]) -> Iterator[Fault]:
+def _package_faults(package: Package, num_chips: int, levels: Sequence[NetworkLevel]) -> Iterator[FileFault]:
     """Interfaces that are levels which the network has not, and ranks that do not fill these levels or a node."""
     above = ("chip", "package")
     found = list(levels_of_dies(package.assembly, above, "chip.package"))
     sizes = {level.name: level.size for level in levels}
     for d2d, keys, path in found:
         if d2d.level not in sizes:
-            yield Fault(keys, path, unknown_word(d2d.level, list(sizes), "level"))
+            yield FileFault(keys, path, unknown_word(d2d.level, list(sizes), "level"))
     at, path = (*above, "num_ranks"), "chip.package.num_ranks"
     if num_chips % package.num_ranks:
-        yield Fault(at, path, f"{package.num_ranks} ranks a package do not divide the {num_chips} chips of a node")
+        yield FileFault(at, path, f"{package.num_ranks} ranks a package do not divide the {num_chips} chips of a node")
     for name in dict.fromkeys(d2d.level for d2d, *_ in found):
         size = sizes.get(name)
         if size is not None and size != package.num_ranks:
-            yield Fault(at, path, f"{package.num_ranks}, but its dies are level '{name}', which joins {size:g}")
+            yield FileFault(at, path, f"{package.num_ranks}, but its dies are level '{name}', which joins {size:g}")
 
 
-def _twice_faults(chip: Chip, package: Package) -> Iterator[Fault]:
+def _twice_faults(chip: Chip, package: Package) -> Iterator[FileFault]:
     """What a chip says of itself and its package says otherwise: memory, and units that must work."""
     if not package.holds(chip.hbm_bytes):
         held = float(package.rank_bytes) / 1e9
@@ -140,14 +140,14 @@ def _twice_faults(chip: Chip, package: Package) -> Iterator[Fault]:
             f"{chip.hbm_bytes / 1e9:.4g} GB, but the stacks of its package hold {held:.4g} GB a rank; "
             f"allowed: {0.8 * held:.4g} to {held:.4g} GB, or other stacks in chip.package"
         )
-        yield Fault(("chip", "memory", "hbm", "capacity"), "chip.memory.hbm.capacity", message)
+        yield FileFault(("chip", "memory", "hbm", "capacity"), "chip.memory.hbm.capacity", message)
     units = package.rank_units
     if units is not None and units != chip.num_sms:
         message = f"{chip.num_sms:g}, but {units:g} units of the dies of its package must work; allowed: {units:g}"
-        yield Fault(("chip", "num_sms"), "chip.num_sms", message)
+        yield FileFault(("chip", "num_sms"), "chip.num_sms", message)
 
 
-def _was_set(fault: Fault, changed: Sequence[str]) -> bool:
+def _was_set(fault: FileFault, changed: Sequence[str]) -> bool:
     """Whether a contradiction is that of a what-if, whose money is then not of this machine."""
     return any(path == fault.path or path.startswith("chip.package") for path in changed)
 

@@ -9,7 +9,7 @@ from ....ir.units import parse_quantity, split_quantity, units_of
 from ..system_schema import SystemSection
 from .kinds import NumberKind
 from .section import form_of
-from .shapes import AmountForm, ByName, Form, Inside, OneOf, Several
+from .shapes import AmountForm, ByName, FileForm, Inside, OneOf, Several
 from .system_tree import Tree, assign, names_of, split_override
 
 # Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
@@ -98,7 +98,7 @@ def _ending(tree: Tree, keys: tuple[str, ...], path: tuple[str, ...] = ()) -> tu
     return tuple(found for key, part in inside for found in _ending(part, keys, (*path, key)))
 
 
-def form_at(keys: Sequence[str], tree: Tree, form: Form, called: str) -> Form:
+def form_at(keys: Sequence[str], tree: Tree, form: FileForm, called: str) -> FileForm:
     """Return the form of what stands at a path; UnknownNameError names the nearest legal key.
 
     Lists are entered by the names of their records, which are those of the tree.
@@ -133,7 +133,7 @@ def form_at(keys: Sequence[str], tree: Tree, form: Form, called: str) -> Form:
     return form
 
 
-def _entry(entries: Tree, wanted: Sequence[str], path: str, form: Form) -> Tree:
+def _entry(entries: Tree, wanted: Sequence[str], path: str, form: FileForm) -> Tree:
     """Return the entry of a list that has a name."""
     names = names_of(entries)
     if not wanted:

@@ -9,7 +9,7 @@ from ....ir.records import dataclass
 from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, OneWord, Unwritten
 from ..files.records import NumberRecord
 from ..system import System
-from .stack import Ends, StackConstants, fitted, up_to_ms
+from .stack import FitBounds, StackConstants, fitted, up_to_ms
 from .stack_limits import moved
 
 # Where a file of an engine keeps numbers of the stack that it runs.
@@ -63,7 +63,7 @@ class Overheads:
     sequence_s: Annotated[float, Key("sequence"), LATENCY] = up_to_ms(1)
     prompt_s: Annotated[float, Key("prompt"), LATENCY] = up_to_ms(500)
     prompt_token_s: Annotated[float, Key("prompt_token"), LATENCY] = up_to_ms(1)
-    interference: Annotated[float, INTERFERENCE] = fitted(1.0, Ends(0.5, 2.0, rolled=True))
+    interference: Annotated[float, INTERFERENCE] = fitted(1.0, FitBounds(0.5, 2.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class FitBounds:
     """Between what a fit may move a number, in the unit in which files have it.
 
     Attributes:
@@ -44,19 +44,19 @@ class Ends:
     rolled: bool = False
 
 
-def fitted(default: T, ends: Ends) -> T:
+def fitted(default: T, ends: FitBounds) -> T:
     """Make a field of a record that a fit may move; every list of such numbers is read from the records."""
     return field(default=default, metadata={"ends": ends})
 
 
 def up_to_ms(most: float, default: float = 0.0) -> float:
     """Make a field of a time that a fit may move."""
-    return fitted(default, Ends(0.0, most, "ms", rolled=True))
+    return fitted(default, FitBounds(0.0, most, "ms", rolled=True))
 
 
-_SHARE = Ends(0.0, 1.0, rolled=True)
-_MESSAGE = Ends(0.5, 5.0)
-_KERNEL = Ends(0.7, 4.0)
+_SHARE = FitBounds(0.0, 1.0, rolled=True)
+_MESSAGE = FitBounds(0.5, 5.0)
+_KERNEL = FitBounds(0.7, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class HostFloor:
     layer_far_rank_s: Annotated[float, Key("layer_far_rank"), LATENCY] = up_to_ms(10)
     micro_batch_s: Annotated[float, Key("micro_batch"), LATENCY] = up_to_ms(10)
     step_s: Annotated[float, Key("step"), LATENCY] = up_to_ms(100)
-    sharpness: Annotated[float, FACTOR] = fitted(SHARPNESS, Ends(1.0, 20.0, rolled=True))
+    sharpness: Annotated[float, FACTOR] = fitted(SHARPNESS, FitBounds(1.0, 20.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Overlap:
     dp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     pp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     batches: Annotated[float, SHARE] = fitted(0.0, _SHARE)
-    contention: Annotated[float, SOME] = fitted(0.0, Ends(0.0, 4.0, rolled=True))
+    contention: Annotated[float, SOME] = fitted(0.0, FitBounds(0.0, 4.0, rolled=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class KernelSlowdown:
     matmul: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
     attention: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
     rowwise: Annotated[float, FACTOR] = fitted(1.0, _KERNEL)
-    experts: Annotated[float | None, FACTOR] = fitted(None, Ends(0.25, 4.0))
+    experts: Annotated[float | None, FACTOR] = fitted(None, FitBounds(0.25, 4.0))
 
     def of(self, kind: OpClass) -> float:
         """Return the factor of a class of ops."""
@@ -241,9 +241,9 @@ class StackConstants:
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
     scatter_p2p: bool = False
-    optimizer_passes: Annotated[float, FACTOR] = fitted(1.0, Ends(1.0, 8.0))
+    optimizer_passes: Annotated[float, FACTOR] = fitted(1.0, FitBounds(1.0, 8.0))
     clip_passes: Annotated[float, COUNT] = 0.0
-    rank_spread: Annotated[float, SHARE] = fitted(0.0, Ends(0.0, 0.1, rolled=True))
+    rank_spread: Annotated[float, SHARE] = fitted(0.0, FitBounds(0.0, 0.1, rolled=True))
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
     limits_apart: bool = False

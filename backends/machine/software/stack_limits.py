@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ....ir.errors import UnknownNameError
 from ....ir.records import dataclass
-from .stack import Ends, HostFloor, Overlap, StackConstants
+from .stack import FitBounds, HostFloor, Overlap, StackConstants
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -60,7 +60,7 @@ def movable_in(record: type[DataclassInstance], section: str = "") -> Iterator[M
             yield from movable_in(one.default_factory, one.name)
     for one in fields(record):
         ends = one.metadata.get("ends")
-        if isinstance(ends, Ends):
+        if isinstance(ends, FitBounds):
             key, scale = one.name.removesuffix("_s"), _MS if ends.unit else 1.0
             path = f"{section}.{key}" if section else key
             yield Movable(path, section, one.name, ends.low * scale, ends.high * scale, ends.unit, ends.rolled)

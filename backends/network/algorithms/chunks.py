@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..topology.layout import Array
-from ..topology.links import LevelTerm, Link, Links, Price, Terms, levels_of
+from ..topology.links import LevelTerm, Links, NetworkLink, Price, Terms, levels_of
 from .algorithm import Algorithm, Holder, passes
 from .levelwise import BOTH, RING, Method, scattered
 
@@ -48,20 +48,20 @@ def rotated(num: int, method: Method) -> Price:
     return price
 
 
-def _turns(num: int, method: Method, volume: Array, parts: Sequence[Link]) -> Terms:
+def _turns(num: int, method: Method, volume: Array, parts: Sequence[NetworkLink]) -> Terms:
     if len(parts) == 1:
         return (_chunk(num, method, volume, parts, 0, 0),)
     return tuple(_turn(num, method, volume, parts, i) for i in range(len(parts)))
 
 
-def _turn(num: int, method: Method, volume: Array, parts: Sequence[Link], index: int) -> LevelTerm:
+def _turn(num: int, method: Method, volume: Array, parts: Sequence[NetworkLink], index: int) -> LevelTerm:
     dims = len(parts)
     chunks = [_chunk(num, method, volume, parts, first, index) for first in range(dims)]
     times = np.stack([np.asarray(t.latency_s + t.bandwidth_s) for t in chunks])
     return _pick(chunks, np.argmax(times, axis=0))
 
 
-def _chunk(num: int, method: Method, volume: Array, parts: Sequence[Link], first: int, index: int) -> LevelTerm:
+def _chunk(num: int, method: Method, volume: Array, parts: Sequence[NetworkLink], first: int, index: int) -> LevelTerm:
     """The part of one chunk in one turn: what it scattered before, over the parts it passed, is no longer with it."""
     dims = len(parts)
     here = parts[(first + index) % dims]

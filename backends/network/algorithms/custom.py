@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ...kernels.collective import CustomAllReduceConstants
 from ..topology.lanes import Pattern, lane
 from ..topology.layout import Array
-from ..topology.links import LevelTerm, Link, Links, Price
+from ..topology.links import LevelTerm, Links, NetworkLink, Price
 
 
 def one_shot(constants: CustomAllReduceConstants) -> Price:
@@ -21,7 +21,7 @@ def two_shot(constants: CustomAllReduceConstants) -> Price:
     return lambda volume, links: tuple(_term(x, constants, 2.0, 2 * (x.fanout - 1) / x.fanout * volume) for x in links)
 
 
-def _term(link: Link, constants: CustomAllReduceConstants, passes: float, num_bytes: Array) -> LevelTerm:
+def _term(link: NetworkLink, constants: CustomAllReduceConstants, passes: float, num_bytes: Array) -> LevelTerm:
     n = link.fanout
     part = constants.one_shot if passes == 1 else constants.two_shot
     overheads = (n - 1) * constants.peer + np.where(n > 1, (passes - 1) * constants.second, 0.0)

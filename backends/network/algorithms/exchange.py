@@ -8,7 +8,7 @@ import numpy as np
 
 from ..topology.lanes import Pattern
 from ..topology.layout import Array, LevelShare
-from ..topology.links import LevelTerm, Link, Links, Price, Terms, levels_of
+from ..topology.links import LevelTerm, Links, NetworkLink, Price, Terms, levels_of
 from .algorithm import Algorithm, Holder
 
 
@@ -25,7 +25,7 @@ def direct(volume: Array, links: Links) -> Terms:
     return tuple(term for parts in levels_of(links) for term in _to_each(volume, parts, links, True))
 
 
-def _to_each(volume: Array, parts: Sequence[Link], links: Links, at_once: bool) -> Terms:
+def _to_each(volume: Array, parts: Sequence[NetworkLink], links: Links, at_once: bool) -> Terms:
     size, reach = links[-1].share.spanned, parts[-1].share.spanned
     # Of the peers that this level reaches, those in another place along one of its parts.
     peers = [(x.fanout - 1) / x.fanout * reach for x in parts]
@@ -37,14 +37,14 @@ def _to_each(volume: Array, parts: Sequence[Link], links: Links, at_once: bool) 
     )
 
 
-def _carried(peers: Sequence[Array], parts: Sequence[Link]) -> Sequence[Array]:
+def _carried(peers: Sequence[Array], parts: Sequence[NetworkLink]) -> Sequence[Array]:
     """Peers whose bytes a part carries: in a dragonfly a host's own link has those of other groups, too."""
     if parts[0].share.level.dragonfly is None:
         return peers
     return [parts[-1].share.spanned - parts[0].inside, *peers[1:]]
 
 
-def _latency(link: Link, peers: Array, at_once: bool) -> Array:
+def _latency(link: NetworkLink, peers: Array, at_once: bool) -> Array:
     if not at_once:
         return peers * link.step_s(Pattern.PAIRS)
     issue_s = link.constants.issue_s if link.constants else 0.0

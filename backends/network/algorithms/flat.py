@@ -6,7 +6,7 @@ import numpy as np
 
 from ..topology.lanes import Pattern
 from ..topology.layout import Array
-from ..topology.links import LevelTerm, Link, Links, Price, Terms, pipelined
+from ..topology.links import LevelTerm, Links, NetworkLink, Price, Terms, pipelined
 from .algorithm import Algorithm, Holder, passes
 
 
@@ -43,7 +43,7 @@ def double_tree(volume: Array, links: Links) -> Terms:
     return pipelined([2 * _tree_steps(x, x is links[0]) for x in links], 2 * volume, links, Pattern.SWAP)
 
 
-def _tree_steps(link: Link, innermost: bool) -> Array:
+def _tree_steps(link: NetworkLink, innermost: bool) -> Array:
     return link.fanout - 1 if innermost and link.constants is not None else link.depth
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..topology.lanes import Pattern
 from ..topology.layout import Array
-from ..topology.links import LevelTerm, Link, Links, Price, Terms
+from ..topology.links import LevelTerm, Links, NetworkLink, Price, Terms
 from .algorithm import Algorithm, Collective, Holder, passes
 
 # Most ranks that NCCL gathers or scatters through switches.
@@ -23,17 +23,17 @@ IN_NETWORK = "in_network"
 IN_NETWORK_TREE = "in_network_tree"
 
 
-def _ring(link: Link) -> tuple[Array, Array]:
+def _ring(link: NetworkLink) -> tuple[Array, Array]:
     """N - 1 steps of S/n."""
     return link.fanout - 1, (link.fanout - 1) / link.fanout
 
 
-def _direct(link: Link) -> tuple[Array, Array]:
+def _direct(link: NetworkLink) -> tuple[Array, Array]:
     """All shares at once, one step."""
     return np.where(link.fanout > 1, 1.0, 0.0), (link.fanout - 1) / link.fanout
 
 
-def _halving(link: Link) -> tuple[Array, Array]:
+def _halving(link: NetworkLink) -> tuple[Array, Array]:
     """log2 n steps of S/2, S/4, ...; members beyond a power of 2 first give theirs to one of it: alpha + S/B."""
     n = link.fanout
     power = np.exp2(np.floor(np.log2(n)))
@@ -41,7 +41,7 @@ def _halving(link: Link) -> tuple[Array, Array]:
     return np.log2(power) + beyond, (power - 1) / power + beyond
 
 
-def _bruck(link: Link) -> tuple[Array, Array]:
+def _bruck(link: NetworkLink) -> tuple[Array, Array]:
     """ceil(log2 n) steps that double what each has (Bruck et al. 1997)."""
     return link.depth, (link.fanout - 1) / link.fanout
 
@@ -49,7 +49,7 @@ def _bruck(link: Link) -> tuple[Array, Array]:
 class Method(NamedTuple):
     """Scattering or gathering once over n members: steps and bytes, as a multiple of the vector, and who talks."""
 
-    work: Callable[[Link], tuple[Array, Array]]
+    work: Callable[[NetworkLink], tuple[Array, Array]]
     pattern: Pattern
 
 
@@ -61,7 +61,7 @@ def scattered(method: Method, num: int) -> Price:
     return lambda volume, links: tuple(_once(method, num, volume, x) for x in links)
 
 
-def _once(method: Method, num: int, volume: Array, link: Link) -> LevelTerm:
+def _once(method: Method, num: int, volume: Array, link: NetworkLink) -> LevelTerm:
     steps, moved = method.work(link)
     return link.term(num * steps, num * moved * volume / link.inside, method.pattern)
 
@@ -71,12 +71,12 @@ def hierarchical_tree(volume: Array, links: Links) -> Terms:
     return tuple(_if_top(x, _tree(x, volume), _once(RING, 2, volume, x)) for x in links)
 
 
-def _if_top(link: Link, top: LevelTerm, below: LevelTerm) -> LevelTerm:
+def _if_top(link: NetworkLink, top: LevelTerm, below: LevelTerm) -> LevelTerm:
     latency = np.where(link.is_top, top.latency_s, below.latency_s)
     return LevelTerm(top.level, latency, np.where(link.is_top, top.bandwidth_s, below.bandwidth_s))
 
 
-def _tree(link: Link, volume: Array) -> LevelTerm:
+def _tree(link: NetworkLink, volume: Array) -> LevelTerm:
     return link.term(2 * link.depth, 2 * volume / link.inside, Pattern.SWAP)
 
 
@@ -85,7 +85,7 @@ def recursive_doubling(volume: Array, links: Links) -> Terms:
     return tuple(_doubled(x, volume) for x in links)
 
 
-def _doubled(link: Link, volume: Array) -> LevelTerm:
+def _doubled(link: NetworkLink, volume: Array) -> LevelTerm:
     floor = np.floor(np.log2(link.fanout))
     steps = floor + 2 * (link.depth - floor)
     return link.term(steps, steps * volume, Pattern.SWAP)
@@ -110,7 +110,7 @@ def in_network(num: int, whole: bool) -> Price:
     return price
 
 
-def _switched(num: int, whole: bool, volume: Array, link: Link) -> LevelTerm:
+def _switched(num: int, whole: bool, volume: Array, link: NetworkLink) -> LevelTerm:
     ring = _once(RING, num, volume, link)
     if link.share.level.reduction_latency_s is None:
         return ring

@@ -16,7 +16,7 @@ import numpy as np
 
 from ....ir.records import dataclass
 from .layout import Array, LevelShare
-from .parts import Part, Shape
+from .parts import NetworkPart, Shape
 from .routes import loads
 
 
@@ -32,7 +32,7 @@ class Pattern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class NetworkLane:
     """Hops of a step, and the part of a rank's bandwidth; 0 where there is no way at all."""
 
     hops: Array
@@ -40,11 +40,11 @@ class Lane:
 
 
 # One number for all plans: what most networks are made of must cost no time.
-PLAIN = Lane(np.ones(()), np.ones(()))
-Counts: TypeAlias = Callable[[Pattern, LevelShare], Lane]
+PLAIN = NetworkLane(np.ones(()), np.ones(()))
+Counts: TypeAlias = Callable[[Pattern, LevelShare], NetworkLane]
 
 
-def lane(pattern: Pattern, share: LevelShare) -> Lane:
+def lane(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Return what a part of the network gives to a pattern.
 
     >>> from slipstick.backends.network.topology.layout import lay_out
@@ -56,29 +56,29 @@ def lane(pattern: Pattern, share: LevelShare) -> Lane:
     return _SHAPES[share.part.shape](pattern, share)
 
 
-def _members(part: Part) -> float:
+def _members(part: NetworkPart) -> float:
     return float(part.members or np.inf)
 
 
-def _switch(pattern: Pattern, share: LevelShare) -> Lane:
+def _switch(pattern: Pattern, share: LevelShare) -> NetworkLane:
     return PLAIN
 
 
-def _rails(pattern: Pattern, share: LevelShare) -> Lane:
+def _rails(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Ranks in the same place of their nodes are behind one switch; what crosses goes over the uplinks."""
     ones = np.ones_like(share.fanout)
     crosses = (pattern is Pattern.PAIRS) & (share.inside > 1)
-    return Lane(ones, np.where(crosses, 1 / share.level.oversubscription, 1.0))
+    return NetworkLane(ones, np.where(crosses, 1 / share.level.oversubscription, 1.0))
 
 
-def _separate_rails(pattern: Pattern, share: LevelShare) -> Lane:
+def _separate_rails(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Nothing joins the rails but the nodes themselves."""
     ones = np.ones_like(share.fanout)
     crosses = (pattern is Pattern.PAIRS) & (share.inside > 1)
-    return Lane(ones, np.where(crosses, 0.0, 1.0))
+    return NetworkLane(ones, np.where(crosses, 0.0, 1.0))
 
 
-def _full(pattern: Pattern, share: LevelShare) -> Lane:
+def _full(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """A wire to each other member: all of those of the group together, or only one of them.
 
     A ring runs as several over disjoint wires (Tillson 1980: n - 1 of them, but for 4 and 6 members).
@@ -86,64 +86,64 @@ def _full(pattern: Pattern, share: LevelShare) -> Lane:
     n, wires = share.fanout, _members(share.part) - 1
     one = pattern in (Pattern.SWAP, Pattern.SEND)
     used = np.where(n > 1, 1.0 if one else n - 1, wires)
-    return Lane(np.ones_like(n), used / wires)
+    return NetworkLane(np.ones_like(n), used / wires)
 
 
-def _ring(pattern: Pattern, share: LevelShare) -> Lane:
+def _ring(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Two wires a member, a way round where the group closes it; else a line."""
     n, step = share.fanout, share.step
     closed = _segment(n, step, closed=True, pattern=pattern)
     # All wires of one of two lead to the other.
-    closed = Lane(closed.hops, np.where(n == 2, 1 / step, closed.share))
+    closed = NetworkLane(closed.hops, np.where(n == 2, 1 / step, closed.share))
     line = _line(pattern, share)
     full = n * step >= _members(share.part)
-    return Lane(np.where(full, closed.hops, line.hops), np.where(full, closed.share, line.share))
+    return NetworkLane(np.where(full, closed.hops, line.hops), np.where(full, closed.share, line.share))
 
 
-def _line(pattern: Pattern, share: LevelShare) -> Lane:
+def _line(pattern: Pattern, share: LevelShare) -> NetworkLane:
     return _segment(share.fanout, share.step, closed=False, pattern=pattern)
 
 
-def _segment(n: Array, step: Array, closed: bool, pattern: Pattern) -> Lane:
+def _segment(n: Array, step: Array, closed: bool, pattern: Pattern) -> NetworkLane:
     """A ring of n members, or a line, with `step` of their kind side by side; a member has two wires."""
     pair = n <= 2
     far = np.floor(n / 2) if closed else n - 1
     if pattern is Pattern.RING:
         # On a line the ring is folded: every wire is used once each way, and most steps pass over a neighbour.
-        return Lane(step if closed else np.where(pair, 1.0, 2.0) * step, 0.5 / step)
+        return NetworkLane(step if closed else np.where(pair, 1.0, 2.0) * step, 0.5 / step)
     if pattern is Pattern.BOTH:
-        return Lane(step if closed else np.where(pair, 1.0, 2.0) * step, (1.0 if closed else 0.5) / step)
+        return NetworkLane(step if closed else np.where(pair, 1.0, 2.0) * step, (1.0 if closed else 0.5) / step)
     if pattern is Pattern.SEND:
-        return Lane(step, 0.5 / step)
+        return NetworkLane(step, 0.5 / step)
     half = np.maximum(np.floor(n / 2), 1.0)
     if pattern is Pattern.SWAP:
-        return Lane(np.maximum(half, 1.0) * step, 0.5 / (half * step))
+        return NetworkLane(np.maximum(half, 1.0) * step, 0.5 / (half * step))
     # Sum of the distances to all others: n^2/4 on a ring; over the middle of a line goes twice that.
     distance = np.maximum(np.floor(n * n / 4), 1.0) * (1.0 if closed else 2.0)
-    return Lane(np.maximum(far, 1.0) * step, np.maximum(n - 1, 1.0) / (distance * step))
+    return NetworkLane(np.maximum(far, 1.0) * step, np.maximum(n - 1, 1.0) / (distance * step))
 
 
-def _one_way_ring(pattern: Pattern, share: LevelShare) -> Lane:
+def _one_way_ring(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """One wire a member. Whatever a group sends goes once round, so N/n groups have each wire n/N of the time."""
     n, step, members = share.fanout, share.step, _members(share.part)
     once = np.minimum(n, members) / members
     far = members - step
     if pattern in (Pattern.RING, Pattern.BOTH, Pattern.SEND):
-        return Lane(np.maximum(step, members - (n - 1) * step), once)
-    return Lane(far, np.full_like(n, 2 / members) if pattern is not Pattern.SWAP else 1 / np.maximum(far, 1.0))
+        return NetworkLane(np.maximum(step, members - (n - 1) * step), once)
+    return NetworkLane(far, np.full_like(n, 2 / members) if pattern is not Pattern.SWAP else 1 / np.maximum(far, 1.0))
 
 
-def _global(pattern: Pattern, share: LevelShare) -> Lane:
+def _global(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Groups of a dragonfly: two in turn are joined by few wires, so traffic goes by a third, twice over the wires.
 
     What goes to all groups alike takes the direct wires (Kim et al., ISCA 2008).
     """
     straight = pattern in (Pattern.PAIRS, Pattern.PEERS)
     ones = np.ones_like(share.fanout)
-    return Lane(3 * ones if straight else 5 * ones, ones if straight else 0.5 * ones)
+    return NetworkLane(3 * ones if straight else 5 * ones, ones if straight else 0.5 * ones)
 
 
-def _graph(pattern: Pattern, share: LevelShare) -> Lane:
+def _graph(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Counted along the shortest paths, once for each distinct group."""
     pairs = np.stack([share.fanout.ravel(), share.step.ravel()])
     distinct, where = np.unique(pairs, axis=1, return_inverse=True)
@@ -153,7 +153,7 @@ def _graph(pattern: Pattern, share: LevelShare) -> Lane:
     shape = share.fanout.shape
     rate = share.part.bytes_per_s
     part = np.where(each > 0, 1 / np.where(each > 0, each * rate, 1.0), 1.0)
-    return Lane(hops.reshape(shape), np.minimum(part, 1.0).reshape(shape))
+    return NetworkLane(hops.reshape(shape), np.minimum(part, 1.0).reshape(shape))
 
 
 _SHAPES: Mapping[Shape, Counts] = MappingProxyType(

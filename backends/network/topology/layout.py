@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....ir.errors import PlanError
 from ....ir.records import dataclass
 from .level import NetworkLevel
-from .parts import Part, parts_of
+from .parts import NetworkPart, parts_of
 
 if TYPE_CHECKING:
     from ....ir.sizes.expr import Num
@@ -35,7 +35,7 @@ class LevelShare:
             another, and where members have wires of their own they share these.
     """
 
-    part: Part
+    part: NetworkPart
     fanout: Array
     inside: Array
     outside: Array
@@ -96,7 +96,7 @@ def _alike(size: Array, step: Array) -> tuple[Array, Array]:
     return sizes, steps
 
 
-def _shares(parts: Sequence[Part], spanned: Sequence[Array], steps: Sequence[Array]) -> tuple[LevelShare, ...]:
+def _shares(parts: Sequence[NetworkPart], spanned: Sequence[Array], steps: Sequence[Array]) -> tuple[LevelShare, ...]:
     inside = [np.ones_like(spanned[-1]), *spanned[:-1]]
     fanouts = [np.ceil(outer / inner) for outer, inner in zip(spanned, inside, strict=True)]
     shares = []
@@ -126,7 +126,7 @@ def _product(sizes: Sequence[Array]) -> Array:
     return total
 
 
-def _spanned(size: Array, step: Array, part: Part) -> Array:
+def _spanned(size: Array, step: Array, part: NetworkPart) -> Array:
     if part.size is None:
         return size
     return np.minimum(np.maximum(np.floor(part.size / step), 1.0), size)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.records import dataclass
-from ...kernels.collective import IN_SWITCHES, CollectiveConstants, Wire
+from ...kernels.collective import IN_SWITCHES, CollectiveConstants, RankLink
 from .lanes import PLAIN, Pattern, lane
 from .layout import Array, LevelShare
 
@@ -24,7 +24,7 @@ class LevelTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """A part of the network as one kind of collective uses it.
 
     Attributes:
@@ -41,10 +41,10 @@ class Link:
     constants: CollectiveConstants | None
     is_spanned: NDArray[np.bool_]
     is_top: NDArray[np.bool_]
-    plain: Wire
+    plain: RankLink
 
     @classmethod
-    def of(cls, share: LevelShare, kind: str, constants: CollectiveConstants | None) -> Link:
+    def of(cls, share: LevelShare, kind: str, constants: CollectiveConstants | None) -> NetworkLink:
         """Look at a part through the eyes of a collective."""
         rate = share.part.bytes_per_s * share.level.efficiency
         spanned = share.fanout > 1
@@ -96,7 +96,7 @@ class Link:
         assert level.reduction_latency_s is not None
         once = passes * level.reduction_latency_s + (constants.switching_s if constants else 0.0)
         rate = self.share.part.bytes_per_s * level.efficiency
-        wire = self.plain if constants is None else Wire.under(constants, IN_SWITCHES, rate, self.fanout)
+        wire = self.plain if constants is None else RankLink.under(constants, IN_SWITCHES, rate, self.fanout)
         return LevelTerm(level.name, np.where(self.is_spanned, once, 0.0), wire.seconds(num_bytes))
 
     def term(self, steps: Array, num_bytes: Array, pattern: Pattern) -> LevelTerm:
@@ -104,18 +104,18 @@ class Link:
         return LevelTerm(self.share.level.name, steps * self.step_s(pattern), self.wire_s(pattern, num_bytes))
 
 
-def _wire(rate: Array | float, fanout: Array, kind: str, constants: CollectiveConstants | None) -> Wire:
-    return Wire(rate) if constants is None else Wire.under(constants, kind, rate, fanout)
+def _wire(rate: Array | float, fanout: Array, kind: str, constants: CollectiveConstants | None) -> RankLink:
+    return RankLink(rate) if constants is None else RankLink.under(constants, kind, rate, fanout)
 
 
-Links: TypeAlias = Sequence[Link]
+Links: TypeAlias = Sequence[NetworkLink]
 Terms: TypeAlias = tuple[LevelTerm, ...]
 Price: TypeAlias = Callable[[Array, Links], Terms]
 
 
-def levels_of(links: Links) -> list[list[Link]]:
+def levels_of(links: Links) -> list[list[NetworkLink]]:
     """Return the parts of each level together, innermost first."""
-    found: list[list[Link]] = []
+    found: list[list[NetworkLink]] = []
     for link in links:
         if found and found[-1][0].share.level is link.share.level:
             found[-1].append(link)

@@ -23,7 +23,7 @@ Shape: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NetworkPart:
     """One dimension of a level, or the whole of it.
 
     Attributes:
@@ -41,14 +41,14 @@ class Part:
     bytes_per_s: Num
 
 
-def parts_of(levels: Sequence[NetworkLevel]) -> tuple[Part, ...]:
+def parts_of(levels: Sequence[NetworkLevel]) -> tuple[NetworkPart, ...]:
     """Return the parts of all levels, innermost first.
 
     >>> torus = NetworkLevel("ici", 64, 600e9, 1e-6, "torus", dims=(4, 4, 4))
     >>> [(p.shape, p.size, p.bytes_per_s / 1e9) for p in parts_of([torus])]
     [('ring', 4, 200.0), ('ring', 16, 200.0), ('ring', 64, 200.0)]
     """
-    found: list[Part] = []
+    found: list[NetworkPart] = []
     inner = 1
     for level in levels:
         found += _parts(level, inner)
@@ -71,7 +71,7 @@ def link_rates(levels: Sequence[NetworkLevel]) -> dict[str, Num]:
     return found
 
 
-def _parts(level: NetworkLevel, inner: int) -> Iterator[Part]:
+def _parts(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
     members = None if level.size is None else level.size // inner
     if level.dragonfly is not None:
         yield from _dragonfly(level, inner)
@@ -82,9 +82,9 @@ def _parts(level: NetworkLevel, inner: int) -> Iterator[Part]:
     if level.topology in SWITCHED and shape == "switch":
         rate = level.bytes_per_s / level.oversubscription
     if not dims:
-        yield Part(level, shape, level.size, members, rate)
+        yield NetworkPart(level, shape, level.size, members, rate)
     for index, dim in enumerate(dims):
-        yield Part(level, shape, inner * prod(dims[: index + 1]), dim, rate)
+        yield NetworkPart(level, shape, inner * prod(dims[: index + 1]), dim, rate)
 
 
 def dims_of(level: NetworkLevel, members: int | None) -> tuple[int, ...]:
@@ -110,11 +110,11 @@ def _shape(level: NetworkLevel) -> Shape:
     return shapes.get(level.topology, "switch")
 
 
-def _dragonfly(level: NetworkLevel, inner: int) -> Iterator[Part]:
+def _dragonfly(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
     """Inside a group all is as behind one switch; each host has its share of the global links of its router."""
     d = level.dragonfly
     assert d is not None
     group = d.hosts * d.routers
-    yield Part(level, "switch", inner * group, group, level.bytes_per_s)
+    yield NetworkPart(level, "switch", inner * group, group, level.bytes_per_s)
     shared = d.global_links * d.global_bytes_per_s / d.hosts / inner
-    yield Part(level, "global", level.size, d.groups, np.minimum(level.bytes_per_s, shared))
+    yield NetworkPart(level, "global", level.size, d.groups, np.minimum(level.bytes_per_s, shared))

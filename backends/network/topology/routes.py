@@ -16,7 +16,7 @@ Demand = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RouteLoad:
     """Hops of the longest way, and the seconds the busiest link takes for each byte that a member sends."""
 
     hops: float
@@ -45,7 +45,7 @@ def members_of(edges: Sequence[Edge]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def loads(edges: tuple[Edge, ...], group_size: int, step: int, pattern: str) -> Load:
+def loads(edges: tuple[Edge, ...], group_size: int, step: int, pattern: str) -> RouteLoad:
     """Count what every link carries when each member of all groups sends one byte by a pattern.
 
     Groups of `group_size` members, `step` apart, lie side by side. Where several ways are the shortest, each carries
@@ -62,7 +62,7 @@ def loads(edges: tuple[Edge, ...], group_size: int, step: int, pattern: str) -> 
     for source, wanted in demand.items():
         longest = max(longest, _spread(graph, source, wanted, carried))
     busiest = max((carried[a, b] / graph.edges[a, b]["bytes_per_s"] for a, b in carried), default=0.0)
-    return Load(float(longest), busiest)
+    return RouteLoad(float(longest), busiest)
 
 
 def _spread(

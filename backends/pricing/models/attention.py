@@ -21,8 +21,8 @@ from ...kernels.terms import KernelTimes
 from ...machine.chip import Chip
 from ...machine.power import powered
 from ...machine.system import System
-from ..amounts import Lengths
-from ..program import Entry, Group
+from ..amounts import AttentionCalls
+from ..program import PricedEntry, PricingGroup
 from ..roofline import Pricer
 from .kinds import Rows, by_kind, first_kind
 
@@ -48,18 +48,18 @@ class AttentionModel:
         """How its terms make up the time."""
         return "overhead + (tensor + softmax + rows + waves) and memory, overlapped; a decode step is memory by waves"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Calls of attention, forward and backward."""
         return entry.work.attention is not None
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs, clock and the constants of the stack's kernel."""
         kind, decode = _kinds(system, entry.work.attention)
         silicon = (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock")
         classes = ("attention", "unfused_attention", "additive_attention")
         return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{decode}.")
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """Price calls, those of one dtype, one of the cache and one kernel at a time."""
         calls = [e.work.attention for e in group.entries if e.work.attention]
         chip = powered(system, steady=group.entries[0].trains)
@@ -130,7 +130,7 @@ class _Form:
         )
         return cls(*numbers.T[..., None], *flags.T[..., None])
 
-    def sizes(self, lengths: Lengths, rows: Rows, dtype: DType, cached: DType) -> AttentionSizes:
+    def sizes(self, lengths: AttentionCalls, rows: Rows, dtype: DType, cached: DType) -> AttentionSizes:
         """Return the calls with their lengths; keys and values are read as they are kept, and widened in the kernel."""
         return AttentionSizes(
             batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],

@@ -19,7 +19,7 @@ from ...machine.power import powered
 from ...machine.system import System
 from ..amounts import Amounts
 from ..host import HostSide
-from ..program import Entry, Group, functions_of
+from ..program import PricedEntry, PricingGroup, functions_of
 from ..roofline import Backend, Pricer, Roofline
 from .attention import AttentionModel
 from .experts import ExpertsModel
@@ -54,16 +54,16 @@ class RowwiseModel:
         """How its terms make up the time."""
         return "overhead + max(memory, issue, rows, vector, special)"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """What passes over rows and multiplies no matrices."""
         return entry.kind in _CLASSES and entry.message is None and not entry.work.gemms
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Bandwidth, SMs, clock, vector peak and the constants of the kind."""
         silicon = ("chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock", "chip.vector.fp32")
         return (*silicon, f"calibration.rowwise.{_kind(entry, system)}.")
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """Price all entries at once, each row under the constants of its kind."""
         specials = np.array([[specials_per_element(e.op, functions_of(e))] for e in group.entries], dtype=np.float64)
         kinds = [_kind(e, system) for e in group.entries]
@@ -78,7 +78,7 @@ class RowwiseModel:
         return price
 
 
-def _kind(entry: Entry, system: System) -> str:
+def _kind(entry: PricedEntry, system: System) -> str:
     """The kind of an entry: the library's own where it has one, else the usual one, else that of plain chains."""
     usual = kind_of_op(entry.op, functions_of(entry))
     return first_kind(system.kernels.rowwise, f"{system.stack.library}_{usual}", usual, DEFAULT)
@@ -101,11 +101,11 @@ class GemmModel:
         """How its terms make up the time."""
         return "overhead + hypot(tensor, memory) + split, not below sustained, + quantise"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Products of two matrices."""
         return entry.kind is OpClass.MATMUL and len(entry.work.gemms) == 1
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs and the constants of the operands' dtype."""
         dtype = _multiplied(str(entry.dtype), system)
         kind = _gemm_kind(dtype, system)
@@ -116,7 +116,7 @@ class GemmModel:
             f"calibration.gemm.{kind}.",
         )
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """Price products, those of one dtype and one of weights at a time."""
         trains = group.entries[0].trains
         chip = powered(system, steady=trains)

@@ -18,7 +18,7 @@ from ...kernels.operands import gemm_kinds, unit_of
 from ...machine.power import powered
 from ...machine.system import System
 from ..amounts import Amounts, Index
-from ..program import Entry, Group
+from ..program import PricedEntry, PricingGroup
 from ..roofline import Pricer
 from .kinds import USUAL, Rows, by_kind, first_kind
 
@@ -45,11 +45,11 @@ class ExpertsModel:
         """How its terms make up the time."""
         return "overhead + hypot(tensor, weights or memory, widen) + row_passes + token_passes"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         """Banks of experts, forward and backward, and single grouped products."""
         return entry.kind is OpClass.EXPERTS and len(entry.work.gemms) in (1, 2, _PRODUCTS_OF_BACKWARD)
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth and the constants of the dtype."""
         dtype = str(entry.dtype)
         k = system.kernels
@@ -57,7 +57,7 @@ class ExpertsModel:
         constants = f"calibration.{of}.{_kind(kinds, dtype if of == 'grouped' else _served(entry.op, dtype))}."
         return (f"chip.matmul.{unit_of(dtype)}", "chip.memory.hbm.bandwidth", constants)
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         """Price banks of one op, dtype and type of weights at a time."""
         chip, k = powered(system, steady=group.entries[0].trains), system.kernels
 
@@ -82,7 +82,7 @@ class ExpertsModel:
         return by_kind([_key(e) for e in group.entries], of_kind)
 
 
-def _key(entry: Entry) -> tuple[str, int, bool, str, str, bool]:
+def _key(entry: PricedEntry) -> tuple[str, int, bool, str, str, bool]:
     """What banks that are priced together have in common."""
     weights = str(entry.second or entry.dtype)
     return (
@@ -144,10 +144,10 @@ def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, weigh
     return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES), matrix)
 
 
-def _has_limits(entry: Entry) -> bool:
+def _has_limits(entry: PricedEntry) -> bool:
     """Experts with biases are those of gpt-oss, whose gates and linear halves are limited."""
     return isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias
 
 
-def _is_weight_grad(entry: Entry) -> bool:
+def _is_weight_grad(entry: PricedEntry) -> bool:
     return isinstance(entry.attrs, GroupedAttrs) and entry.attrs.weight_grad

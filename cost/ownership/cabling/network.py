@@ -19,7 +19,7 @@ from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..owned import Owned, counted, entry
-from .wiring import Ports, Wiring, wiring
+from .wiring import LevelPorts, Wiring, wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def network_costs(
     found: list[LevelCost] = []
     inner = 1
     for level, outer in zip(levels, (*levels[1:], None), strict=True):
-        meeting = Ports(above=_above(outer), back_to_back=inner <= in_server)
+        meeting = LevelPorts(above=_above(outer), back_to_back=inner <= in_server)
         cost = _level_cost(level, inner, num_ranks, meeting, prices)
         found.append(cost if level.size is not None and level.size <= in_server else _with_switches(cost))
         inner = level.size or inner
@@ -76,7 +76,7 @@ def _above(outer: NetworkLevel | None) -> Num:
     return outer.oversubscription / (1.0 + outer.oversubscription)
 
 
-def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, meeting: Ports, prices: Prices) -> LevelCost:
+def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, meeting: LevelPorts, prices: Prices) -> LevelCost:
     equipment = level.equipment
     if equipment is None:
         what = f"network level {level.name}: add network.{level.name}.equipment (switch, adapter, transceiver, ...)"
@@ -88,7 +88,9 @@ def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, meeting: Ports,
     return LevelCost(level, fabric, _adapters(equipment, wires, prices), wires)
 
 
-def _ports(level: NetworkLevel, equipment: LevelEquipment, switch: SwitchSection | None, meeting: Ports) -> Ports:
+def _ports(
+    level: NetworkLevel, equipment: LevelEquipment, switch: SwitchSection | None, meeting: LevelPorts
+) -> LevelPorts:
     """Ports of a rank as told, else its bandwidth over that of a port of the switch."""
     of_rank = equipment.ports
     if switch is None:

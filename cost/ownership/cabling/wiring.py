@@ -29,7 +29,7 @@ from .trees import Array, Tree, joined, plain, tree
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class LevelPorts:
     """How a level meets its ranks and switches.
 
     Attributes:
@@ -78,7 +78,7 @@ class Wiring:
         return Wiring(self.switches + other.switches, links, self.ends + other.ends, self.ranks + other.ranks)
 
 
-def wiring(level: NetworkLevel, inner: int, num_ranks: Num, ports: Ports) -> Wiring:
+def wiring(level: NetworkLevel, inner: int, num_ranks: Num, ports: LevelPorts) -> Wiring:
     """Count what a level takes for so many ranks.
 
     Args:
@@ -99,7 +99,7 @@ def wiring(level: NetworkLevel, inner: int, num_ranks: Num, ports: Ports) -> Wir
     return Wiring(plain(found.switches), tuple(map(plain, found.links)), plain(found.ends), plain(found.ranks))
 
 
-def _of(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wiring:
+def _of(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts) -> Wiring:
     if level.topology in SWITCHED:
         return _in_groups(level, inner, ranks, ports)
     if level.topology == "dragonfly":
@@ -113,7 +113,7 @@ def _of(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wiring:
     return Wiring(0.0, (links,), 2.0 * links, ranks)
 
 
-def _in_groups(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wiring:
+def _in_groups(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts) -> Wiring:
     """A switched level: full groups all alike, and one that is not full."""
     if level.size is None:
         return _switched(level, inner, ranks, ports)
@@ -123,7 +123,7 @@ def _in_groups(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> W
     return whole.times(np.maximum(full, 1.0)).plus(_switched(level, inner, np.where(rest > inner, rest, 0.0), ports))
 
 
-def _switched(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wiring:
+def _switched(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts) -> Wiring:
     """One group of a switched level."""
     given = None if level.equipment is None else level.equipment.switches
     if given is not None:
@@ -154,7 +154,7 @@ def _joins_switches(level: NetworkLevel) -> bool:
     return level.equipment is not None and level.equipment.joins == "switches"
 
 
-def _dragonfly(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wiring:
+def _dragonfly(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts) -> Wiring:
     """Routers of p hosts each; of a network that is not full, all links of the routers that there are."""
     d = level.dragonfly
     assert d is not None

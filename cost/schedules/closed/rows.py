@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.records import dataclass
-from ....ir.schedules.closed.line import Runs
+from ....ir.schedules.closed.line import StageSeries
 from ..tasks import Array, Index
 
 # Runs times plans worked on at a time: their arrays stay in the cache of a core.
@@ -18,7 +18,7 @@ BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StageRuns:
     """Runs of neighbouring stages of one class: class, first stage and number of each.
 
     >>> Row.of((0, 1, 1, 2)).runs
@@ -29,21 +29,21 @@ class Row:
 
     @staticmethod
     @lru_cache(maxsize=8192)
-    def of(classes: tuple[int, ...]) -> Row:
+    def of(classes: tuple[int, ...]) -> StageRuns:
         """Group the classes of stages 0 to p - 1."""
         runs, first = [], 0
         for kind, same in groupby(classes):
             num = len(list(same))
             runs.append((kind, first, num))
             first += num
-        return Row(tuple(runs))
+        return StageRuns(tuple(runs))
 
     @property
     def num_stages(self) -> int:
         """Stages in all."""
         return self.runs[-1][1] + self.runs[-1][2]
 
-    def cut(self, stage: int) -> Row:
+    def cut(self, stage: int) -> StageRuns:
         """Return the same row with a run that ends before this stage and one that is this stage alone.
 
         >>> Row.of((0, 1, 1, 1)).cut(2).runs
@@ -57,7 +57,7 @@ class Row:
                 continue
             edges = (first, stage, stage + 1, behind)
             found += [(kind, start, stop - start) for start, stop in pairwise(edges) if stop > start]
-        return Row(tuple(found))
+        return StageRuns(tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class Alike:
     plans: NDArray[np.intp]
     label: int
     kinds: Index
-    runs: Runs
+    runs: StageSeries
 
 
-def alike(rows: Sequence[Row], which: Index, cut: Index, label: Index) -> Iterator[Alike]:
+def alike(rows: Sequence[StageRuns], which: Index, cut: Index, label: Index) -> Iterator[Alike]:
     """Put plans together, a few thousand at a time.
 
     Args:
@@ -110,7 +110,7 @@ def alike(rows: Sequence[Row], which: Index, cut: Index, label: Index) -> Iterat
 _Shape = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 
 
-def _shape(rows: Sequence[Row], code: int, labels: int, places: int) -> _Shape:
+def _shape(rows: Sequence[StageRuns], code: int, labels: int, places: int) -> _Shape:
     """The label of a code, its number of runs, the code itself, and the runs."""
     rest, cut = divmod(code, places)
     which, label = divmod(rest, labels)
@@ -126,4 +126,4 @@ def _alike(plans: NDArray[np.intp], label: int, table: Array, rank: NDArray[np.i
     """Look up the runs of plans; of a whole table of equal rows, once."""
     found = table[:, :, rank[:1]] if rank[0] == rank[-1] else table[:, :, rank]
     kinds, first, num = found
-    return Alike(plans, label, kinds.astype(np.int64), Runs(first, num, first[-1] + num[-1]))
+    return Alike(plans, label, kinds.astype(np.int64), StageSeries(first, num, first[-1] + num[-1]))

@@ -12,7 +12,7 @@ NEVER = -1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SimulatedSteps:
     """A step, or equal ones in a row.
 
     Attributes:
@@ -51,7 +51,7 @@ class Book:
         self.arrived_s, self.start_s, self.first_s, self.finish_s = ([NEVER] * num for _ in range(4))
         self.preemptions = [0] * num
         self.gap_s, self.gap_at_s, self.gaps = array("d"), array("d"), array("d")
-        self.steps: list[Step] = []
+        self.steps: list[SimulatedSteps] = []
         self.most_steps, self.num_steps = most_steps, 0
 
     def gap(self, length_s: float, at_s: float, num: float) -> None:
@@ -91,7 +91,7 @@ class Meters:
 
 
 @dataclass(slots=True)
-class Work:
+class RequestWork:
     """What requests ask of one pool: tokens in, tokens out, tokens that are there already.
 
     Attributes:

@@ -11,7 +11,7 @@ from ....ir.errors import InternalError
 from ....ir.records import dataclass
 from ..traffic.traffic import Traffic
 from .book import Book
-from .lane import Lane
+from .lane import BatchLane
 
 _LOAD = attrgetter("load")
 
@@ -26,7 +26,7 @@ class Stage:
         way_in_s: from the client, or from the pool before, into the queue, by request.
     """
 
-    lanes: Sequence[Lane]
+    lanes: Sequence[BatchLane]
     least_loaded: bool
     way_in_s: Sequence[float]
 
@@ -88,7 +88,7 @@ class Flow:
             lane.woken = True
             heappush(self._ends, (now_s, lane.number, lane.version))
 
-    def _lane(self, number: int, stage: Stage) -> Lane:
+    def _lane(self, number: int, stage: Stage) -> BatchLane:
         if stage.least_loaded and len(stage.lanes) > 1:
             return min(stage.lanes, key=_LOAD)
         turn = self._turns[number]

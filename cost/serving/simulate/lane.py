@@ -17,7 +17,7 @@ from collections import deque
 
 from ....backends.machine.software.engine import Scheduler
 from ....ir.errors import InternalError
-from .book import NEVER, Book, Meters, Step, Work
+from .book import NEVER, Book, Meters, RequestWork, SimulatedSteps
 from .room import Room
 from .running import Running
 from .speeds import Chunk, Speeds
@@ -43,7 +43,7 @@ class Busy:
         return max(1.0, self.num * self._pace)
 
 
-class Lane:
+class BatchLane:
     """The state of one group between two events.
 
     Args:
@@ -62,7 +62,7 @@ class Lane:
                  "_scheduler", "_seqs", "_slower", "_speeds", "_static", "_waiting", "_work", "begun_s",
                  "done", "end_s", "load", "meters", "number", "running", "version", "woken")  # fmt: skip
 
-    def __init__(self, number: int, scheduler: Scheduler, num_seqs: int, speeds: Speeds, room: Room, work: Work,
+    def __init__(self, number: int, scheduler: Scheduler, num_seqs: int, speeds: Speeds, room: Room, work: RequestWork,
                  book: Book, busy: Busy, prefilled: bool = False) -> None:  # fmt: skip
         self.number, self._scheduler, self._seqs = number, scheduler, num_seqs
         self._speeds, self._room, self._work, self._book, self._busy = speeds, room, work, book, busy
@@ -244,7 +244,7 @@ class Lane:
             tokens = sum(stop - start for _, (start, stop) in self._chunks)
             batch = running.batch if decodes else 0
             self._book.steps.append(
-                Step(self.number, self.begun_s, length_s, self._num, batch, len(self._chunks), tokens, used)
+                SimulatedSteps(self.number, self.begun_s, length_s, self._num, batch, len(self._chunks), tokens, used)
             )
 
     def _mean_bytes(self, used: float) -> float:

@@ -12,7 +12,7 @@ from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array
 from ..traffic.traffic import Index
-from .book import Step
+from .book import SimulatedSteps
 
 # A latency over many requests as mean, median, deviation and percentiles.
 
@@ -72,7 +72,7 @@ def _of(values: Array) -> Spread:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedRequests:
     """Moments and tokens of each request, all on one clock.
 
     Attributes:
@@ -95,9 +95,9 @@ class Served:
     cached: Index
     preemptions: Index
 
-    def chosen(self, which: NDArray[np.bool_]) -> Served:
+    def chosen(self, which: NDArray[np.bool_]) -> ServedRequests:
         """Return some of them alone."""
-        return Served(
+        return ServedRequests(
             self.arrived_s[which], self.start_s[which], self.first_s[which], self.finish_s[which],
             self.prompt[which], self.output[which], self.cached[which], self.preemptions[which],
         )  # fmt: skip
@@ -131,7 +131,7 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Simulated:
+class SimulatedServing:
     """A run.
 
     Attributes:
@@ -146,12 +146,12 @@ class Simulated:
         window_s: the time to which requests and rates belong, where not the whole run.
     """
 
-    served: Served
+    served: ServedRequests
     gap_s: Array
     gap_at_s: Array
     gaps: Array
     fullness: tuple[Fullness, ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SimulatedSteps, ...] = ()
     num_steps: int = 0
     clients: int = 0
     window_s: float = 0.0
@@ -234,7 +234,7 @@ class Simulated:
         good = int((~slow).sum())
         return Goodput(good / self.duration_s, good / len(slow))
 
-    def middle(self, cut: float = 0.1) -> Simulated:
+    def middle(self, cut: float = 0.1) -> SimulatedServing:
         """Return what lies between the start and the end of the run: a share of the answers is cut off at both.
 
         Requests are taken by when they are answered, and rates are over the time from the answer before the first of

@@ -11,10 +11,10 @@ from ....ir.errors import InfeasibleError, UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array, StepTimes
 from ..traffic.traffic import Index, Traffic
-from .book import Book, Meters, Work
+from .book import Book, Meters, RequestWork
 from .flow import Flow, Stage
-from .lane import Busy, Lane
-from .result import Fullness, Served, Simulated
+from .lane import BatchLane, Busy
+from .result import Fullness, ServedRequests, SimulatedServing
 from .room import Room
 from .rounds import Rounds
 from .speeds import Speeds
@@ -71,7 +71,7 @@ class Transfer:
         return np.asarray(self.latency_s + num_bytes / self.bytes_per_s / (self.layers if self.streamed else 1))
 
 
-def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> Simulated:
+def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> SimulatedServing:
     """Serve traffic with a pool of replicas.
 
     Args:
@@ -88,7 +88,9 @@ def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> Simulated:
     return _run(traffic, book, [(pool, stage)])
 
 
-def simulate_apart(traffic: Traffic, prefill: Pool, decode: Pool, transfer: Transfer, most_steps: int = 0) -> Simulated:
+def simulate_apart(
+    traffic: Traffic, prefill: Pool, decode: Pool, transfer: Transfer, most_steps: int = 0
+) -> SimulatedServing:
     """Serve traffic with one pool that computes prompts and another that decodes.
 
     The first token comes to the client when the keys and values are at the replica that goes on from it; what it then
@@ -107,23 +109,25 @@ def simulate_apart(traffic: Traffic, prefill: Pool, decode: Pool, transfer: Tran
     return _run(traffic, book, stages)
 
 
-def _run(traffic: Traffic, book: Book, stages: Sequence[tuple[Pool, Stage]]) -> Simulated:
+def _run(traffic: Traffic, book: Book, stages: Sequence[tuple[Pool, Stage]]) -> SimulatedServing:
     Flow(traffic, [stage for _, stage in stages], book).run()
     requests = traffic.requests
     arrived_s, start_s, first_s, finish_s = np.array([book.arrived_s, book.start_s, book.first_s, book.finish_s])
     put_back = np.array(book.preemptions, dtype=np.int64)
     tokens = (requests.prompt, requests.output, requests.cached)
-    served = Served(arrived_s, start_s, first_s, finish_s, *tokens, put_back)
+    served = ServedRequests(arrived_s, start_s, first_s, finish_s, *tokens, put_back)
     gaps = [np.frombuffer(a) if len(a) else np.zeros(0) for a in (book.gap_s, book.gap_at_s, book.gaps)]
     span_s = float(served.finish_s.max() - served.arrived_s.min())
     fullness = tuple(_fullness(pool, [lane.meters for lane in stage.lanes], span_s) for pool, stage in stages)
-    return Simulated(served, gaps[0], gaps[1], gaps[2], fullness, tuple(book.steps), book.num_steps, traffic.clients)
+    return SimulatedServing(
+        served, gaps[0], gaps[1], gaps[2], fullness, tuple(book.steps), book.num_steps, traffic.clients
+    )
 
 
-def _work(traffic: Traffic, output: Index, rounds: Rounds | None) -> Work:
+def _work(traffic: Traffic, output: Index, rounds: Rounds | None) -> RequestWork:
     requests, behind = traffic.requests, output - 1
     needed = behind if rounds is None else rounds.needed(behind)
-    return Work(*(a.tolist() for a in (requests.prompt, output, requests.cached, needed)))
+    return RequestWork(*(a.tolist() for a in (requests.prompt, output, requests.cached, needed)))
 
 
 def _way_in_s(pool: Pool, traffic: Traffic) -> Array:
@@ -132,8 +136,8 @@ def _way_in_s(pool: Pool, traffic: Traffic) -> Array:
 
 
 def _lanes(
-    pool: Pool, traffic: Traffic, work: Work, book: Book, number: int, prefilled: bool = False
-) -> tuple[Lane, ...]:
+    pool: Pool, traffic: Traffic, work: RequestWork, book: Book, number: int, prefilled: bool = False
+) -> tuple[BatchLane, ...]:
     """Every group of every replica of a pool, with its part of the cache and of the places."""
     times, scheduler = pool.times, pool.engine.scheduler
     prompt, output = np.array(work.prompt), np.array(work.output)
@@ -142,17 +146,17 @@ def _lanes(
     _check_room(Room(times, scheduler, longest, shared), work)
     seqs = max(1, min(scheduler.max_num_seqs // times.groups, scheduler.max_batched_tokens))
     speeds = Speeds(times, pool.engine.overheads, pool.rounds)
-    lanes: list[Lane] = []
+    lanes: list[BatchLane] = []
     for _ in range(pool.replicas):
         busy = Busy(times.pace)
         for _ in range(times.groups):
             room = Room(times, scheduler, longest, shared)
             at = number + len(lanes)
-            lanes.append(Lane(at, scheduler, seqs, speeds, room, work, book, busy, prefilled))
+            lanes.append(BatchLane(at, scheduler, seqs, speeds, room, work, book, busy, prefilled))
     return tuple(lanes)
 
 
-def _check_room(room: Room, work: Work) -> None:
+def _check_room(room: Room, work: RequestWork) -> None:
     """InfeasibleError where a request is too long for the cache of a group that has nothing else in it."""
     free = room.capacity_bytes - room.used_bytes(0)
     totals = [p + o for p, o in zip(work.prompt, work.output, strict=True)]

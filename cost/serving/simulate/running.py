@@ -10,7 +10,7 @@ import math
 from heapq import heappop, heappush
 
 from ....ir.records import dataclass
-from .book import NEVER, Work
+from .book import NEVER, RequestWork
 from .room import Room
 
 
@@ -98,17 +98,17 @@ class Running:
         """The state of a request that runs."""
         return self._sequences[request]
 
-    def target(self, work: Work, request: int) -> int:
+    def target(self, work: RequestWork, request: int) -> int:
         """Tokens whose keys and values a request needs before it decodes, also one that waits again."""
         put = self._put.get(request)
         return work.prompt[request] if put is None else put.target
 
-    def asked_bytes(self, work: Work, request: int) -> float:
+    def asked_bytes(self, work: RequestWork, request: int) -> float:
         """Bytes of cache that it needs before it starts: for its prompt, or for all its tokens."""
         tokens = self.target(work, request) if self.grows else work.prompt[request] + work.output[request]
         return self._room.bytes_of(tokens) - self._room.saved_bytes(work.cached[request])
 
-    def admit(self, work: Work, request: int) -> Sequence:
+    def admit(self, work: RequestWork, request: int) -> Sequence:
         """Let a request in, with room for what it asks for."""
         held, saved = self.asked_bytes(work, request), self._room.saved_bytes(work.cached[request])
         self._room.hold(held)

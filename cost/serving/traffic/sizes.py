@@ -32,7 +32,7 @@ class Requests:
         return Requests(self.prompt[:num], self.output[:num], self.cached[:num])
 
 
-class Sizes(Protocol):
+class LengthSource(Protocol):
     """What gives requests their lengths."""
 
     def draw(self, random: np.random.Generator, num: int) -> Requests:
@@ -104,7 +104,7 @@ class Lognormal:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class LengthMix:
     """Prompts and answers whose lengths have nothing to do with each other.
 
     Attributes:
@@ -133,7 +133,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class DrawnRequests:
     """Requests drawn from those of a file, prompt and answer together."""
 
     requests: Requests

@@ -22,7 +22,7 @@ from ....ir.records import dataclass
 from ....ir.text.formats import read_json, table_lines
 from ....ir.text.untrusted import read_text
 from ..batching.times import Array
-from .sizes import MOST_TOKENS, Measured, Requests
+from .sizes import MOST_TOKENS, DrawnRequests, Requests
 from .traffic import Index, Traffic, check_traffic
 
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -109,12 +109,12 @@ def read_trace(path: Path, speed: float = 1.0) -> Traffic:
     return Traffic(arrival_s / speed, requests, session=_sessions(table), blocks=blocks)
 
 
-def read_sizes(path: Path) -> Measured:
+def read_sizes(path: Path) -> DrawnRequests:
     """Return the lengths of the requests of a file, whose times, if it has any, are not looked at."""
     table = _read(path)
     requests = table.requests()
     check_traffic(np.zeros(len(requests.prompt)), requests, table.named)
-    return Measured(requests)
+    return DrawnRequests(requests)
 
 
 def _read(path: Path) -> _Table:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array
-from .sizes import MOST_REQUESTS, Requests, Sizes
+from .sizes import MOST_REQUESTS, LengthSource, Requests
 
 Index = NDArray[np.int64]
 
@@ -113,7 +113,7 @@ def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], s
     )
 
 
-def poisson(rate: float, sizes: Sizes, num: int = 1000, seed: int = 0, burstiness: float = 1.0) -> Traffic:
+def poisson(rate: float, sizes: LengthSource, num: int = 1000, seed: int = 0, burstiness: float = 1.0) -> Traffic:
     """Return requests that come at random, so many a second on average, each by itself.
 
     Gaps are gamma distributed with mean 1 / rate and shape `burstiness`: 1 is a Poisson process, less comes in
@@ -132,7 +132,7 @@ def poisson(rate: float, sizes: Sizes, num: int = 1000, seed: int = 0, burstines
     return Traffic(np.concatenate([[0.0], np.cumsum(gaps)]), sizes.draw(lengths, num))
 
 
-def poisson_for(rate: float, sizes: Sizes, duration_s: float, seed: int = 0, burstiness: float = 1.0) -> Traffic:
+def poisson_for(rate: float, sizes: LengthSource, duration_s: float, seed: int = 0, burstiness: float = 1.0) -> Traffic:
     """Return what `poisson` sends until a moment."""
     _check(math.isfinite(duration_s) and duration_s > 0, f"a duration must be above 0, and is {duration_s:g} s")
     mean = rate * duration_s
@@ -143,7 +143,7 @@ def poisson_for(rate: float, sizes: Sizes, duration_s: float, seed: int = 0, bur
 
 
 def closed(
-    clients: int, sizes: Sizes, num: int = 0, seed: int = 0, think_s: float = 0.0, ramp_s: float = 0.0
+    clients: int, sizes: LengthSource, num: int = 0, seed: int = 0, think_s: float = 0.0, ramp_s: float = 0.0
 ) -> Traffic:
     """Return a closed loop: so many clients send, and each again when its answer is there and thought over.
 
@@ -159,7 +159,7 @@ def closed(
     return Traffic(start_s, requests, clients=clients, think_s=think_s)
 
 
-def burst(num: int, sizes: Sizes, seed: int = 0) -> Traffic:
+def burst(num: int, sizes: LengthSource, seed: int = 0) -> Traffic:
     """Return requests that are all sent at once."""
     return Traffic(np.zeros(_counted(num)), sizes.draw(_streams(seed)[1], num))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....ir.errors import UsageError, did_you_mean
 from ....ir.units import parse_quantity, parse_typed
-from .sizes import MOST_REQUESTS, MOST_TOKENS, Fixed, Length, Lognormal, Mix, Sizes, Uniform
+from .sizes import MOST_REQUESTS, MOST_TOKENS, Fixed, Length, LengthMix, LengthSource, Lognormal, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
 
@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 FILES = (".csv", ".jsonl", ".ndjson")
 
 
-def parse_traffic(text: str, sizes: Sizes) -> Traffic:
+def parse_traffic(text: str, sizes: LengthSource) -> Traffic:
     """Read what `--serve` says; lengths are those of `sizes`, or those of the trace.
 
     UsageError: a kind or an option that is not known, a number that is none.
@@ -37,7 +37,7 @@ def parse_traffic(text: str, sizes: Sizes) -> Traffic:
     if head.lower().endswith(FILES):
         return _trace(Path(head), _options(text, options, ("n", "speed")))
     kind, colon, value = head.partition(":")
-    makers: Mapping[str, tuple[Callable[[str, Mapping[str, str], Sizes], Traffic], tuple[str, ...]]] = {
+    makers: Mapping[str, tuple[Callable[[str, Mapping[str, str], LengthSource], Traffic], tuple[str, ...]]] = {
         "poisson": (_poisson, ("n", "duration", "burstiness", "seed")),
         "closed": (_closed, ("n", "think", "ramp", "seed")),
         "burst": (_burst, ("seed",)),
@@ -48,7 +48,7 @@ def parse_traffic(text: str, sizes: Sizes) -> Traffic:
     return make(value, _options(text, options, known), sizes)
 
 
-def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: int = 0) -> Sizes:
+def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: int = 0) -> LengthSource:
     """Read the lengths of prompts and answers; where the first is a file, both are drawn from it.
 
     >>> parse_sizes("512", "100..200")
@@ -56,7 +56,7 @@ def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: in
     """
     if prompt.lower().endswith(FILES):
         return read_sizes(Path(prompt))
-    return Mix(parse_length(prompt), parse_length(output), cached, cached_tokens)
+    return LengthMix(parse_length(prompt), parse_length(output), cached, cached_tokens)
 
 
 def parse_length(text: str) -> Length:
@@ -77,7 +77,7 @@ def parse_length(text: str) -> Length:
     return Fixed(tokens)
 
 
-def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+def _poisson(rate: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
     per_s, seed = parse_quantity(rate, "Hz").value_si, _seed(options)
     burstiness = _number("burstiness", options.get("burstiness", "1"))
     if "duration" not in options:
@@ -87,7 +87,7 @@ def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
     return poisson_for(per_s, sizes, parse_typed(options["duration"], "s", "duration"), seed, burstiness)
 
 
-def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+def _closed(clients: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
     think_s, ramp_s = (parse_typed(options.get(name, "0"), "s", name) for name in ("think", "ramp"))
     num, seed = (
         _count("the number of requests", options["n"], 1) if "n" in options else 0,
@@ -96,7 +96,7 @@ def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
     return closed(_count("clients", clients), sizes, num, seed, think_s, ramp_s)
 
 
-def _burst(num: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+def _burst(num: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
     return burst(_count("the number of requests", num, 1), sizes, _seed(options))
 
 

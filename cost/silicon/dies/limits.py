@@ -18,7 +18,7 @@ from ....ir.errors import UnknownNameError, UsageError
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
-from ..packages.built import Built, build
+from ..packages.built import BuiltAssembly, build
 from ..packages.joints import wiring
 from .wafers import field_mm, shape
 
@@ -42,7 +42,7 @@ class Obstacle(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DesignFault:
     """Designs that cannot be made for one reason; `text` puts it into words for a single design."""
 
     why: Obstacle
@@ -55,7 +55,7 @@ def check_values(package: Package, prices: Prices) -> None:
     _raise(_of_contents(package.assembly, prices.section, package.assembly.title))
 
 
-def check_built(built: Built, prices: Prices) -> None:
+def check_built(built: BuiltAssembly, prices: Prices) -> None:
     """Raise UsageError where something of a single design cannot hold what is on it, or is too large to be made."""
     _raise(_of_built(built, prices.section, built.assembly.title))
 
@@ -77,17 +77,17 @@ def obstacles(package: Package, prices: Prices) -> NDArray[np.int8]:
     return found
 
 
-def _first(so_far: NDArray[np.int8], fault: Fault) -> NDArray[np.int8]:
+def _first(so_far: NDArray[np.int8], fault: DesignFault) -> NDArray[np.int8]:
     return np.where((so_far == Obstacle.NONE) & fault.bad, np.int8(fault.why), so_far)
 
 
-def _raise(faults: Iterable[Fault]) -> None:
+def _raise(faults: Iterable[DesignFault]) -> None:
     for fault in faults:
         if fault.bad.size == 1 and fault.bad.any():
             raise UsageError(fault.text())
 
 
-def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     for part in assembly.contents:
         here = f"{path}, {part.name}"
         yield _positive(part.count, f"{here}: a count")
@@ -99,12 +99,12 @@ def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterato
             yield from _of_memory(part, assembly.joint, book, here)
 
 
-def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     if stack.kind not in book.memories:
         raise UnknownNameError.of(f"memory of {path}:", stack.kind, book.memories)
     yield _positive(stack.num_bytes, f"{path}: memory", " bytes")
     if joint == "organic" and book.memory(stack.kind).fine_wires:
-        yield Fault(
+        yield DesignFault(
             Obstacle.FINE_WIRES,
             np.greater(np.multiply(stack.count, stack.num_bytes), 0.0),
             lambda: (
@@ -114,25 +114,25 @@ def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> I
         )
 
 
-def _of_built(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _of_built(built: BuiltAssembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     for inner in built.inner.values():
         yield from _of_built(inner, book, f"{path}, {inner.assembly.name}")
     yield _holding(built, path)
     yield from _sizes(built, book, path)
 
 
-def _positive(value: Num, what: str, unit: str = "") -> Fault:
+def _positive(value: Num, what: str, unit: str = "") -> DesignFault:
     bad = ~np.greater(value, 0.0)
-    return Fault(Obstacle.VALUE, bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
+    return DesignFault(Obstacle.VALUE, bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
 
 
-def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     if die.node not in book.nodes:
         raise UnknownNameError.of(f"technology node of {path}:", die.node, book.nodes)
     wide, high = field_mm(book)
     yield _positive(die.area_mm2, f"{path}: an area", " mm2")
     if not die.stitched:
-        yield Fault(
+        yield DesignFault(
             Obstacle.FIELD,
             np.greater(die.area_mm2, wide * high * _HAIR),
             lambda: (
@@ -142,7 +142,7 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
         )
     drawn = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book)
     usable = book.wafer.diameter.si - 2.0 * book.wafer.edge_loss.si
-    yield Fault(
+    yield DesignFault(
         Obstacle.WAFER,
         np.greater(np.hypot(drawn.width_mm, drawn.height_mm), usable),
         lambda: f"{path}: no die of {_one(die.area_mm2):g} mm2 fits a wafer of {book.wafer.diameter.si:g} mm",
@@ -151,7 +151,7 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
         yield from _of_edge(die, die.d2d, book, path)
 
 
-def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     """Modules of an interface along the shorter edge of a die, which has four."""
     # Most packages have no such interface, and need no data of circuits.
     from ....backends.technology.data import load_technology
@@ -159,7 +159,7 @@ def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fa
     kind = load_technology().d2d(d2d.kind)
     edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
     taken = kind.shoreline_mm(d2d.bytes_per_s)
-    yield Fault(
+    yield DesignFault(
         Obstacle.SHORELINE,
         np.greater(taken, edge * _HAIR),
         lambda: (
@@ -169,23 +169,23 @@ def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fa
         ),
     )
     too_many = np.greater(d2d.edges, 4.0)
-    yield Fault(Obstacle.EDGES, too_many, lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
+    yield DesignFault(Obstacle.EDGES, too_many, lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
 
 
-def _holding(built: Built, path: str) -> Fault:
+def _holding(built: BuiltAssembly, path: str) -> DesignFault:
     """What carries must hold what is on it; a base holds all but itself."""
     stacked = built.assembly.joint == "hybrid_bond"
     carrier = built.level.carrier_mm2
     held = np.subtract(built.contents.area_mm2, carrier if stacked else 0.0)
     what = "base" if stacked else "substrate"
-    return Fault(
+    return DesignFault(
         Obstacle.CARRIER,
         np.greater(held, carrier * _HAIR),
         lambda: f"{path}: a {what} of {_one(carrier):g} mm2 cannot hold {_one(held):g} mm2: {_held(built.assembly)}",
     )
 
 
-def _sizes(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
+def _sizes(built: BuiltAssembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     """Wires come in so many fields of lithography, substrates in so many mm2."""
     joint = built.assembly.joint
     if joint in ("interposer", "fan_out", "fan_out_bridge"):
@@ -197,8 +197,8 @@ def _sizes(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
         yield _within(Obstacle.SUBSTRATE, built.level.footprint_mm2, limit, what, "packages.organic.limit")
 
 
-def _within(why: Obstacle, area: Num, limit: float, what: str, key: str) -> Fault:
-    return Fault(
+def _within(why: Obstacle, area: Num, limit: float, what: str, key: str) -> DesignFault:
+    return DesignFault(
         why,
         np.greater(area, limit * _HAIR),
         lambda: f"{what} of {_one(area):g} mm2 is beyond the largest of {limit:g} mm2 (prices.{key})",

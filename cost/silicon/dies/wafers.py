@@ -19,7 +19,7 @@ _OFFSETS = (0.0, 0.25, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DieShape:
     """Sides of a die: as square as its aspect and the field of lithography allow."""
 
     width_mm: Num
@@ -88,14 +88,14 @@ def _columns(most: Array, along: float) -> Array:
     return np.asarray(np.maximum(np.floor(most - along) + np.floor(most + along) + 1.0, 0.0))
 
 
-def shape(area_mm2: Num, aspect: float, book: SiliconSection) -> Shape:
+def shape(area_mm2: Num, aspect: float, book: SiliconSection) -> DieShape:
     """Draw a die: of its aspect, or as near to it as one field allows; larger dies keep their aspect."""
     wide, high = field_mm(book)
     longer = np.sqrt(np.multiply(area_mm2, aspect))
     shorter = np.sqrt(np.divide(area_mm2, aspect))
     fitting = np.clip(shorter, np.divide(area_mm2, high), wide)
     width = np.where(np.less_equal(area_mm2, wide * high), fitting, shorter)
-    return Shape(width, np.where(np.less_equal(area_mm2, wide * high), np.divide(area_mm2, width), longer))
+    return DieShape(width, np.where(np.less_equal(area_mm2, wide * high), np.divide(area_mm2, width), longer))
 
 
 def field_mm(book: SiliconSection) -> tuple[float, float]:
@@ -104,14 +104,14 @@ def field_mm(book: SiliconSection) -> tuple[float, float]:
     return min(book.wafer.field_width.si, height), max(book.wafer.field_width.si, height)
 
 
-def stitches(die: Shape, book: SiliconSection) -> Num:
+def stitches(die: DieShape, book: SiliconSection) -> Num:
     """Count the lines along which fields of a large die meet: zero for a die within one field."""
     wide, high = field_mm(book)
     one_way = _lines(die.width_mm, wide) + _lines(die.height_mm, high)
     return np.minimum(one_way, _lines(die.width_mm, high) + _lines(die.height_mm, wide))
 
 
-def fields(die: Shape, book: SiliconSection) -> Num:
+def fields(die: DieShape, book: SiliconSection) -> Num:
     """Count the fields of a large die, laid with the fewest `stitches`: (lines across + 1) (lines along + 1)."""
     wide, high = field_mm(book)
     across, along = _lines(die.width_mm, wide), _lines(die.height_mm, high)

@@ -20,7 +20,7 @@ from ..dies.pads import pads_of
 from ..dies.tests_of_dies import Tested, final_test, passing
 from ..dies.wafers import dies_per_wafer, field_use
 from .joints import bridges, carrier_mm2, embedded, layer_factor, wiring, wiring_yield
-from .level import Contents, Level, loss, test_line
+from .level import AssemblyContents, TestedAssembly, loss, test_line
 from .machines import machine_usd
 
 
@@ -38,13 +38,13 @@ class Self:
         return self.raw.usd / self.test.shipped
 
 
-def put_together(assembly: Assembly, contents: Contents, book: SiliconSection) -> Level:
+def put_together(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
     """Price one assembly by its process (`assembly_of`) in the book; wires are set down on an organic substrate."""
     level = _level(assembly, contents, book)
     if assembly.joint in ("organic", "embedded_bridge"):
         return level
     below = Assembly(f"{assembly.name} substrate", "organic", (assembly,))
-    on = _level(below, Contents(level.usd, level.carrier_mm2, 1.0, level.quality), book)
+    on = _level(below, AssemblyContents(level.usd, level.carrier_mm2, 1.0, level.quality), book)
     return replace(
         level,
         raw=(*level.raw, *_below(on.raw)),
@@ -63,7 +63,7 @@ def _below(lines: tuple[Bill, ...]) -> list[Bill]:
     return [replace(line, name=f"{line.name} below") for line in lines]
 
 
-def _level(assembly: Assembly, contents: Contents, book: SiliconSection) -> Level:
+def _level(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
     process = process_of(assembly, book)
     area = _substrate_mm2(assembly, contents, process, book)
     own = _self(assembly, area, contents, book)
@@ -77,7 +77,7 @@ def _level(assembly: Assembly, contents: Contents, book: SiliconSection) -> Leve
         loss("substrates", own.raw.usd, own.test.shipped),
         loss("assemblies", begun, test.shipped, ("prices.tests.assembly_coverage",)),
     ]
-    return Level(
+    return TestedAssembly(
         contents.usd,
         Bill("bumps", 0.0),
         (own.raw, joining, *buried),
@@ -99,7 +99,7 @@ def process_of(assembly: Assembly, book: SiliconSection) -> ProcessPrices:
     return book.processes[name]
 
 
-def bond_yield(assembly: Assembly, contents: Contents, process: ProcessPrices, book: SiliconSection) -> Num:
+def bond_yield(assembly: Assembly, contents: AssemblyContents, process: ProcessPrices, book: SiliconSection) -> Num:
     """Y = align^n bond^n_bonds / (1 + D A), for an area A that is bonded."""
     aligned = np.power(process.alignment_yield.si, contents.pieces)
     bonds = sum((pads_of(part, process, book) * part.count for part in assembly.contents), start=0.0)
@@ -107,7 +107,7 @@ def bond_yield(assembly: Assembly, contents: Contents, process: ProcessPrices, b
     return aligned * joints / (1.0 + np.multiply(contents.area_mm2, process.dielectric_defects.si))
 
 
-def _substrate_mm2(assembly: Assembly, contents: Contents, process: ProcessPrices, book: SiliconSection) -> Num:
+def _substrate_mm2(assembly: Assembly, contents: AssemblyContents, process: ProcessPrices, book: SiliconSection) -> Num:
     """Pieces with the space between them and the edge around, or as described; no less than the pads below take."""
     if assembly.substrate_mm2 is not None:
         return carrier_mm2(assembly, contents.area_mm2, 1.0)
@@ -118,7 +118,7 @@ def _substrate_mm2(assembly: Assembly, contents: Contents, process: ProcessPrice
     return np.maximum(bounded, pads * process.pitch.si**2)
 
 
-def _self(assembly: Assembly, area: Num, contents: Contents, book: SiliconSection) -> Self:
+def _self(assembly: Assembly, area: Num, contents: AssemblyContents, book: SiliconSection) -> Self:
     if assembly.joint in ("organic", "embedded_bridge"):
         organic = book.packages.organic
         layers = layer_factor(area, contents.pieces, organic)
@@ -145,7 +145,7 @@ def wiring_wafer_usd(area_mm2: Num, prices: WiringPrices, book: SiliconSection) 
     return prices.processed_cost.si * np.pi * radius**2 * ((1.0 - litho) + litho / field_use(area_mm2, book))
 
 
-def _joining(assembly: Assembly, contents: Contents, process: ProcessPrices, book: SiliconSection) -> Bill:
+def _joining(assembly: Assembly, contents: AssemblyContents, process: ProcessPrices, book: SiliconSection) -> Bill:
     """Machines by the piece, materials by the area that is bonded."""
     machines = machine_usd(contents.pieces, process, book.machines)
     materials = process.materials.si

@@ -16,7 +16,7 @@ from ..dies.die import GoodDie, good_die
 from .assembly import put_together
 from .hybrid import of_whole_wafers, stacked
 from .joints import joined
-from .level import Contents, Level
+from .level import AssemblyContents, TestedAssembly
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltAssembly:
     """An assembly with all its lines, those of what it holds as well; `inner` are assemblies by their place in it."""
 
     assembly: Assembly
-    level: Level
+    level: TestedAssembly
     lines: Lines
-    contents: Contents
-    inner: Mapping[int, Built]
+    contents: AssemblyContents
+    inner: Mapping[int, BuiltAssembly]
 
 
-def build(assembly: Assembly, book: SiliconSection) -> Built:
+def build(assembly: Assembly, book: SiliconSection) -> BuiltAssembly:
     """Price one assembly from the inside out; designs of a table that cannot be are no numbers, or infinite."""
     if not assembly.contents:
         raise UsageError(f"assembly '{assembly.name}' holds nothing: give it a die")
@@ -62,7 +62,7 @@ def build(assembly: Assembly, book: SiliconSection) -> Built:
         return _build(assembly, book)
 
 
-def _build(assembly: Assembly, book: SiliconSection) -> Built:
+def _build(assembly: Assembly, book: SiliconSection) -> BuiltAssembly:
     inner = {place: build(part, book) for place, part in _assemblies(assembly)}
     dies = _dies(assembly, book)
     contents = _contents(assembly, dies, inner, book)
@@ -71,12 +71,16 @@ def _build(assembly: Assembly, book: SiliconSection) -> Built:
     for place, part in enumerate(assembly.contents):
         found = _lines_of(part, dies.get(place), inner.get(place), book)
         lines += found.times(part.count)
-    return Built(assembly, level, lines + _own_lines(assembly, level), contents, inner)
+    return BuiltAssembly(assembly, level, lines + _own_lines(assembly, level), contents, inner)
 
 
 def _level(
-    assembly: Assembly, contents: Contents, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection
-) -> Level:
+    assembly: Assembly,
+    contents: AssemblyContents,
+    dies: dict[int, GoodDie],
+    inner: dict[int, BuiltAssembly],
+    book: SiliconSection,
+) -> TestedAssembly:
     if assembly.joint != "hybrid_bond":
         by_tree = book.model("assembly") == "tree"
         return put_together(assembly, contents, book) if by_tree else joined(assembly, contents, book)
@@ -102,7 +106,9 @@ def _dies(assembly: Assembly, book: SiliconSection) -> dict[int, GoodDie]:
     return dict(zip(found, of_whole_wafers(tuple(found.values()), book), strict=True))
 
 
-def _contents(assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection) -> Contents:
+def _contents(
+    assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, BuiltAssembly], book: SiliconSection
+) -> AssemblyContents:
     """Add up what is put on a substrate."""
     usd: Num = 0.0
     area: Num = 0.0
@@ -114,21 +120,25 @@ def _contents(assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, Bui
         area = area + one.area_mm2 * part.count
         pieces = pieces + part.count
         quality = quality * np.power(one.quality, part.count)
-    return Contents(usd, area, pieces, quality)
+    return AssemblyContents(usd, area, pieces, quality)
 
 
-def _one(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Contents:
+def _one(
+    part: Die | Stack | Assembly, die: GoodDie | None, built: BuiltAssembly | None, book: SiliconSection
+) -> AssemblyContents:
     """Return one of a content as it is put down."""
     if die is not None:
-        return Contents(die.usd, die.die.area_mm2, 1.0, die.test.quality)
+        return AssemblyContents(die.usd, die.die.area_mm2, 1.0, die.test.quality)
     if built is not None:
-        return Contents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
+        return AssemblyContents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
     assert isinstance(part, Stack)
     memory = book.memory(part.kind)
-    return Contents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
+    return AssemblyContents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
 
 
-def _lines_of(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Lines:
+def _lines_of(
+    part: Die | Stack | Assembly, die: GoodDie | None, built: BuiltAssembly | None, book: SiliconSection
+) -> Lines:
     """Return the lines of one of a content."""
     if built is not None:
         return built.lines
@@ -147,7 +157,7 @@ def memory_line(stack: Stack, book: SiliconSection) -> Bill:
     return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
 
 
-def _own_lines(assembly: Assembly, level: Level) -> Lines:
+def _own_lines(assembly: Assembly, level: TestedAssembly) -> Lines:
     """Return what joining adds, each line under the name of the assembly."""
     name = assembly.name
     return Lines(

@@ -18,13 +18,13 @@ from ...bill import Bill
 from ..dies.die import GoodDie
 from ..dies.tests_of_dies import die_test, final_test
 from ..dies.wafers import dies_per_wafer
-from .level import Contents, Level, loss, test_line
+from .level import AssemblyContents, TestedAssembly, loss, test_line
 from .machines import machine_usd
 
 _PROCESS = "hybrid-1um"
 
 
-def stacked(assembly: Assembly, contents: Contents, base_mm2: Num, book: SiliconSection) -> Level:
+def stacked(assembly: Assembly, contents: AssemblyContents, base_mm2: Num, book: SiliconSection) -> TestedAssembly:
     """Price one stack: cost = (contents + c_bond) / Y_bond.
 
     Args:
@@ -39,7 +39,7 @@ def stacked(assembly: Assembly, contents: Contents, base_mm2: Num, book: Silicon
     bonded = contents.quality * bond_yield(carried, bonds, book)
     test = final_test(bonded, book)
     numbers = ("prices.packages.hybrid_bond.bond_yield", "prices.packages.hybrid_bond.dielectric_defects")
-    return Level(
+    return TestedAssembly(
         contents.usd,
         Bill("bumps", 0.0),
         (bond,),
@@ -101,7 +101,7 @@ def _wafers(die: Die, largest_mm2: Num) -> Num:
     return np.ceil(np.divide(die.count, side_by_side))
 
 
-def _bonds(assembly: Assembly, contents: Contents) -> Num:
+def _bonds(assembly: Assembly, contents: AssemblyContents) -> Num:
     """Count what is bonded to what is below: dies one by one, or wafers."""
     if assembly.bonding == "die_to_wafer":
         return np.subtract(contents.pieces, 1.0)

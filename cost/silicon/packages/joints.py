@@ -16,7 +16,7 @@ from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..dies.wafers import dies_per_wafer
 from ..dies.yields import negative_binomial
-from .level import Contents, Level, loss
+from .level import AssemblyContents, TestedAssembly, loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _NO_TEST = Bill("test", 0.0)
 
 
-def joined(assembly: Assembly, contents: Contents, book: SiliconSection) -> Level:
+def joined(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
     """Price one assembly by its joint; hybrid bonds are priced in `hybrid`."""
-    price: dict[str, Callable[[Assembly, Contents, SiliconSection], Level]] = {
+    price: dict[str, Callable[[Assembly, AssemblyContents, SiliconSection], TestedAssembly]] = {
         "organic": on_organic,
         "embedded_bridge": on_organic,
         "interposer": on_wiring,
@@ -36,7 +36,7 @@ def joined(assembly: Assembly, contents: Contents, book: SiliconSection) -> Leve
     return price[assembly.joint](assembly, contents, book)
 
 
-def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> Level:
+def on_organic(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
     """Flip chips on an organic substrate, with bridges embedded in it or without.
 
     A = 4 sum A; c = 0.005 A layers; all is lost where one of n bonds fails: Y = y^n; bridges are lost with the
@@ -51,7 +51,7 @@ def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> 
     bumps = _bumps(contents.area_mm2, organic.bump_cost.si, "organic")
     raw = (substrate, *buried)
     numbers = ("prices.packages.organic.bonding_yield",)
-    return Level(
+    return TestedAssembly(
         contents.usd,
         bumps,
         raw,
@@ -64,7 +64,7 @@ def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> 
     )
 
 
-def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> Level:
+def on_wiring(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
     """Chips on an interposer or layers of wires, and that on an organic substrate.
 
     y1 of the wires and their bridges, y2 = y_bond^n, y3 of the bond to the substrate. Chips last: wires are lost by
@@ -85,7 +85,7 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
     wires_good = chips_good * made if assembly.order == "chip_last" else chips_good
     numbers = tuple(f"prices.packages.{assembly.joint}.{key}" for key in ("bonding_yield", "defect_density"))
     lost = [loss(assembly.joint, _sum(wires), wires_good, numbers), loss("substrate", substrate.usd, set_down)]
-    return Level(
+    return TestedAssembly(
         contents.usd,
         bumps,
         (*wires, substrate),
@@ -127,7 +127,7 @@ def layer_factor(area_mm2: Num, pieces: Num, organic: OrganicPrices) -> Num:
     return np.where(np.equal(pieces, 1.0), 1.0, several)
 
 
-def num_bridges(assembly: Assembly, contents: Contents) -> Num:
+def num_bridges(assembly: Assembly, contents: AssemblyContents) -> Num:
     """Return the bridges of an assembly: as described, or one between each two neighbours."""
     return np.subtract(contents.pieces, 1.0) if assembly.bridges is None else assembly.bridges
 
@@ -138,7 +138,7 @@ def wafer_part_usd(area_mm2: Num, price_usd: float, book: SiliconSection) -> Num
     return np.where(np.greater(number, 0.0), np.divide(price_usd, np.maximum(number, 1e-9)), np.inf)
 
 
-def bridges(assembly: Assembly, contents: Contents, book: SiliconSection) -> tuple[Bill, ...]:
+def bridges(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> tuple[Bill, ...]:
     """Bridges: small dies of an interposer's wafer, those that fail their test included, and embedding them."""
     bridge, silicon = book.packages.bridge, book.packages.interposer
     die = wafer_part_usd(bridge.area.si, silicon.wafer_price.si, book) / wiring_yield(bridge.area.si, silicon)
@@ -148,7 +148,7 @@ def bridges(assembly: Assembly, contents: Contents, book: SiliconSection) -> tup
     return (Bill("bridges", count * (die + bridge.embed_cost.si), "bridges * (die_usd + embed_usd)", values, numbers),)
 
 
-def embedded(assembly: Assembly, contents: Contents, book: SiliconSection) -> Num:
+def embedded(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> Num:
     """Return the part of carriers whose bridges are all good: y_embed^n."""
     return np.power(book.packages.bridge.embed_yield.si, num_bridges(assembly, contents))
 

@@ -9,7 +9,7 @@ from ..dies.tests_of_dies import Tested
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class AssemblyContents:
     """What is put on one substrate, all known good as far as tests can tell.
 
     Attributes:
@@ -26,7 +26,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TestedAssembly:
     """One assembly that passed its test.
 
     Attributes:

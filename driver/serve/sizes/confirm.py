@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....cost.serving.simulate.result import Simulated
+from ....cost.serving.simulate.result import SimulatedServing
 from ....cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
-from ....cost.serving.traffic.sizes import Fixed, Mix
+from ....cost.serving.traffic.sizes import Fixed, LengthMix
 from ....cost.serving.traffic.traffic import Traffic, poisson
 from ....ir.errors import InfeasibleError
 from ..pools import Pools, most_of
 from ..server import Server, replicated
-from .sizing import Choice, Confirmed, Question, Sizing
+from .sizing import Confirmed, Question, SizedPlan, Sizing
 
 # Replicas that are simulated of more that are all alike, each with its part of the load.
 _REPLICAS = 8
@@ -31,7 +31,7 @@ def confirmed(found: Sizing, most: int, only_first: bool = False) -> Sizing:
     first would come before whatever their requests took: a simulation only adds GPUs.
     """
     question = found.question
-    kept: list[Choice] = []
+    kept: list[SizedPlan] = []
     why, num_behind = "", 0
     for choice in found.choices:
         if len(kept) + num_behind >= most:
@@ -52,7 +52,7 @@ def confirmed(found: Sizing, most: int, only_first: bool = False) -> Sizing:
     return replace(found, choices=tuple(sorted(kept, key=_place)))
 
 
-def _place(choice: Choice) -> tuple[int, float]:
+def _place(choice: SizedPlan) -> tuple[int, float]:
     """Fewest GPUs first, of as many those that answer most."""
     return choice.num_gpus, -choice.most_per_s
 
@@ -62,7 +62,7 @@ def spared(found: Sizing, spare: int) -> Sizing:
     return replace(found, choices=tuple(_with_spare(found.question, choice, spare) for choice in found.choices))
 
 
-def _with_spare(question: Question, choice: Choice, spare: int) -> Choice:
+def _with_spare(question: Question, choice: SizedPlan, spare: int) -> SizedPlan:
     if choice.pools is None:
         num = choice.copies + spare
         server = replicated(choice.server, num * choice.shapes[0].dp)
@@ -72,7 +72,7 @@ def _with_spare(question: Question, choice: Choice, spare: int) -> Choice:
     return replace(choice, spare=spare, most_per_s=most_of(pools, question.lengths), server=decode, pools=pools)
 
 
-def _enough(question: Question, choice: Choice) -> Choice:
+def _enough(question: Question, choice: SizedPlan) -> SizedPlan:
     """The plan with as many replicas as keep the limits; InfeasibleError where more do not help."""
     tried, seen = choice, seen_by(question, choice)
     for _ in range(_TRIES):
@@ -86,7 +86,7 @@ def _enough(question: Question, choice: Choice) -> Choice:
     )
 
 
-def seen_by(question: Question, choice: Choice, seed: int = 0) -> Confirmed:
+def seen_by(question: Question, choice: SizedPlan, seed: int = 0) -> Confirmed:
     """Simulate a plan, and return what its requests have at the limits."""
     answer, target = choice.answer(question), question.target
     of = 1.0 if choice.pools is not None else min(_REPLICAS / choice.server.num_replicas, 1.0)
@@ -95,7 +95,7 @@ def seen_by(question: Question, choice: Choice, seed: int = 0) -> Confirmed:
     prompt, output, cached = (
         int(np.max(n)) for n in (question.lengths.prompt, question.lengths.output, question.lengths.cached)
     )
-    sizes = Mix(Fixed(prompt), Fixed(output), cached_tokens=cached)
+    sizes = LengthMix(Fixed(prompt), Fixed(output), cached_tokens=cached)
     traffic = poisson(question.requests_per_s * of, sizes, num, seed)
     run = _run(choice.server, choice.pools, traffic).middle(_CUT)
     first, gap = target.seen(answer.found)
@@ -108,7 +108,7 @@ def seen_by(question: Question, choice: Choice, seed: int = 0) -> Confirmed:
     )
 
 
-def _run(server: Server, pools: Pools | None, traffic: Traffic) -> Simulated:
+def _run(server: Server, pools: Pools | None, traffic: Traffic) -> SimulatedServing:
     if pools is None:
         replicas = min(_REPLICAS, server.num_replicas)
         return simulate(traffic, Pool(server.times, server.engine.at_random, replicas))
@@ -124,7 +124,7 @@ def _at(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], share: float 
     return float(values.mean() if share is None else np.quantile(values, share))
 
 
-def _larger(question: Question, choice: Choice, seen: Confirmed) -> Choice:
+def _larger(question: Question, choice: SizedPlan, seen: Confirmed) -> SizedPlan:
     """The plan with a few more replicas, or workers of the pool that is too slow."""
     if choice.pools is None:
         copies = _more(choice.copies)

@@ -12,7 +12,7 @@ STAGES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class ReplicaShape:
     """Degrees of what is bought as one: a replica, or ranks with attention of their own that share experts.
 
     Attributes:
@@ -40,16 +40,16 @@ class Shape:
 
 def shapes_of(
     system: System, has_experts: bool, tp: Sequence[int] = (), pp: Sequence[int] = (), ep: Sequence[int] = ()
-) -> Iterator[Shape]:
+) -> Iterator[ReplicaShape]:
     """Yield shapes to try, small ones first: powers of two inside a node, stages over nodes, experts sharded.
 
     Degrees that are given are kept.
     """
     inside = _powers(system.node_size)
-    found = {Shape(t, p, e) for t in tp or inside for p in pp or STAGES for e in ep or (1,)}
+    found = {ReplicaShape(t, p, e) for t in tp or inside for p in pp or STAGES for e in ep or (1,)}
     if has_experts and not ep:
-        found |= {Shape(t, 1, t) for t in tp or inside if t > 1 and not pp}
-        found |= {Shape(1, 1, d, d) for d in _powers(4 * system.node_size) if d > 1 and not tp and not pp}
+        found |= {ReplicaShape(t, 1, t) for t in tp or inside if t > 1 and not pp}
+        found |= {ReplicaShape(1, 1, d, d) for d in _powers(4 * system.node_size) if d > 1 and not tp and not pp}
     yield from sorted(found, key=lambda shape: (shape.num_gpus, shape))
 
 

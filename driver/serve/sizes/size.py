@@ -12,7 +12,7 @@ from ....backends.machine.system import System
 from ....cost.serving.batching.continuous import most_throughput, steady
 from ....cost.serving.batching.open_loop import at_rate
 from ....cost.serving.capacity import max_batch
-from ....cost.serving.disaggregated import Pool
+from ....cost.serving.disaggregated import WorkerGroup
 from ....cost.serving.metrics import ServingMetrics
 from ....cost.serving.slo import SLO, num_for, tails_of
 from ....cost.serving.split import fewest_workers
@@ -24,8 +24,8 @@ from ..load import Load, latencies_text
 from ..pools import Pools, link_of, most_of
 from ..serve_pools import serve_pools
 from ..server import Server, replicated
-from .shapes import Shape
-from .sizing import Choice, Lower, Missed, Question, Sizing
+from .shapes import ReplicaShape
+from .sizing import Lower, Missed, Question, SizedPlan, Sizing
 
 # Sizes of pools: the fewest workers of prompts and of answers for a rate, over pairs of shapes.
 
@@ -42,14 +42,14 @@ Tails = Callable[[ServingMetrics], ServingMetrics]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PricedShape:
     """A shape and a server of it, whose steps are priced."""
 
-    shape: Shape
+    shape: ReplicaShape
     server: Server
 
 
-def pool_choices(question: Question, servers: Mapping[Shape, Tried]) -> list[Choice | Missed]:
+def pool_choices(question: Question, servers: Mapping[ReplicaShape, PricedShape]) -> list[SizedPlan | Missed]:
     """Return the fewest workers for pairs of shapes; stages only where nothing else holds the model."""
     plain = [one for one in servers.values() if one.shape.dp == 1]
     short = [one for one in plain if one.shape.pp == 1] or plain
@@ -59,7 +59,7 @@ def pool_choices(question: Question, servers: Mapping[Shape, Tried]) -> list[Cho
     return [one for one in found if one is not None]
 
 
-def _pair(question: Question, first: Tried, then: Tried) -> Choice | None:
+def _pair(question: Question, first: PricedShape, then: PricedShape) -> SizedPlan | None:
     """The fewest workers of two shapes whose queues leave the target; None where none do."""
     for busiest in _BUSY:
         pools = _split(question, first, then, busiest)
@@ -68,11 +68,11 @@ def _pair(question: Question, first: Tried, then: Tried) -> Choice | None:
         load = Load(requests_per_s=question.requests_per_s)
         answer = serve_pools(pools, question.lengths, load, question.target)
         if bool(question.target.met_by(answer.found)):
-            return Choice((first.shape, then.shape), most_of(pools, question.lengths), pools.decode, pools)
+            return SizedPlan((first.shape, then.shape), most_of(pools, question.lengths), pools.decode, pools)
     return None
 
 
-def _split(question: Question, first: Tried, then: Tried, busiest: float) -> Pools | None:
+def _split(question: Question, first: PricedShape, then: PricedShape, busiest: float) -> Pools | None:
     """Pools whose workers are busy for a share of the time at most; None where one request misses the target."""
     system = first.server.system
     link = link_of(system, first.shape.num_gpus + then.shape.num_gpus)
@@ -87,16 +87,18 @@ def _split(question: Question, first: Tried, then: Tried, busiest: float) -> Poo
     return Pools(prefill, decode, link_of(system, split.gpus), split.prefill.batch)
 
 
-def _worker(tried: Tried, batch: int) -> Pool:
+def _worker(tried: PricedShape, batch: int) -> WorkerGroup:
     server = tried.server
-    return Pool(times=server.times, engine=server.engine, workers=1, gpus=tried.shape.num_gpus, batch=batch)
+    return WorkerGroup(times=server.times, engine=server.engine, workers=1, gpus=tried.shape.num_gpus, batch=batch)
 
 
 # Shares of the greatest rate that are looked at; the last is short of it, for at it the queue has no end.
 _SHARES = np.concatenate([np.geomspace(1e-3, 0.5, 16), np.linspace(0.55, 0.99, 45)])
 
 
-def size(question: Question, system: System, shapes: Iterable[Shape], lowered: Lower, disagg: str = "auto") -> Sizing:
+def size(
+    question: Question, system: System, shapes: Iterable[ReplicaShape], lowered: Lower, disagg: str = "auto"
+) -> Sizing:
     """Try shapes; fewest devices first, of equal ones those with the most room left.
 
     Replicas do both phases, pools one each (`disagg` is `on`), or both are tried (`auto`).
@@ -104,15 +106,15 @@ def size(question: Question, system: System, shapes: Iterable[Shape], lowered: L
     """
     with stage(f"steps of all shapes on {system.name}"):
         tried = [_tried(question, system, shape, lowered) for shape in shapes]
-    servers = {server.shape: server for server in tried if isinstance(server, Tried)}
-    found: list[Choice | Missed] = []
+    servers = {server.shape: server for server in tried if isinstance(server, PricedShape)}
+    found: list[SizedPlan | Missed] = []
     for num, one in enumerate(servers.values() if disagg != "on" else (), 1):
         with stage(f"rates of {one.shape} on {system.name}, {num} of {len(servers)}"):
             found.append(_choice(question, one))
     if disagg != "off":
         with stage(f"disaggregated pools on {system.name}"):
             found += pool_choices(question, servers)
-    choices = sorted((c for c in found if isinstance(c, Choice)), key=lambda c: (c.num_gpus, -c.most_per_s))
+    choices = sorted((c for c in found if isinstance(c, SizedPlan)), key=lambda c: (c.num_gpus, -c.most_per_s))
     missed = tuple(m for m in (*tried, *found) if isinstance(m, Missed))
     missed += tuple(map(_alone(question), servers.values())) if not choices and disagg == "on" else ()
     affordable = tuple(c for c in choices if c.num_gpus <= question.most_gpus)
@@ -121,18 +123,18 @@ def size(question: Question, system: System, shapes: Iterable[Shape], lowered: L
     return Sizing(question, affordable, missed)
 
 
-def _tried(question: Question, system: System, shape: Shape, lowered: Lower) -> Tried | Missed:
+def _tried(question: Question, system: System, shape: ReplicaShape, lowered: Lower) -> PricedShape | Missed:
     try:
         served, plan = lowered(shape)
         longest = int(np.max(question.lengths.total))
         server = replace(Server.of(served, system, plan, question.engine, longest), convention=question.convention)
         max_batch(server.times, server.engine.scheduler, question.lengths)
-        return Tried(shape, server)
+        return PricedShape(shape, server)
     except (PlanError, NotBuiltError, InfeasibleError) as error:
         return Missed(shape, str(error))
 
 
-def _choice(question: Question, tried: Tried) -> Choice | Missed:
+def _choice(question: Question, tried: PricedShape) -> SizedPlan | Missed:
     """The greatest rate of a replica within the target says how many it takes."""
     shape, server, lengths = tried.shape, tried.server, question.lengths
     engine = server.engine
@@ -147,13 +149,13 @@ def _choice(question: Question, tried: Tried) -> Choice | Missed:
     last = len(rates) - 1 if good.all() else int(np.argmin(good)) - 1
     best = _refined(question, server, tails, rates[last], rates[min(last + 1, len(rates) - 1)])
     copies = num_for(question.requests_per_s, best * shape.dp)
-    return Choice((shape,), best * copies * shape.dp, replicated(server, copies * shape.dp))
+    return SizedPlan((shape,), best * copies * shape.dp, replicated(server, copies * shape.dp))
 
 
-def _alone(question: Question) -> Callable[[Tried], Missed]:
+def _alone(question: Question) -> Callable[[PricedShape], Missed]:
     """What one request has on a shape by itself."""
 
-    def alone(one: Tried) -> Missed:
+    def alone(one: PricedShape) -> Missed:
         server, lengths = one.server, question.lengths
         tails = tails_of(server.times, server.engine, lengths, question.target)
         return Missed(one.shape, "", tails(steady(server.times, server.engine, 1.0, lengths)))
@@ -168,7 +170,7 @@ def _refined(question: Question, server: Server, tails: Tails, low: float, high:
     return float(rates[len(rates) - 1 if good.all() else max(int(np.argmin(good)) - 1, 0)])
 
 
-def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Missed]) -> str:
+def _nearest(question: Question, choices: Sequence[SizedPlan], missed: Sequence[Missed]) -> str:
     """What is asked, and what comes nearest to it."""
     if choices:
         least = choices[0]
@@ -182,7 +184,7 @@ def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Mis
     return "; ".join(_shortfalls(question.target, alone))
 
 
-def _shortfalls(target: SLO, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
+def _shortfalls(target: SLO, alone: Sequence[tuple[ReplicaShape, ServingMetrics]]) -> Iterator[str]:
     """Each latency that no shape meets; else that no shape meets both."""
     told = False
     for place, (name, asked) in enumerate(zip(target.labels, (target.ttft_s, target.tpot_s), strict=True)):

@@ -18,11 +18,11 @@ from ..pools import Pools
 from ..serve import serve
 from ..serve_pools import serve_pools
 from ..server import Server
-from ..tables import Served
-from .shapes import Shape
+from ..tables import ServedModel
+from .shapes import ReplicaShape
 
 # Graphs of a shape and its plan with one replica; PlanError or NotBuiltError where there is none.
-Lower = Callable[[Shape], tuple[Served, Plan]]
+Lower = Callable[[ReplicaShape], tuple[ServedModel, Plan]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SizedPlan:
     """A plan that answers everything.
 
     Attributes:
@@ -90,7 +90,7 @@ class Choice:
         spare: replicas beyond those that the load takes, of pools so many of each.
     """
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[ReplicaShape, ...]
     most_per_s: float
     server: Server
     pools: Pools | None = None
@@ -134,7 +134,7 @@ class Choice:
 class Missed:
     """A shape that does not, and the least latencies that one request alone has on it; None where it does not fit."""
 
-    shape: Shape
+    shape: ReplicaShape
     why: str
     alone: ServingMetrics | None = None
 
@@ -144,7 +144,7 @@ class Sizing:
     """What was found: the choices, fewest devices first, and what misses the target."""
 
     question: Question
-    choices: tuple[Choice, ...]
+    choices: tuple[SizedPlan, ...]
     missed: tuple[Missed, ...]
 
     def answers(self, most: int) -> Iterator[ServeEstimate]:

@@ -182,7 +182,7 @@ _NOT_OF_THE_MODEL = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltModel:
     """A model and what a reader of its graph should know: parts left out, attention that is not fused."""
 
     module: nn.Module
@@ -197,7 +197,7 @@ def build(config_text: str, dtype: DType) -> nn.Module:
     return build_noted(config_text, dtype).module
 
 
-def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built:
+def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> BuiltModel:
     """Build the model of a `config.json`, with what is to be said of it.
 
     Of a model that sees or hears it is the language model, or the whole one.
@@ -229,7 +229,7 @@ def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built
         ) from error
 
 
-def _built(chosen: Architecture, dtype: DType) -> Built:
+def _built(chosen: Architecture, dtype: DType) -> BuiltModel:
     """The model with the first way of recording attention that its classes know."""
     for implementation in _IMPLEMENTATIONS:
         settable = getattr(chosen.model_class, "_can_set_experts_implementation", None)
@@ -247,7 +247,7 @@ def _built(chosen: Architecture, dtype: DType) -> Built:
         if not isinstance(module, nn.Module):
             raise NotUnderstoodError(f"model type '{chosen.config.model_type}' did not give a module")
         _all_on_meta(module, torch_dtype(dtype))
-        return Built(module, (*chosen.notes, *_attention_note(module, implementation)))
+        return BuiltModel(module, (*chosen.notes, *_attention_note(module, implementation)))
     raise NotUnderstoodError(f"model type '{chosen.config.model_type}' has no attention that can be recorded")
 
 

@@ -31,25 +31,25 @@ _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model."
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QuantizedGroup:
     """A scheme, and the modules that it is of; none for all that no other group names."""
 
     fields: Fields
     targets: tuple[str, ...] = ()
 
 
-def groups_of(fields: Fields) -> list[Group]:
+def groups_of(fields: Fields) -> list[QuantizedGroup]:
     """Return the schemes of a config: its groups, its layers one by one, or the one that it is as a whole.
 
     NotBuiltError for a group of modules of a class, which paths do not tell.
     """
     groups = [cast(Fields, g) for g in inside(fields, "config_groups").values() if isinstance(g, dict)]
     if groups and str(fields.get("quant_method", "")).lower() == "compressed-tensors":
-        return [Group(g, _targets(g)) for g in groups]
+        return [QuantizedGroup(g, _targets(g)) for g in groups]
     layers = inside(fields, "quantized_layers")
     if layers:
         return list(_by_scheme(fields, layers))
-    return [Group(fields)]
+    return [QuantizedGroup(fields)]
 
 
 def _targets(group: Fields) -> tuple[str, ...]:
@@ -64,14 +64,14 @@ def _targets(group: Fields) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _by_scheme(fields: Fields, layers: Fields) -> Iterator[Group]:
+def _by_scheme(fields: Fields, layers: Fields) -> Iterator[QuantizedGroup]:
     """ModelOpt's mixed precision: each layer with its own scheme."""
     found: dict[str, list[str]] = {}
     for name, scheme in layers.items():
         if isinstance(scheme, dict):
             found.setdefault(str(scheme.get("quant_algo")), []).append(name)
     for algo, names in found.items():
-        yield Group({**fields, "quant_algo": algo}, tuple(names))
+        yield QuantizedGroup({**fields, "quant_algo": algo}, tuple(names))
 
 
 def left_out(fields: Fields) -> list[str]:

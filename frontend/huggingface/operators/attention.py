@@ -18,7 +18,7 @@ from ...record.adapter import swapped
 from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import rotary_style
-from .sparse import Beside, merged
+from .sparse import ExtraEntries, merged
 
 _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
@@ -30,7 +30,7 @@ def attend(  # type: ignore[no-untyped-def]
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
     s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
     position_bias: Tensor | None = None, sinks: Tensor | None = None, scaling: float | None = None,
-    cu_seq_lens_q: object = None, max_length_q: int | None = None, beside: Beside | None = None, **_options,
+    cu_seq_lens_q: object = None, max_length_q: int | None = None, beside: ExtraEntries | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
 

@@ -34,7 +34,7 @@ class StateCache(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class CacheSlot:
     """A layer's place in a cache; without a cache nothing is remembered."""
 
     cache: StateCache | None

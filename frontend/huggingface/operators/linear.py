@@ -23,7 +23,7 @@ from ...record.preserve import Contexts, one_context
 from ...semantic import semantic
 from ...semantic.constants import norm_constants
 from ...semantic.scan import l2_norm, scan
-from .cache import Memory, StateCache
+from .cache import CacheSlot, StateCache
 from .recurrent import griffin_methods, rwkv_methods
 
 _OF_LIGHTNING = ("slope_rate", "qkv_proj", "output_gate", "out_proj", "norm", "act_fn", "block_size", "head_dim")
@@ -47,7 +47,7 @@ class _Lightning(Protocol):
     def norm(self, x: Tensor) -> Tensor: ...
 
 
-def lightning_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def lightning_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of a lightning attention; nothing for another module."""
     return {"forward": _lightning_forward(part, memory)} if _is_lightning(part) else {}
 
@@ -56,14 +56,14 @@ def _is_lightning(part: object) -> TypeGuard[_Lightning]:
     return all(hasattr(part, name) for name in _OF_LIGHTNING)
 
 
-def _lightning_forward(module: _Lightning, memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _lightning_forward(module: _Lightning, memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     heads, dim = module.num_attention_heads, module.head_dim
 
     def forward(
         hidden_states: Tensor, past_key_values: StateCache | None = None, **_options: object
     ) -> tuple[Tensor, None]:
         b, length, _ = hidden_states.shape
-        own = Memory(past_key_values, memory.layer)
+        own = CacheSlot(past_key_values, memory.layer)
         qkv = module.act_fn(module.qkv_proj(hidden_states)).reshape(b, length, heads, 3 * dim)
         q, k, v = torch.split(qkv, dim, dim=3)
         before = own.state()
@@ -76,7 +76,7 @@ def _lightning_forward(module: _Lightning, memory: Memory) -> Callable[..., tupl
     return forward
 
 
-def mlstm_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def mlstm_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of an mLSTM backend; nothing for another module."""
     chunk = getattr(getattr(part, "config", None), "chunk_size", None)
     if not hasattr(part, "chunkwise_kernel_fn") or not isinstance(chunk, int):
@@ -84,7 +84,7 @@ def mlstm_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[...,
     return {"forward": _mlstm_forward(chunk, memory)}
 
 
-def _mlstm_forward(chunk: int, memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _mlstm_forward(chunk: int, memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     """The state of a head is the matrix [n, p]; its normaliser [n] and running maximum ride along in the kernel."""
 
     def forward(
@@ -99,7 +99,7 @@ def _mlstm_forward(chunk: int, memory: Memory) -> Callable[..., tuple[Tensor, No
     return forward
 
 
-def norms_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def norms_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of a gated norm or the core of a norm over heads; nothing for another module."""
     del memory
     weight, gate = getattr(part, "weight", None), getattr(part, "activation", None)
@@ -140,7 +140,7 @@ class _Dynamic(Protocol):
     def weight_proj(self, x: Tensor) -> Tensor: ...
 
 
-def short_conv_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def short_conv_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of such a convolution; nothing for another module."""
     return {"forward": _short_conv_forward(part, memory)} if _is_dynamic(part) else {}
 
@@ -149,14 +149,14 @@ def _is_dynamic(part: object) -> TypeGuard[_Dynamic]:
     return all(hasattr(part, name) for name in _OF_SHORT_CONV)
 
 
-def _short_conv_forward(module: _Dynamic, memory: Memory) -> Callable[..., Tensor]:
+def _short_conv_forward(module: _Dynamic, memory: CacheSlot) -> Callable[..., Tensor]:
     taps, heads = module.conv_kernel_size, module.num_heads
 
     def forward(
         hidden_states: Tensor, dynamic_input: Tensor, past_key_values: StateCache | None = None, **_options: object
     ) -> Tensor:
         b, length, width = hidden_states.shape
-        own = Memory(past_key_values, memory.layer)
+        own = CacheSlot(past_key_values, memory.layer)
         per_token = module.weight_proj(dynamic_input).float().view(b, length, heads, 1, taps)
         static = module.static_weight.float().view(taps, heads, width // heads)
         x = hidden_states.float()
@@ -238,12 +238,12 @@ def _own_caches(module: ModuleType) -> list[str]:
 
 def remembers(model: nn.Module) -> bool:
     """Whether a model takes no cache of states that we could hand to it: then `scanned` is told of the cache."""
-    nothing = Memory(None, 0)
+    nothing = CacheSlot(None, 0)
     return any(own(part, nothing) for own in (rwkv_methods, mlstm_methods) for part in model.modules())
 
 
 def _methods(path: str, part: nn.Module, cache: StateCache | None) -> Mapping[str, Callable[..., object]]:
     """What takes the place of the methods of a module that holds a recurrence."""
     layer = _LAYER.search(path)
-    memory = Memory(cache, int(layer.group(1)) if layer else 0)
+    memory = CacheSlot(cache, int(layer.group(1)) if layer else 0)
     return next((found for known in _METHODS if (found := known(part, memory))), {})

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...record.adapter import swapped
 from ...semantic.scan import causal_conv, scan
-from .cache import Memory
+from .cache import CacheSlot
 
 # Sums of a channel that stay between tokens: numerator, denominator and the largest exponent so far.
 SUMS = 3
@@ -36,7 +36,7 @@ class _TimeMix(_Mix, Protocol):
     def output(self, x: Tensor) -> Tensor: ...
 
 
-def rwkv_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def rwkv_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of a time mix or a channel mix; nothing for another module."""
     if _is_time_mix(part):
         return {"forward": _time_mix(part, memory)}
@@ -62,7 +62,7 @@ def _mixed(x: Tensor, before: Tensor, share: Tensor) -> Tensor:
     return x * share + before * (1 - share)
 
 
-def _time_mix(module: _TimeMix, memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _time_mix(module: _TimeMix, memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     def forward(hidden: Tensor, **_options: object) -> tuple[Tensor, None]:
         before = memory.before(hidden)
         key = module.key(_mixed(hidden, before, module.time_mix_key))
@@ -76,7 +76,7 @@ def _time_mix(module: _TimeMix, memory: Memory) -> Callable[..., tuple[Tensor, N
     return forward
 
 
-def _channel_mix(module: _Mix, memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _channel_mix(module: _Mix, memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     def forward(hidden: Tensor, **_options: object) -> tuple[Tensor, None]:
         before = memory.before(hidden, index=1)
         key = torch.square(torch.relu(module.key(_mixed(hidden, before, module.time_mix_key))))
@@ -108,7 +108,7 @@ class _Block(Protocol):
     def act_fn(self, x: Tensor) -> Tensor: ...
 
 
-def griffin_methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., object]]:
+def griffin_methods(part: nn.Module, memory: CacheSlot) -> Mapping[str, Callable[..., object]]:
     """Return the forward of a recurrent block, or the recurrence of its unit; nothing for another module."""
     if _is_block(part):
         return {"forward": _griffin_forward(part, memory)}
@@ -119,7 +119,7 @@ def _is_block(part: object) -> TypeGuard[_Block]:
     return all(hasattr(part, name) for name in _OF_GRIFFIN)
 
 
-def _griffin_forward(module: _Block, memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _griffin_forward(module: _Block, memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     """The block with its states in a cache, not on the module."""
 
     def forward(input_states: Tensor, position_ids: Tensor, **_options: object) -> tuple[Tensor, None]:
@@ -135,7 +135,7 @@ def _griffin_forward(module: _Block, memory: Memory) -> Callable[..., tuple[Tens
     return forward
 
 
-def _recurrence(memory: Memory) -> Callable[..., tuple[Tensor, None]]:
+def _recurrence(memory: CacheSlot) -> Callable[..., tuple[Tensor, None]]:
     """h_t = a_t h_(t-1) + x_t over x and a [b, L, channels], element by element; the state is [b, channels, 1, 1]."""
 
     def rnn_scan(

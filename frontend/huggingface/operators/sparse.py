@@ -17,7 +17,7 @@ from ...semantic import semantic
 
 
 @dataclass
-class Beside:
+class ExtraEntries:
     """What a layer attends to beside its own keys: entries [b, 1, t, d], which are keys and values.
 
     `ids` [b, s, n] are those that each query reads, where an indexer chose them; else `bias` [b, 1, s, t] says which
@@ -43,7 +43,7 @@ def compressed(model: nn.Module) -> Contexts:
 
 def _attention(part: nn.Module, original: Callable[..., object]) -> Callable[..., object]:
     def forward(*args: object, **options: object) -> object:
-        beside = Beside()
+        beside = ExtraEntries()
         compressor = part.compressor
         assert isinstance(compressor, nn.Module)
         with swapped(compressor, "forward", _compressor(compressor, beside)):
@@ -52,7 +52,7 @@ def _attention(part: nn.Module, original: Callable[..., object]) -> Callable[...
     return forward
 
 
-def _compressor(part: nn.Module, beside: Beside) -> Callable[..., tuple[Tensor, None]]:
+def _compressor(part: nn.Module, beside: ExtraEntries) -> Callable[..., tuple[Tensor, None]]:
     """Compress as the part does, keep what came out, and return none of it."""
     original = part.forward
     indexer = getattr(part, "indexer", None)
@@ -72,7 +72,7 @@ def _compressor(part: nn.Module, beside: Beside) -> Callable[..., tuple[Tensor, 
     return forward
 
 
-def _kept(original: Callable[..., Tensor], beside: Beside) -> Callable[..., Tensor]:
+def _kept(original: Callable[..., Tensor], beside: ExtraEntries) -> Callable[..., Tensor]:
     def forward(*args: object, **options: object) -> Tensor:
         beside.ids = original(*args, **options)
         return beside.ids

@@ -48,7 +48,7 @@ _MAX_TEXT, _MAX_ENTRIES = 200, 64
 
 
 @dataclass
-class Sizes:
+class NamedSizes:
     """What each named dim is in a workload; `given` is what the user said, and what positions told.
 
     `sought` are the names that were looked up while a file was read: what a user says of another says nothing.
@@ -61,7 +61,7 @@ class Sizes:
     sought: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, workload: Workload, dims: Mapping[str, str]) -> Sizes:
+    def of(cls, workload: Workload, dims: Mapping[str, str]) -> NamedSizes:
         """Take NAME=batch|seq|kv|total|tokens|NUMBER pairs; UsageError for another word."""
         made = cls(workload)
         for name, text in dims.items():

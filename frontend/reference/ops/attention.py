@@ -11,12 +11,12 @@ from ....ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ....ir.ops.fused.index_keys import IndexAttrs
 from ....ir.ops.tensors.normalize import DimAttrs, NormAttrs
 from ...semantic.constants import STYLES, turned
-from ..call import Call, NotComputedError, Reference, attrs_of, given, gradients, number, operator, share, word
+from ..call import NotComputedError, RankCall, Reference, attrs_of, given, gradients, number, operator, share, word
 
 _EPS = {"rms": 1e-6, "layer": 1e-5}  # defaults of our operator and of torch's
 
 
-def norm(call: Call) -> tuple[Tensor, ...]:
+def norm(call: RankCall) -> tuple[Tensor, ...]:
     """The normalised rows, then as many statistics of rows as the call makes: (mean, 1 / deviation) or 1 / rms."""
     x, *rest = call.inputs
     first = given(call, "weight", 1 if rest else None) if _is_layer(call) else (1 if rest else None)
@@ -26,7 +26,7 @@ def norm(call: Call) -> tuple[Tensor, ...]:
     return ((y, mean, inverse) if _is_layer(call) else (y, inverse))[: len(call.dims)]
 
 
-def norm_bwd(call: Call) -> tuple[Tensor, ...]:
+def norm_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of x, weight and bias, those that the call makes, of (dy, x, statistics, weight)."""
     grad, x, *rest = call.inputs
     weight = next((t for t in rest[1:] if t.dim() == 1), None)
@@ -36,11 +36,11 @@ def norm_bwd(call: Call) -> tuple[Tensor, ...]:
     return (*found, bias)[: len(call.dims)]
 
 
-def _is_layer(call: Call) -> bool:
+def _is_layer(call: RankCall) -> bool:
     return attrs_of(call, NormAttrs).kind == "layer"
 
 
-def _normed(call: Call, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _normed(call: RankCall, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Rows over their length: the deviation, the root mean square, or (L2) the Euclidean one."""
     layer = _is_layer(call)
     mean = x.mean(-1, keepdim=True)
@@ -53,19 +53,19 @@ def _normed(call: Call, x: Tensor, weight: Tensor | None, bias: Tensor | None) -
     return y if bias is None else y + bias, mean, inverse
 
 
-def rope(call: Call) -> tuple[Tensor, ...]:
+def rope(call: RankCall) -> tuple[Tensor, ...]:
     """Rotated x [.., d] by tables that broadcast to it."""
     x, cos, sin = call.inputs
     return (_rotated(call, x, cos, sin),)
 
 
-def rope_bwd(call: Call) -> tuple[Tensor, ...]:
+def rope_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """The adjoint of the rotation; that is linear, so that its gradient is the same anywhere."""
     grad, cos, sin = call.inputs
     return gradients(lambda t: _rotated(call, t[0], cos, sin), (torch.zeros_like(grad),), grad)
 
 
-def _rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotated(call: RankCall, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The first entries of x, as many as the tables have (twice as many in narrow styles), by pairs of a style."""
     style = word(call, "style", "half")
     if style not in STYLES:
@@ -73,13 +73,13 @@ def _rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned(x, cos, sin, style)
 
 
-def softmax(call: Call) -> tuple[Tensor, ...]:
+def softmax(call: RankCall) -> tuple[Tensor, ...]:
     """Softmax along a dim, or its logarithm where the call says so."""
     x, dim = call.inputs[0], attrs_of(call, DimAttrs).dim
     return (torch.log_softmax(x, dim) if "log_softmax" in operator(call) else torch.softmax(x, dim),)
 
 
-def softmax_bwd(call: Call) -> tuple[Tensor, ...]:
+def softmax_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradient y (dy - sum(dy y)), or of a logarithm dy - exp(y) sum(dy), of (dy, y)."""
     grad, y = call.inputs
     dim = attrs_of(call, DimAttrs).dim
@@ -91,7 +91,7 @@ def softmax_bwd(call: Call) -> tuple[Tensor, ...]:
 _SUM, _TARGET = 1, 2  # places of the statistics of the loss; in front of them the maximum
 
 
-def cross_entropy(call: Call) -> tuple[Tensor, ...]:
+def cross_entropy(call: RankCall) -> tuple[Tensor, ...]:
     """Mean loss, and a row (0, sum of exponentials, logit of the target).
 
     The maximum that a kernel subtracts is nothing here, so that statistics over parts of the vocabulary add up; the
@@ -106,14 +106,14 @@ def cross_entropy(call: Call) -> tuple[Tensor, ...]:
     return loss_of(call, statistics, target), statistics
 
 
-def loss_of(call: Call, statistics: Tensor, target: Tensor) -> Tensor:
+def loss_of(call: RankCall, statistics: Tensor, target: Tensor) -> Tensor:
     """Return this rank's part of the mean loss, of statistics [.., 3] that are whole over the vocabulary."""
     kept = _kept(call, target)
     losses = (statistics[..., _SUM].log() - statistics[..., _TARGET]) * kept
     return losses.sum() / _rows(call, 0, kept)
 
 
-def cross_entropy_bwd(call: Call) -> tuple[Tensor, ...]:
+def cross_entropy_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradient (softmax - one at the target) dloss / rows of (dloss, logits, targets, statistics)."""
     grad, logits, target, statistics = call.inputs
     kept = _kept(call, target)
@@ -123,12 +123,12 @@ def cross_entropy_bwd(call: Call) -> tuple[Tensor, ...]:
     return ((soft - hit) * kept.unsqueeze(-1) * grad / _rows(call, 1, kept),)
 
 
-def _kept(call: Call, target: Tensor) -> Tensor:
+def _kept(call: RankCall, target: Tensor) -> Tensor:
     """One for each row that counts, as torch leaves rows with the ignored label out."""
     return (target != int(number(call, "ignore_index", -100))).double()
 
 
-def _rows(call: Call, logits: int, kept: Tensor) -> float:
+def _rows(call: RankCall, logits: int, kept: Tensor) -> float:
     """Rows of the mean over all ranks; 1 for a sum. Ranks with parts of the rows must leave the same number out: 0."""
     if word(call, "reduction", "mean") == "sum":
         return 1.0
@@ -140,7 +140,7 @@ def _rows(call: Call, logits: int, kept: Tensor) -> float:
     return float(kept.sum()) * others
 
 
-def _local_targets(call: Call, value: int, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _local_targets(call: RankCall, value: int, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """One where this rank's part of the vocabulary has the target, and the target in that part (0 elsewhere)."""
     index, _ = share(call, value, logits.dim() - 1)
     local = target.long() - index * logits.shape[-1]
@@ -152,19 +152,19 @@ def _local_targets(call: Call, value: int, logits: Tensor, target: Tensor) -> tu
 HIDDEN = -1e30
 
 
-def attention(call: Call) -> tuple[Tensor, ...]:
+def attention(call: RankCall) -> tuple[Tensor, ...]:
     """Result [b, s, h, d_v] and log-sum-exp [b, h, s] of q [b, h, s, d], k [b, g, t, d], v [b, g, t, d_v]."""
     return _attend(call, call.inputs)[: len(call.dims)]
 
 
-def attention_bwd(call: Call) -> tuple[Tensor, ...]:
+def attention_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of q, k, v, then of sinks and bias as far as the call makes them."""
     grad, q, k, v, _, _, *extras = call.inputs
     found = gradients(lambda inputs: _attend(call, inputs)[0], (q, k, v, *extras), grad)
     return found[: len(call.dims)]
 
 
-def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _attend(call: RankCall, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     q, k, v, *rest = inputs
     attrs = attrs_of(call, AttentionAttrs)
     extras = dict(zip(attrs.extras, rest, strict=True))
@@ -185,7 +185,7 @@ def _attend(call: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return (weights @ values).transpose(1, 2), torch.logsumexp(scores, dim=3)
 
 
-def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Tensor | None) -> Tensor:
+def _visible(call: RankCall, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Tensor | None) -> Tensor:
     """Which keys each query sees: [s, t], or [b, 1, s, t] where keys were chosen."""
     chunk = int(number(call, "chunk", 0))
     queries, keys = _positions(call, attrs.balanced, *sizes)
@@ -204,14 +204,14 @@ def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Ten
     return seen & chosen[:, None]
 
 
-def _positions(call: Call, balanced: bool, queries: int, keys: int) -> tuple[Tensor, Tensor]:
+def _positions(call: RankCall, balanced: bool, queries: int, keys: int) -> tuple[Tensor, Tensor]:
     """Positions of this rank's queries and of all keys: of a balanced split as it distributes, else the last ones."""
     if balanced:
         return call.positions(keys)
     return torch.arange(queries) + (keys - queries), torch.arange(keys)
 
 
-def index_keys(call: Call) -> tuple[Tensor, ...]:
+def index_keys(call: RankCall) -> tuple[Tensor, ...]:
     """Ids [b, s, n] of the keys k [b, 1, t, d] that heads q [b, h, s, d], weighted [b, s, h], score best."""
     q, k, weights = call.inputs
     attrs = attrs_of(call, IndexAttrs)
@@ -226,7 +226,7 @@ def index_keys(call: Call) -> tuple[Tensor, ...]:
     return (scores.topk(min(attrs.keys, k.shape[2]), dim=2).indices,)
 
 
-def kv_append(call: Call) -> tuple[Tensor, ...]:
+def kv_append(call: RankCall) -> tuple[Tensor, ...]:
     """New keys or values behind the cache."""
     return (torch.cat(call.inputs, dim=attrs_of(call, KvAppendAttrs).dim),)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ....ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
 from ....ir.ops.fused.routing import RoutedAttrs
-from ..call import Call, NotComputedError, Reference, attrs_of, gradients, number, word
+from ..call import NotComputedError, RankCall, Reference, attrs_of, gradients, number, word
 
 _Function = Callable[[Tensor], Tensor]
 _ACTIVATIONS: Mapping[str, _Function] = {
@@ -19,7 +19,7 @@ _ACTIVATIONS: Mapping[str, _Function] = {
 }  # fmt: skip
 
 
-def experts(call: Call) -> tuple[Tensor, ...]:
+def experts(call: RankCall) -> tuple[Tensor, ...]:
     """Result [t, h] of x [t, h], ids and weights [t, k], then routed tokens, up, act and down, token by token."""
     x, idx, weights, *bank = call.inputs
     attrs = attrs_of(call, ExpertsAttrs)
@@ -29,7 +29,7 @@ def experts(call: Call) -> tuple[Tensor, ...]:
     return _summed(call, down, weights), rows, up, act, down
 
 
-def experts_bwd(call: Call) -> tuple[Tensor, ...]:
+def experts_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of x, routing weights, up, down and biases; of a bank taken apart, the same by its parts."""
     grad, x, idx, weights, up, down, rows, up_out, act, down_out = call.inputs
     attrs = attrs_of(call, ExpertsAttrs)
@@ -44,14 +44,14 @@ def experts_bwd(call: Call) -> tuple[Tensor, ...]:
     return (d_x, d_weights, *d_bank)[: len(call.dims)]
 
 
-def _summed(call: Call, down: Tensor, weights: Tensor) -> Tensor:
+def _summed(call: RankCall, down: Tensor, weights: Tensor) -> Tensor:
     """Rows of each token added up, weighted unless their tokens were."""
     rows = down.view(*weights.shape, down.shape[1])
     return rows.sum(1) if number(call, "early", 0) else (rows * weights.unsqueeze(2)).sum(1)
 
 
 def through(
-    call: Call, attrs: ExpertsAttrs, rows: Tensor, ids: Tensor, bank: Sequence[Tensor]
+    call: RankCall, attrs: ExpertsAttrs, rows: Tensor, ids: Tensor, bank: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows through the up projection, the activation and the down projection of the expert of each."""
     up, down = (w if attrs.transposed else w.transpose(1, 2) for w in bank[:2])
@@ -62,7 +62,7 @@ def through(
     return up_out, act, made + bank[3][ids] if attrs.bias else made
 
 
-def _activated(call: Call, attrs: ExpertsAttrs, x: Tensor) -> Tensor:
+def _activated(call: RankCall, attrs: ExpertsAttrs, x: Tensor) -> Tensor:
     """The activation of x, or of its gate half, times the other half; halves stand in blocks or alternate."""
     kind = word(call, "act", "silu")
     if not attrs.gated:
@@ -82,7 +82,7 @@ def _activation(kind: str) -> _Function:
 
 
 def bank_grads(
-    call: Call, attrs: ExpertsAttrs, tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], ids: Tensor
+    call: RankCall, attrs: ExpertsAttrs, tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], ids: Tensor
 ) -> tuple[Tensor, ...]:
     """Gradients of rows, up, down and both biases of (gradient of down, rows, up, down, up and act as kept)."""
     d_down, rows, up, down, up_out, act = tensors
@@ -96,7 +96,7 @@ def bank_grads(
     return (d_rows, *grads, hot.t() @ d_up, hot.t() @ d_down)
 
 
-def grouped_matmul(call: Call) -> tuple[Tensor, ...]:
+def grouped_matmul(call: RankCall) -> tuple[Tensor, ...]:
     """One product a group of rows; groups are told by their ends, or of one size where those say nothing."""
     a, b, *rest = call.inputs
     weight_grad = attrs_of(call, GroupedAttrs).weight_grad
@@ -111,21 +111,21 @@ def grouped_matmul(call: Call) -> tuple[Tensor, ...]:
     return (torch.einsum("rk,rkn->rn", a, b[ids]),)
 
 
-def dispatch(call: Call) -> tuple[Tensor, ...]:
+def dispatch(call: RankCall) -> tuple[Tensor, ...]:
     """Rows [t k, h] of tokens, those of the first expert first; of `own` rows those of this rank's experts."""
     x, idx = call.inputs
     order = _order(call, idx)
     return (x[order // idx.shape[1]],)
 
 
-def dispatch_bwd(call: Call) -> tuple[Tensor, ...]:
+def dispatch_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradient of tokens: the sum over the rows of each."""
     grad, idx = call.inputs
     made = grad.new_zeros(idx.shape[0], grad.shape[1])
     return (made.index_add_(0, _order(call, idx) // idx.shape[1], grad),)
 
 
-def combine(call: Call) -> tuple[Tensor, ...]:
+def combine(call: RankCall) -> tuple[Tensor, ...]:
     """Weighted sum of a token's rows; where ranks have rows of their own experts, a part of the sum."""
     rows, weights, idx = call.inputs
     order = _order(call, idx)
@@ -133,7 +133,7 @@ def combine(call: Call) -> tuple[Tensor, ...]:
     return (rows.new_zeros(idx.shape[0], rows.shape[1]).index_add_(0, order // idx.shape[1], weighted),)
 
 
-def combine_bwd(call: Call) -> tuple[Tensor, ...]:
+def combine_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of rows and of routing weights of (gradient, rows, weights, ids)."""
     grad, rows, weights, idx = call.inputs
     order = _order(call, idx)
@@ -143,7 +143,7 @@ def combine_bwd(call: Call) -> tuple[Tensor, ...]:
     return copies * weights.reshape(-1)[order].unsqueeze(1), d_weights.view_as(weights)
 
 
-def _order(call: Call, idx: Tensor) -> Tensor:
+def _order(call: RankCall, idx: Tensor) -> Tensor:
     """Copies of tokens (token x k + place) as rows hold them: expert by expert, as many rows for each.
 
     The bank is not told where an expert's rows end, so that they must be as many for each. Ranks that take their own
@@ -166,14 +166,14 @@ def _order(call: Call, idx: Tensor) -> Tensor:
     return order[block * own : (block + 1) * own]
 
 
-def expert_bank(call: Call) -> tuple[Tensor, ...]:
+def expert_bank(call: RankCall) -> tuple[Tensor, ...]:
     """Result, up projection and activation of rows [r, h], as many for each expert, one expert after another."""
     rows, *bank = call.inputs
     up, act, down = through(call, attrs_of(call, ExpertsAttrs), rows, _even(rows, bank[0]), bank)
     return down, up, act
 
 
-def expert_bank_bwd(call: Call) -> tuple[Tensor, ...]:
+def expert_bank_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of rows, up, down and biases; a copy of the gradient in columns is read by a kernel, not here."""
     grad, rows, up, down, up_out, act = call.inputs[:6]
     ids = _even(rows, up)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....ir.graph import Node
-from ....ir.meaning import Argument, In, Out, Step
+from ....ir.meaning import Argument, In, OperatorCall, Out
 from ....ir.ops import Trait, has
 from ....ir.ops.tensors.images import ChannelNormAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
@@ -16,7 +16,7 @@ from ....ir.ops.tensors.matmul import MatmulAttrs
 from ....ir.ops.tensors.normalize import ALONG_DIM, DimAttrs, ReduceAttrs
 from ....ir.sizes.expr import Expr
 from ....ir.types import DType
-from ..call import Call, NotComputedError, Reference
+from ..call import NotComputedError, RankCall, Reference
 
 _WHOLE = {
     DType.INT64: torch.int64, DType.INT32: torch.int64, DType.INT16: torch.int64, DType.INT8: torch.int64,
@@ -63,7 +63,7 @@ def run_program(node: Node, inputs: Sequence[Tensor], sizes: Mapping[str, int]) 
     return tuple(torch.view_as_real(f).contiguous() if f.is_complex() else f for f in found)
 
 
-def _called(step: Step, arguments: Mapping[str, object]) -> object:
+def _called(step: OperatorCall, arguments: Mapping[str, object]) -> object:
     space, name, *overload = step.operator.split(".")
     plain = name.removesuffix("_") if not name.endswith("__") else name
     if space != "aten":
@@ -97,39 +97,39 @@ def _widened(result: object) -> object:
 Made = tuple[Tensor, ...]
 
 
-def _program(call: Call) -> Made:
+def _program(call: RankCall) -> Made:
     return run_program(call.node, call.inputs, call.sizes)
 
 
-def _cast(call: Call) -> Made:
+def _cast(call: RankCall) -> Made:
     """Rounding is off: a cast between floating types changes nothing."""
     return (call.inputs[0].to(real_dtype(call.results[0].type.dtype)).expand(call.dims[0]),)
 
 
-def _same(call: Call) -> Made:
+def _same(call: RankCall) -> Made:
     return (call.inputs[0],)
 
 
-def _copy(call: Call) -> Made:
+def _copy(call: RankCall) -> Made:
     given = call.inputs[0]
     return (given.expand(call.dims[0]).clone() if given.shape != call.dims[0] else given.clone(),)
 
 
-def _reshape(call: Call) -> Made:
+def _reshape(call: RankCall) -> Made:
     return (call.inputs[0].reshape(call.dims[0]),)
 
 
-def _permute(call: Call) -> Made:
+def _permute(call: RankCall) -> Made:
     attrs = call.node.attrs
     assert isinstance(attrs, PermuteAttrs)
     return (call.inputs[0].permute(attrs.dims),)
 
 
-def _expand(call: Call) -> Made:
+def _expand(call: RankCall) -> Made:
     return (call.inputs[0].expand(call.dims[0]),)
 
 
-def _slice(call: Call) -> Made:
+def _slice(call: RankCall) -> Made:
     attrs = call.node.attrs
     assert isinstance(attrs, SliceAttrs)
     start = call.local(attrs.start)
@@ -138,7 +138,7 @@ def _slice(call: Call) -> Made:
     return (call.inputs[0].narrow(attrs.dim, start, call.dims[0][attrs.dim]),)
 
 
-def _pad(call: Call) -> Made:
+def _pad(call: RankCall) -> Made:
     attrs, source = call.node.attrs, call.inputs[0]
     assert isinstance(attrs, SliceAttrs)
     made = source.new_zeros(call.dims[0])
@@ -150,13 +150,13 @@ def _pad(call: Call) -> Made:
     return (made,)
 
 
-def _concat(call: Call) -> Made:
+def _concat(call: RankCall) -> Made:
     attrs = call.node.attrs
     assert isinstance(attrs, ConcatAttrs)
     return (torch.cat(call.inputs, attrs.dim),)
 
 
-def _matmul(call: Call) -> Made:
+def _matmul(call: RankCall) -> Made:
     """A bias is added in the epilogue: once, where the product is a partial sum."""
     attrs = call.node.attrs
     assert isinstance(attrs, MatmulAttrs)
@@ -166,7 +166,7 @@ def _matmul(call: Call) -> Made:
     return (made + call.inputs[2] if len(call.inputs) > 2 else made,)
 
 
-def _reduce(call: Call) -> Made:
+def _reduce(call: RankCall) -> Made:
     """A mean over a dim of which each rank has a part is a summand of the mean of all."""
     attrs = call.node.attrs
     assert isinstance(attrs, ReduceAttrs)
@@ -182,13 +182,13 @@ def _reduce(call: Call) -> Made:
     return _program(call)[: len(call.node.outputs)]
 
 
-def _along(call: Call) -> Made:
+def _along(call: RankCall) -> Made:
     if call.node.meaning is None and isinstance(call.node.attrs, DimAttrs) and has(call.node, Trait.LINEAR):
         return (call.inputs[0].cumsum(call.node.attrs.dim),)
     return _program(call)[: len(call.node.outputs)]
 
 
-def _parts(call: Call) -> Made:
+def _parts(call: RankCall) -> Made:
     """As recorded; a norm over samples of which a rank has some is another than over all, and is not compared."""
     attrs = call.node.attrs
     if isinstance(attrs, ChannelNormAttrs) and not attrs.given:
@@ -199,7 +199,7 @@ def _parts(call: Call) -> Made:
     return _program(call)[: len(call.node.outputs)]
 
 
-def _gather(call: Call) -> Made:
+def _gather(call: RankCall) -> Made:
     """Lookups as recorded; a repetition by sizes of the whole repeats as often as a rank's part asks for."""
     name = call.node.meaning.steps[0].operator if call.node.meaning is not None else ""
     if name.startswith(("aten.repeat", "aten.tile")) and "interleave" not in name:

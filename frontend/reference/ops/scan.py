@@ -12,10 +12,10 @@ from ....ir.ops import Trait, has
 from ....ir.ops.fused.scan import DELTA, GATED, KEEP_STATE, LINEAR, ScanAttrs
 from ....ir.ops.tensors.conv import ConvAttrs
 from ....ir.records import dataclass
-from ..call import Call, NotComputedError, Reference, attrs_of, gradients, number, share
+from ..call import NotComputedError, RankCall, Reference, attrs_of, gradients, number, share
 
 
-def conv(call: Call) -> tuple[Tensor, ...]:
+def conv(call: RankCall) -> tuple[Tensor, ...]:
     """Result, and where there is a state the last inputs, of x, weight, bias where given, state where given."""
     attrs = attrs_of(call, ConvAttrs)
     x, weight, *rest = call.inputs
@@ -28,7 +28,7 @@ def conv(call: Call) -> tuple[Tensor, ...]:
     return y, seen[..., seen.shape[2] - kept :]
 
 
-def conv_bwd(call: Call) -> tuple[Tensor, ...]:
+def conv_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Those of the gradients of x, weight and bias that the call makes, told by their dims."""
     attrs = attrs_of(call, ConvAttrs)
     grad, x, weight, *bias = call.inputs
@@ -38,7 +38,7 @@ def conv_bwd(call: Call) -> tuple[Tensor, ...]:
     return tuple((found[2] if bias else sums) if len(d) == 1 else made[torch.Size(d)] for d in call.dims)
 
 
-def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: Tensor | None) -> Tensor:
+def _convolved(call: RankCall, attrs: ConvAttrs, tensors: Sequence[Tensor], state: Tensor | None) -> Tensor:
     x, weight, *bias = tensors
     padding: tuple[int, ...] = attrs.padding
     if attrs.causal:
@@ -59,12 +59,12 @@ def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: T
     return F.silu(y) if attrs.activation else y
 
 
-def same(call: Call) -> tuple[Tensor, ...]:
+def same(call: RankCall) -> tuple[Tensor, ...]:
     """The tensors themselves: precision, host and device are no part of what is verified."""
     return tuple(call.inputs[i % len(call.inputs)] for i in range(len(call.dims)))
 
 
-def parameters(call: Call) -> tuple[Tensor, ...]:
+def parameters(call: RankCall) -> tuple[Tensor, ...]:
     """An update writes parameters; whose gradients are right is checked before it."""
     return call.inputs[: len(call.dims)]
 
@@ -72,12 +72,12 @@ def parameters(call: Call) -> tuple[Tensor, ...]:
 _L2_EPS = 1e-6
 
 
-def scan(call: Call) -> tuple[Tensor, ...]:
+def scan(call: RankCall) -> tuple[Tensor, ...]:
     """Result [b, L, h, p] and state [b, h, n, p] of values, operands and the state before."""
     return _run(call, attrs_of(call, ScanAttrs), call.inputs)[: len(call.dims)]
 
 
-def scan_bwd(call: Call) -> tuple[Tensor, ...]:
+def scan_bwd(call: RankCall) -> tuple[Tensor, ...]:
     """Gradients of values and operands, in order; not of the state before."""
     grad, *given = call.inputs
     return gradients(lambda t: _run(call, attrs_of(call, ScanAttrs), t)[0], given, grad)[: len(call.dims)]
@@ -97,7 +97,7 @@ class _Steps:
     beta: Tensor | None = None
 
 
-def _run(call: Call, attrs: ScanAttrs, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _run(call: RankCall, attrs: ScanAttrs, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     operands = inputs[: len(inputs) - attrs.has_state]
     state = inputs[-1] if attrs.has_state else None
     v, *others = operands
@@ -134,7 +134,7 @@ def _by_head(t: Tensor, v: Tensor) -> Tensor:
     return t.repeat_interleave(v.shape[2] // t.shape[2], dim=2)
 
 
-def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+def _selective(call: RankCall, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mamba and Mamba-2: v, C, B, dt, z where given, A, then D and the bias of dt where given.
 
     S = exp(dt A) S + dt B v, y = C S + D v, times silu(z); dt is softplus(dt + bias), unless recorded otherwise,
@@ -156,7 +156,7 @@ def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> 
     return (y * F.silu(gates[0].reshape(y.shape)) if gates else y), held
 
 
-def _delta(call: Call, attrs: ScanAttrs, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+def _delta(call: RankCall, attrs: ScanAttrs, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """The gated delta rule over v, q, k, log decay [b, L, h] or [b, L, h, n], beta [b, L, h].
 
     Kernels that step normalise queries and keys themselves.
@@ -218,7 +218,7 @@ def _xlstm(v: Tensor, others: Sequence[Tensor], state: Tensor | None) -> tuple[T
     return torch.stack(made, dim=1), held
 
 
-def keep_state(call: Call) -> tuple[Tensor, ...]:
+def keep_state(call: RankCall) -> tuple[Tensor, ...]:
     """A state stays as it is."""
     return call.inputs[:1]
 

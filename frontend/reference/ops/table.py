@@ -14,7 +14,7 @@ from ....ir.ops.fused.routing import RoutedAttrs
 from ....ir.ops.tensors.pointwise import FillAttrs
 from ....ir.records import dataclass
 from ..axes import Where
-from ..call import Axis, Call, Local, NotComputedError, Reference, Rows
+from ..call import Local, LocalDim, NotComputedError, RankCall, Reference, TokenRows
 from ..layout import scattered
 from . import attention, experts, plain, scan
 from .experts import bank_grads, through
@@ -28,7 +28,7 @@ class Here:
     """A node on one rank: its place, what was recorded, the number of the rank, and the experts whose rows it takes."""
 
     where: Where
-    call: Call
+    call: RankCall
     number: int
     experts: Tensor
 
@@ -111,24 +111,24 @@ def _dispatch(here: Here, given: Sequence[Local]) -> list[Local]:
     tokens = x.axes[0].held
     origin = (tokens[:, None] * k + torch.arange(k)).flatten()
     chosen = ids.tensor.reshape(-1).long()
-    rows = Rows(chosen, origin, torch.full_like(chosen, here.number))
+    rows = TokenRows(chosen, origin, torch.full_like(chosen, here.number))
     if attrs.own:
         rows = rows.taken(torch.isin(chosen, here.experts).nonzero().flatten())
     rows = rows.taken(rows.order)
     made = x.tensor[_token_places(rows, x.axes[0], k)]
     if here.call.constant("early", False):
         raise NotComputedError("routed experts whose tokens are weighted before")
-    return [Local(made, (Axis(made.shape[0]), x.axes[1]), rows)]
+    return [Local(made, (LocalDim(made.shape[0]), x.axes[1]), rows)]
 
 
-def _token_places(rows: Rows, tokens: Axis, k: int) -> Tensor:
+def _token_places(rows: TokenRows, tokens: LocalDim, k: int) -> Tensor:
     """Where in a rank's tokens each row comes from."""
     place = torch.full((tokens.size,), -1, dtype=torch.int64)
     place[tokens.held] = torch.arange(tokens.length)
     return place[rows.origin // k]
 
 
-def _rows(given: Local) -> Rows:
+def _rows(given: Local) -> TokenRows:
     if given.rows is None:
         raise NotComputedError("rows of experts that were not dispatched")
     return given.rows
@@ -165,7 +165,7 @@ def _combine_bwd(here: Here, given: Sequence[Local]) -> list[Local]:
     return [Local(made, rows.axes, told), Local(shares, weights.axes)]
 
 
-def _local_experts(rows: Rows, bank: Local) -> Tensor:
+def _local_experts(rows: TokenRows, bank: Local) -> Tensor:
     """The place in a rank's bank of each row's expert."""
     axis = bank.axes[0]
     place = torch.full((axis.size,), -1, dtype=torch.int64)
@@ -197,7 +197,7 @@ def _bank_bwd(here: Here, given: Sequence[Local]) -> list[Local]:
     tensors = (grad.tensor, rows.tensor, up.tensor, down.tensor, up_out.tensor, act.tensor)
     made = bank_grads(here.call, attrs, tensors, ids)[: len(here.node.outputs)]
     width = up.axes[2 if attrs.transposed else 1]
-    axes = [rows.axes, up.axes, down.axes, (up.axes[0], width), (up.axes[0], Axis(rows.tensor.shape[1]))]
+    axes = [rows.axes, up.axes, down.axes, (up.axes[0], width), (up.axes[0], LocalDim(rows.tensor.shape[1]))]
     return [Local(t, a, told if k == 0 else None) for k, (t, a) in enumerate(zip(made, axes, strict=False))]
 
 

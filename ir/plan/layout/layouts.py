@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ...graph import Graph
-from ...kept import Kept
+from ...kept import RecentResults
 from ...schedules.registry import USUAL, schedule_kind
 from .partition import Balance
-from .stages import Layout, Recomputed, lay_sizes, stage_sizes
+from .stages import Recomputed, StageLayout, lay_sizes, stage_sizes
 
 # Rows of blocks in memory at a time, a few hundred kilobytes each; layouts, a few kilobytes each; and graphs.
 _BALANCES = 32
@@ -30,8 +30,8 @@ class Layouts:
 
     def __init__(self) -> None:
         """Keep none yet."""
-        self._frames = Kept[Frame, LayoutsOf](_FRAMES)
-        self._balances = Kept[Hashable, Balance](_BALANCES)
+        self._frames = RecentResults[Frame, LayoutsOf](_FRAMES)
+        self._balances = RecentResults[Hashable, Balance](_BALANCES)
 
     def of(self, graph: Graph) -> LayoutsOf:
         """Return the layouts of a graph, or of another one with the same regions in the same order."""
@@ -43,22 +43,22 @@ class LayoutsOf:
 
     __slots__ = ("_asked", "_balances", "_laid", "graph")
 
-    def __init__(self, graph: Graph, balances: Kept[Hashable, Balance]) -> None:
+    def __init__(self, graph: Graph, balances: RecentResults[Hashable, Balance]) -> None:
         """Keep none yet; rows of blocks are kept in `balances`."""
         self.graph = graph
-        self._asked = Kept[Hashable, Layout](_LAYOUTS)
-        self._laid = Kept[Hashable, Layout](_LAYOUTS)
+        self._asked = RecentResults[Hashable, StageLayout](_LAYOUTS)
+        self._laid = RecentResults[Hashable, StageLayout](_LAYOUTS)
         self._balances = balances
 
     def lay(
         self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: Recomputed = 0,
         schedule: str = USUAL,
-    ) -> Layout:  # fmt: skip
+    ) -> StageLayout:  # fmt: skip
         """Return what `lay_stages` would, the same object wherever it is equal; the same errors."""
         kind = schedule_kind(schedule)
         vpp = kind.chunks_of(vpp) if pp > 1 else vpp
 
-        def laid() -> Layout:
+        def laid() -> StageLayout:
             sizes = stage_sizes(self.graph, policy, pp, vpp, costs, self._balance)
             key = (pp, vpp, sizes, recomputed, kind.places)
             return self._laid.of(key, lambda: lay_sizes(self.graph, pp, vpp, sizes, recomputed, schedule))

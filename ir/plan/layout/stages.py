@@ -50,7 +50,7 @@ class StageClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StageLayout:
     """One way to lay a graph on stages.
 
     Attributes:
@@ -84,7 +84,7 @@ class Layout:
 def lay_stages(
     graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: Recomputed = 0,
     schedule: str = USUAL,
-) -> Layout:  # fmt: skip
+) -> StageLayout:  # fmt: skip
     """Lay a graph on stages.
 
     Args:
@@ -107,16 +107,18 @@ def lay_stages(
 
 def lay_sizes(
     graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: Recomputed = 0, schedule: str = USUAL
-) -> Layout:
+) -> StageLayout:
     """Lay a graph on stages whose chunks have these blocks, in the order of the model; see `lay_stages`."""
     row = layer_row(graph)
     parts = _parts(graph, row.units, sizes, recomputed if pp > 1 else 0)
     where = schedule_kind(schedule).placed(pp, vpp)
     held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
-    return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held, chunk_borders(graph, sizes)), held)
+    return StageLayout(
+        pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held, chunk_borders(graph, sizes)), held
+    )
 
 
-def chunk_rows(graph: Graph, layout: Layout, recomputed: Recomputed = 0) -> list[tuple[str, ...]]:
+def chunk_rows(graph: Graph, layout: StageLayout, recomputed: Recomputed = 0) -> list[tuple[str, ...]]:
     """Return the regions of each chunk in the order of the model, the two ends of the graph in the first and the last.
 
     `recomputed` is as in `lay_stages`.

@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class StageSeries:
     """Runs of neighbouring stages of one class, of plans that have equally many of them.
 
     Attributes:
@@ -82,14 +82,14 @@ class Line:
         send_s: seconds of sending on, as (run, plan); None where no message takes time.
     """
 
-    runs: Runs
+    runs: StageSeries
     starts: Places
     ends: Places
     wrap_s: Array
     send_s: Array | None
 
     @classmethod
-    def of(cls, runs: Runs, time_s: Array, send_s: Array | None) -> Line:
+    def of(cls, runs: StageSeries, time_s: Array, send_s: Array | None) -> Line:
         """Add up both directions; a stage sends both ways in the same time."""
         inside = runs.num - 1.0
         step = time_s if send_s is None else time_s + send_s[:, None]

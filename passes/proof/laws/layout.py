@@ -11,30 +11,30 @@ from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.lookup import LookupAttrs
 from ....ir.placement import PARTIAL, REPLICATE, Shard
 from ....ir.sizes.expr import Dim, as_expr
-from ..entries import SAMPLES, Entry, Form, Labels, Law
+from ..entries import SAMPLES, IndexMap, Labels, Law, PlacementEntry
 
 _ALL_LINEAR = [((0,), ())]
 
 
-def reshape(call: OpCall, axis: str) -> Iterator[Entry]:
+def reshape(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Blocks of equal size on both sides keep their leading dim; an inner dim that is flattened is packed.
 
     A dim of several tensors side by side, or a flattened inner dim, unflattens to its inner dim; or, where each of the
     tensors has whole entries of the leading dim, to these.
     """
     del axis
-    yield Entry((REPLICATE,), (REPLICATE,))
-    yield Entry((PARTIAL,), (PARTIAL,))
+    yield PlacementEntry((REPLICATE,), (REPLICATE,))
+    yield PlacementEntry((PARTIAL,), (PARTIAL,))
     source, result = call.inputs[0].dims, call.outputs[0].dims
     for ins, outs in blocks(source, result):
         lead_in, lead_out = ins[0], outs[0]
-        yield Entry((Shard(lead_in),), (Shard(lead_out),), plain=len(ins) > 1 or len(outs) > 1)
+        yield PlacementEntry((Shard(lead_in),), (Shard(lead_out),), plain=len(ins) > 1 or len(outs) > 1)
         if len(outs) == 1:
-            yield from (Entry((Shard(i),), (Shard(lead_out, packed=True),)) for i in ins[1:])
+            yield from (PlacementEntry((Shard(i),), (Shard(lead_out, packed=True),)) for i in ins[1:])
         if len(ins) > 1 or len(outs) > 1:  # of tensors side by side, each of whole entries
-            yield Entry((Shard(lead_in, packed=True),), (Shard(lead_out, packed=True),))
+            yield PlacementEntry((Shard(lead_in, packed=True),), (Shard(lead_out, packed=True),))
         if len(ins) == 1:
-            yield from (Entry((Shard(lead_in, packed=True),), (Shard(o),)) for o in outs[1:])
+            yield from (PlacementEntry((Shard(lead_in, packed=True),), (Shard(o),)) for o in outs[1:])
 
 
 def blocks(source: Sequence[Dim], result: Sequence[Dim]) -> Iterator[tuple[list[int], list[int]]]:
@@ -71,14 +71,14 @@ def _smallest(
     return None
 
 
-def permute(call: OpCall, axis: str) -> Iterator[Entry]:
+def permute(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Dims in another order."""
     del axis
     dims = call.attrs_as(PermuteAttrs).dims
-    yield from Form([_numbered(len(dims))], [[str(d) for d in dims]], linear=_ALL_LINEAR).entries()
+    yield from IndexMap([_numbered(len(dims))], [[str(d) for d in dims]], linear=_ALL_LINEAR).entries()
 
 
-def expand(call: OpCall, axis: str) -> Iterator[Entry]:
+def expand(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """New dims are the same for all; so are those that had one entry, which a rank may repeat as often as it needs."""
     del axis
     shift = call.outputs[0].rank - call.inputs[0].rank
@@ -87,35 +87,35 @@ def expand(call: OpCall, axis: str) -> Iterator[Entry]:
         None if d == 1 and call.outputs[0].dims[i + shift] != 1 else str(i + shift)
         for i, d in enumerate(call.inputs[0].dims)
     ]
-    yield from Form([given], [made], linear=_ALL_LINEAR).entries()
+    yield from IndexMap([given], [made], linear=_ALL_LINEAR).entries()
 
 
-def slice_(call: OpCall, axis: str) -> Iterator[Entry]:
+def slice_(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Other dims stay; of a packed dim one of the tensors is taken, which is whole in itself or packed again."""
     del axis
     attrs = call.attrs_as(SliceAttrs)
     whole, part = _cut(call, call.inputs[0].rank)
-    yield from Form([whole], [part], linear=_ALL_LINEAR).entries()
+    yield from IndexMap([whole], [part], linear=_ALL_LINEAR).entries()
     if not attrs.drop:
         given = (Shard(attrs.dim, packed=True),)
-        yield Entry(given, (Shard(attrs.dim),))
-        yield Entry(given, (Shard(attrs.dim, packed=True),))
+        yield PlacementEntry(given, (Shard(attrs.dim),))
+        yield PlacementEntry(given, (Shard(attrs.dim, packed=True),))
         if attrs.start != 0:  # one behind the others of which every rank holds a copy: `copies_complaints`
-            yield Entry(given, (REPLICATE,))
+            yield PlacementEntry(given, (REPLICATE,))
 
 
-def pad(call: OpCall, axis: str) -> Iterator[Entry]:
+def pad(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """The adjoint of slice: zeros stand in the place of the other tensors of a packed dim."""
     del axis
     attrs = call.attrs_as(SliceAttrs)
     whole, part = _cut(call, call.outputs[0].rank)
-    yield from Form([part], [whole], linear=_ALL_LINEAR).entries()
+    yield from IndexMap([part], [whole], linear=_ALL_LINEAR).entries()
     if not attrs.drop:
         made = (Shard(attrs.dim, packed=True),)
-        yield Entry((Shard(attrs.dim),), made)
-        yield Entry((Shard(attrs.dim, packed=True),), made)
+        yield PlacementEntry((Shard(attrs.dim),), made)
+        yield PlacementEntry((Shard(attrs.dim, packed=True),), made)
         if attrs.start != 0:
-            yield Entry((PARTIAL,), made)  # of the gradient of a copy, each rank has a part
+            yield PlacementEntry((PARTIAL,), made)  # of the gradient of a copy, each rank has a part
 
 
 def _cut(call: OpCall, rank: int) -> tuple[Labels, Labels]:
@@ -124,38 +124,38 @@ def _cut(call: OpCall, rank: int) -> tuple[Labels, Labels]:
     return whole, [c for i, c in enumerate(whole) if i != attrs.dim or not attrs.drop]
 
 
-def concat(call: OpCall, axis: str) -> Iterator[Entry]:
+def concat(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Other dims stay; pieces that are each in shards along the concat dim make a packed one."""
     del axis
     along, count = call.attrs_as(ConcatAttrs).dim, len(call.inputs)
     labels = [None if i == along else str(i) for i in range(call.outputs[0].rank)]
     everything = [(tuple(range(count)), ())]
-    yield from Form([labels] * count, [labels], linear=everything).entries()
+    yield from IndexMap([labels] * count, [labels], linear=everything).entries()
     whole = Shard(along)
     for copies in range(1, count):
-        yield Entry((*(whole,) * (count - copies), *(PARTIAL,) * copies), (Shard(along, packed=True),))
+        yield PlacementEntry((*(whole,) * (count - copies), *(PARTIAL,) * copies), (Shard(along, packed=True),))
     for flags in product((False, True), repeat=min(count, 6)):
         packed = (*flags, *(False,) * (count - len(flags)))
-        yield Entry(tuple(Shard(along, packed=p) for p in packed), (Shard(along, packed=True),))
+        yield PlacementEntry(tuple(Shard(along, packed=p) for p in packed), (Shard(along, packed=True),))
 
 
-def embedding(call: OpCall, axis: str) -> Iterator[Entry]:
+def embedding(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Ids pick rows: rows of other ranks are zeros in a partial sum; columns and ids stay. Linear in the table."""
     del axis
     ids = _numbered(call.inputs[0].rank)
-    form = Form([ids, ["v", "h"]], [[*ids, "h"]], sums={"v": (0,)}, linear=[((1,), ())])
+    form = IndexMap([ids, ["v", "h"]], [[*ids, "h"]], sums={"v": (0,)}, linear=[((1,), ())])
     yield from form.entries()
 
 
-def embedding_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
+def embedding_bwd(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Rows of dy are added where their id says: a sum over ids, for all rows of the table or for some of them."""
     del axis
     ids = _numbered(call.inputs[1].rank)
     sums = dict.fromkeys(ids, (0,))
-    yield from Form([[*ids, "h"], ids], [["v", "h"]], sums, linear=[((0,), ())]).entries()
+    yield from IndexMap([[*ids, "h"], ids], [["v", "h"]], sums, linear=[((0,), ())]).entries()
 
 
-def gather(call: OpCall, axis: str) -> Iterator[Entry]:
+def gather(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Letters: one of the result is handed on, or new; one of operands alone is looked up, or counted over.
 
     Entries are moved and not changed: linear in what they are taken from.
@@ -166,10 +166,10 @@ def gather(call: OpCall, axis: str) -> Iterator[Entry]:
     letters: list[Labels] = [list(word) for word in attrs.letters] or unknown
     counted = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
     sums = dict.fromkeys(sorted(counted), (0,))
-    yield from Form(letters[:-1], letters[-1:], sums, linear=[] if attrs.adds else _ALL_LINEAR).entries()
+    yield from IndexMap(letters[:-1], letters[-1:], sums, linear=[] if attrs.adds else _ALL_LINEAR).entries()
 
 
-def scatter(call: OpCall, axis: str) -> Iterator[Entry]:
+def scatter(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Letters: of one that is written at indices a rank takes what falls into its part; what is added over is a sum.
 
     Linear in base and source together.
@@ -181,10 +181,10 @@ def scatter(call: OpCall, axis: str) -> Iterator[Entry]:
     added = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
     sums = dict.fromkeys(sorted(added), (0,))
     linear = [((0, last), ())] if last else _ALL_LINEAR
-    yield from Form(letters[:-1], letters[-1:], sums, added=[0] if sums else [], linear=linear).entries()
+    yield from IndexMap(letters[:-1], letters[-1:], sums, added=[0] if sums else [], linear=linear).entries()
 
 
-def images(call: OpCall, axis: str) -> Iterator[Entry]:
+def images(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     """Letters: one of what is worked on and of the results is handed on; the way back is linear in the gradient.
 
     There a result without the letter is a sum, unless a statistic is taken over it. Samples of a data axis are a
@@ -204,7 +204,7 @@ def images(call: OpCall, axis: str) -> Iterator[Entry]:
     lacking = {c: [k for k, word in enumerate(made) if c not in word] for c in summed if c in made[0]}
     linear = [((0,), ())] if back else []
     own = {c: ks for c, ks in lacking.items() if replicas and c == first}
-    yield from Form(given, made, lacking if back else {}, {} if back else own, linear=linear).entries()
+    yield from IndexMap(given, made, lacking if back else {}, {} if back else own, linear=linear).entries()
 
 
 def _numbered(rank: int) -> list[str]:

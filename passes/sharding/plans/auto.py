@@ -87,7 +87,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LayerGroup:
     """Layers that are split alike."""
 
     layers: tuple[Layer, ...]
@@ -106,7 +106,7 @@ class Group:
 class Branch:
     """The groups between two places where one value is alive; branches of equal `looks` are split alike."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[LayerGroup, ...]
     looks: tuple[object, ...]
 
     @property
@@ -139,11 +139,11 @@ class _Search:
         for few in _together(branch.groups):
             self.try_groups(few)
         for layer in (layer for group in branch.groups for layer in group.layers):
-            self.try_groups([Group((layer,))])
+            self.try_groups([LayerGroup((layer,))])
         if alone:
             self.branches[branch.looks] = [self.styles.get(name) for name in branch.names]
 
-    def try_groups(self, groups: Sequence[Group]) -> None:
+    def try_groups(self, groups: Sequence[LayerGroup]) -> None:
         """Keep the best of all combinations of what these groups can be."""
         if self.nodes > MOST_NODES:
             return
@@ -205,7 +205,7 @@ def _number(dim: Dim, env: Mapping[str, float]) -> float:
     return float(as_expr(dim).evaluate(env))
 
 
-def _together(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
+def _together(groups: Sequence[LayerGroup]) -> Iterator[Sequence[LayerGroup]]:
     """A branch, or where it has too many combinations, each group with the next."""
     if math.prod(len(g.choices) for g in groups) <= MOST_COMBINATIONS:
         yield groups
@@ -248,7 +248,7 @@ def _root(region: Region, value: int) -> int:
     return region.by_id[value].storage
 
 
-def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[Group]:
+def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[LayerGroup]:
     """Layers of the same op and options that read the same value."""
     together: dict[object, list[Layer]] = {}
     for node in nodes:
@@ -259,7 +259,7 @@ def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[G
         read = next(_root(region, i) for i in node.inputs if region.by_id[i].role is not Role.PARAM)
         together.setdefault((node.op, styles, read), []).append(Layer(names, _each(node, styles, len(names))))
         seen.update(names)
-    yield from (Group(tuple(layers)) for layers in together.values())
+    yield from (LayerGroup(tuple(layers)) for layers in together.values())
 
 
 def _options(region: Region, node: Node) -> tuple[Style, ...]:

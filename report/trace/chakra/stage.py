@@ -15,7 +15,7 @@ from ....ir.ops import Trait, has
 from ....ir.ops.collectives import CollectiveAttrs
 from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
-from ...costed import Row, costed_rows
+from ...costed import CostedNode, costed_rows
 from ..chrome.stage_events import Links
 from ..nodes import COMPUTE, COPY_DOWN, NodeTime, keyed
 from ..once import OncePiece, before, behind
@@ -110,7 +110,7 @@ class StageTrace:
         """Take a step on the clock; nothing is made yet."""
         answer: Estimate = timeline.answer
         self._timeline, self._graph = timeline, answer.table.lowered.graph
-        self._rows: Mapping[str, Row] = {row.node: row for row in costed_rows(answer)}
+        self._rows: Mapping[str, CostedNode] = {row.node: row for row in costed_rows(answer)}
         self._links = Links.of(timeline)
 
     def nodes(self, stage: int) -> Sequence[TraceNode]:

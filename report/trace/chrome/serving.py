@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ....cost.serving.simulate.book import Step
+from ....cost.serving.simulate.book import SimulatedSteps
 from ....ir.records import dataclass
 from ...labels import request_part_label
 from .events import complete, counter, nanoseconds, process, thread
@@ -112,7 +112,7 @@ class ServingTrace:
             for name, since, until in zip(("waits", "prefill", "decode"), moments, moments[1:], strict=False):
                 yield complete(0, k + 1, name, "request", nanoseconds(since), nanoseconds(until), args)
 
-    def _replica(self, place: int, steps: Sequence[Step], lane: int) -> Iterator[str]:
+    def _replica(self, place: int, steps: Sequence[SimulatedSteps], lane: int) -> Iterator[str]:
         """Steps of one replica, and what they hold."""
         run = self.answer.simulated
         assert run is not None

@@ -10,10 +10,10 @@ import numpy as np
 from ....cost.schedules.tasks import Index
 from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
-from ..levels import Level, Levels
+from ..levels import DetailLevel, Levels
 from ..memory import CHANGING, CLOSES, Point, StageMemory
 from ..once import OncePiece, before, behind
-from ..shape import Piece, Shape
+from ..shape import StreamSlice, TaskShape
 from ..timeline import Timeline, receiver
 from .events import arrow, counter, nanoseconds, process
 from .tracks import SENDS, TASKS, Slice, Tracks, number_of, received_from
@@ -81,18 +81,18 @@ class StageEvents:
         sim = self._timeline.simulated
         micro, chunk, kind = int(sim.micro_batch[task]), int(sim.chunk[task]), Kind(int(sim.kind[task]))
         level = self._levels.of[micro]
-        if level is Level.NOTHING:
+        if level is DetailLevel.NOTHING:
             return
         shape, layers = self._timeline.shape(self._stage, chunk, kind), self._layers(chunk, kind)
         start, stop = float(self._start_s[task]), float(self._stop_s[task])
         where = f'"micro_batch":{micro},"chunk":{chunk}'
         phase = f'{where},"phase":"{_WORDS[kind]}"'
         title = f"{_LETTERS[kind]}{micro}" + (f" chunk {chunk}" if sim.schedule.num_chunks > 1 else "")
-        inside = self._runs(shape, layers, start, phase) if level >= Level.LAYER else ()
+        inside = self._runs(shape, layers, start, phase) if level >= DetailLevel.LAYER else ()
         yield from self._tracks.add(TASKS, Slice(title, "task", start, stop, phase), inside)
-        if level is Level.NODE:
+        if level is DetailLevel.NODE:
             yield from self._nodes(shape, layers, start, where)
-        if level >= Level.TASK:
+        if level >= DetailLevel.TASK:
             yield from self._sent(task, shape)
             yield from self._curve(task, number, kind, level)
 
@@ -100,7 +100,7 @@ class StageEvents:
         layers = self._timeline.stages.chunks[self._stage][chunk].layers
         return layers if kind is Kind.FORWARD else layers[::-1]
 
-    def _runs(self, shape: Shape, layers: tuple[int, ...], start_s: float, where: str) -> list[Slice]:
+    def _runs(self, shape: TaskShape, layers: tuple[int, ...], start_s: float, where: str) -> list[Slice]:
         pace = self._timeline.pace
         return [
             Slice(run.region, "layer", start_s + run.start_s * pace, start_s + run.end_s * pace,
@@ -108,13 +108,13 @@ class StageEvents:
             for run in shape.runs
         ]  # fmt: skip
 
-    def _nodes(self, shape: Shape, layers: tuple[int, ...], start_s: float, where: str) -> Iterator[str]:
+    def _nodes(self, shape: TaskShape, layers: tuple[int, ...], start_s: float, where: str) -> Iterator[str]:
         for piece in shape.pieces:
             yield from self._tracks.add(
                 piece.stream, self._piece(piece, layers[piece.run] if piece.run >= 0 else -1, start_s, where)
             )
 
-    def _piece(self, piece: Piece, layer: int, start_s: float, where: str) -> Slice:
+    def _piece(self, piece: StreamSlice, layer: int, start_s: float, where: str) -> Slice:
         pace, node = self._timeline.pace, piece.node
         first, last = start_s + piece.start_s * pace, start_s + piece.end_s * pace
         if node is None:
@@ -122,7 +122,7 @@ class StageEvents:
         args = f"{_module(node.scope, layer)}{_layer(layer)}{where},{node.args}"
         return Slice(node.name, "comm" if node.is_message else "compute", first, last, args)
 
-    def _sent(self, task: int, shape: Shape) -> Iterator[str]:
+    def _sent(self, task: int, shape: TaskShape) -> Iterator[str]:
         """The message at the end of a task, and the start of an arrow to who takes it."""
         if self._links.to[task] < 0:
             return
@@ -137,32 +137,32 @@ class StageEvents:
         sources = [int(self._links.source[t]) for t in tasks if self._links.source[t] >= 0]
         for source in sorted(sources, key=lambda k: (int(sim.stage[k]), float(self._stop_s[k]))):
             micro, chunk, sender = int(sim.micro_batch[source]), int(sim.chunk[source]), int(sim.stage[source])
-            if self._levels.of[micro] < Level.TASK:
+            if self._levels.of[micro] < DetailLevel.TASK:
                 continue
             shape = self._timeline.shape(sender, chunk, Kind(int(sim.kind[source])))
             yield from self._message(received_from(sender), "receive", source, shape, f'"micro_batch":{micro}')
             if sender in self._shown:
                 yield from self._arrow(received_from(sender), source, shape, starts=False)
 
-    def _message(self, stream: str, name: str, task: int, shape: Shape, args: str) -> Iterator[str]:
+    def _message(self, stream: str, name: str, task: int, shape: TaskShape, args: str) -> Iterator[str]:
         stop_s = float(self._stop_s[task])
         start_s = stop_s - shape.send_s * self._timeline.pace
         yield from self._tracks.add(stream, Slice(name, "comm", start_s, stop_s, args))
 
-    def _arrow(self, stream: str, task: int, shape: Shape, starts: bool) -> Iterator[str]:
+    def _arrow(self, stream: str, task: int, shape: TaskShape, starts: bool) -> Iterator[str]:
         """Both ends of an arrow lie in the middle of the message, which is drawn on both sides at the same time."""
         half_s = 0.5 * shape.send_s * self._timeline.pace
         if nanoseconds(half_s) > 0:
             at = nanoseconds(float(self._stop_s[task]) - half_s)
             yield arrow(self._tracks.pid, number_of(stream), task, at, starts)
 
-    def _curve(self, task: int, number: int, kind: Kind, level: Level) -> Iterator[str]:
+    def _curve(self, task: int, number: int, kind: Kind, level: DetailLevel) -> Iterator[str]:
         """Memory inside one task, and what is left behind it."""
         curve, pace = self._memory.curves[number], self._timeline.pace
         start_s, stop_s = float(self._start_s[task]), float(self._stop_s[task])
         full = float(self._memory.full[number])
         others = full - curve.kept
-        points = {Level.NODE: curve.nodes, Level.LAYER: curve.runs}.get(level, ())
+        points = {DetailLevel.NODE: curve.nodes, DetailLevel.LAYER: curve.runs}.get(level, ())
         for p in points or (Point(0.0, curve.peak.activations, curve.peak.temporary),):
             yield from self._held(start_s + p.at_s * pace, others + p.activations, p.temporary)
         closes = kind in CLOSES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.load import load_network, load_system, network_names, system_names
-from slipstick.backends.machine.machine import Fitted, LevelEquipment, Rack, Server
+from slipstick.backends.machine.machine import FittedPart, LevelEquipment, Rack, ServerNode
 from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
@@ -127,10 +127,10 @@ def test_a_rack_may_draw_what_its_servers_do(name: str) -> None:
 
 def test_a_machine_is_read_as_it_is_written(mine: Callable[..., System]) -> None:
     system = mine()
-    assert system.server == Server(
-        300e3, False, 4000.0, (Fitted("xeon-8480", 2.0), Fitted("gpu-chassis", 1.0)), 1e12, "liquid"
+    assert system.server == ServerNode(
+        300e3, False, 4000.0, (FittedPart("xeon-8480", 2.0), FittedPart("gpu-chassis", 1.0)), 1e12, "liquid"
     )
-    assert system.rack == Rack(4, None, True, 50e3, 1000.0, (Fitted("rack-liquid", 1.0),))
+    assert system.rack == Rack(4, None, True, 50e3, 1000.0, (FittedPart("rack-liquid", 1.0),))
     nvlink, fabric = (level.equipment for level in system.levels)
     assert nvlink == LevelEquipment("nvswitch-3", 4.0)
     assert fabric == LevelEquipment(

@@ -9,7 +9,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.collectives import collective_time
-from slipstick.backends.pricing.binding import Bindings, Bound, bind
+from slipstick.backends.pricing.binding import Bindings, BoundProgram, bind
 from slipstick.backends.pricing.program import group_factors
 from slipstick.backends.pricing.timing import Timing, price
 from slipstick.driver import Lowered, lower
@@ -42,12 +42,12 @@ def plans() -> PlanTable:
 
 
 @pytest.fixture(scope="module")
-def bound(lowered: Lowered, system: System) -> Bound:
+def bound(lowered: Lowered, system: System) -> BoundProgram:
     return bind(lowered.program, system)
 
 
 @pytest.fixture(scope="module")
-def timing(bound: Bound, plans: PlanTable) -> Timing:
+def timing(bound: BoundProgram, plans: PlanTable) -> Timing:
     return price(bound, Points(plans))
 
 
@@ -60,12 +60,12 @@ def test_the_same_system_is_bound_once(lowered: Lowered, system: System) -> None
     assert bindings.to(system) is not first
 
 
-def test_every_message_is_in_one_row(bound: Bound) -> None:
+def test_every_message_is_in_one_row(bound: BoundProgram) -> None:
     placed = [(b.table, i) for _, batches in bound.batches for b in batches for i, _ in b.messages]
     assert sorted(placed) == [(k, i) for k, t in enumerate(bound.tables) for i in range(len(t.messages))]
 
 
-def test_gathers_and_scatters_go_together_and_sends_apart(bound: Bound) -> None:
+def test_gathers_and_scatters_go_together_and_sends_apart(bound: BoundProgram) -> None:
     kinds = [{m.kind for b in batches for _, m in b.messages} for _, batches in bound.batches]
     assert {"all_gather", "reduce_scatter"} in kinds
     assert {"send"} in kinds

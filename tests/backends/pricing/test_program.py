@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from slipstick.backends.pricing.program import Program, compile_graph, group_factors, group_of
+from slipstick.backends.pricing.program import CompiledProgram, compile_graph, group_factors, group_of
 from slipstick.driver import lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of
@@ -22,21 +22,21 @@ def sharded(request: pytest.FixtureRequest, traced: Callable[[str], Graph]) -> G
 
 
 @pytest.fixture(scope="module")
-def program(sharded: Graph) -> Program:
+def program(sharded: Graph) -> CompiledProgram:
     return compile_graph(sharded)
 
 
-def test_every_node_that_is_not_free_is_an_entry_once(sharded: Graph, program: Program) -> None:
+def test_every_node_that_is_not_free_is_an_entry_once(sharded: Graph, program: CompiledProgram) -> None:
     nodes = [f"{r.name}/%{n.key}" for r in sharded.regions for n in r.nodes if op_def(n.op).kind is not OpClass.FREE]
     assert Counter(e.name for e in program.entries) == Counter(nodes)
     assert max(Counter(nodes).values()) == 1
 
 
-def test_entries_know_how_often_they_run(sharded: Graph, program: Program) -> None:
+def test_entries_know_how_often_they_run(sharded: Graph, program: CompiledProgram) -> None:
     assert {e.region: e.count for e in program.entries} == dict(sharded.counts)
 
 
-def test_communication_and_computation_are_apart(program: Program) -> None:
+def test_communication_and_computation_are_apart(program: CompiledProgram) -> None:
     assert all(e.message is None for g in program.compute for e in g.entries)
     assert all(e.message is not None for g in program.communication for e in g.entries)
     assert {(g.axis, g.collective) for g in program.communication} == {
@@ -44,20 +44,20 @@ def test_communication_and_computation_are_apart(program: Program) -> None:
     }
 
 
-def test_a_group_depends_on_its_symbols_and_no_others(program: Program) -> None:
+def test_a_group_depends_on_its_symbols_and_no_others(program: CompiledProgram) -> None:
     for group in (*program.compute, *program.communication):
         assert group.table.symbols <= set(group.symbols)
     # What a GPU computes does not depend on how many replicas there are; that is what makes tables fast.
     assert all("dp" not in g.symbols for g in program.compute)
 
 
-def test_a_collective_depends_on_its_own_degree_and_those_inside(program: Program) -> None:
+def test_a_collective_depends_on_its_own_degree_and_those_inside(program: CompiledProgram) -> None:
     for group in program.communication:
         wanted = {"tp": {"tp"}, "tp/2": {"tp"}, "dp": {"tp", "dp"}}[group.axis]
         assert wanted <= set(group.symbols)
 
 
-def test_amounts_are_those_of_the_work_rules(sharded: Graph, program: Program) -> None:
+def test_amounts_are_those_of_the_work_rules(sharded: Graph, program: CompiledProgram) -> None:
     for group in program.compute:
         found = group.amounts(ENV, 1)
         for row, entry in enumerate(group.entries):
@@ -83,7 +83,7 @@ def test_a_kernel_of_several_nodes_does_the_arithmetic_of_all(traced: Callable[[
         assert entry.work.tensor_flops == total(w.tensor_flops for w in works)
 
 
-def test_products_say_whose_they_are_and_make_up_the_flops(program: Program) -> None:
+def test_products_say_whose_they_are_and_make_up_the_flops(program: CompiledProgram) -> None:
     for group in program.compute:
         found = group.amounts(ENV, 1)
         p = found.products
@@ -93,7 +93,7 @@ def test_products_say_whose_they_are_and_make_up_the_flops(program: Program) -> 
         assert flops[products] == pytest.approx(found.tensor_flops[products], rel=1e-12)
 
 
-def test_lengths_of_attention_are_told(program: Program) -> None:
+def test_lengths_of_attention_are_told(program: CompiledProgram) -> None:
     found = [group.amounts(ENV, 1).lengths for group in program.compute]
     assert sum(len(f.owner) for f in found) == sum(e.op.startswith("attention") for e in program.entries) > 0
     for f in found:
@@ -101,7 +101,7 @@ def test_lengths_of_attention_are_told(program: Program) -> None:
         assert (f.kv_len == 32).all()
 
 
-def test_a_group_of_some_entries_keeps_their_amounts(program: Program) -> None:
+def test_a_group_of_some_entries_keeps_their_amounts(program: CompiledProgram) -> None:
     group = max(program.compute, key=lambda g: len(g.entries))
     part = group_of(group.symbols, group.entries[1:3])
     whole, some, n = group.table.evaluate(ENV, 1), part.table.evaluate(ENV, 1), len(group.entries)

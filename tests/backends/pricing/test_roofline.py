@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.machine.system import System
-from slipstick.backends.pricing.program import Entry, group_of
+from slipstick.backends.pricing.program import PricedEntry, group_of
 from slipstick.backends.pricing.roofline import Roofline
 from slipstick.ir.graph import Phase
 from slipstick.ir.ops import OpClass, Work
@@ -21,8 +21,8 @@ from slipstick.ir.types import DType
 LAUNCH_S = 2e-6
 
 
-def entry(work: Work, dtype: DType = DType.BF16) -> Entry:
-    return Entry("r", 1, "op", OpClass.MATMUL, Phase.FORWARD, "a.b", 1, dtype, work)
+def entry(work: Work, dtype: DType = DType.BF16) -> PricedEntry:
+    return PricedEntry("r", 1, "op", OpClass.MATMUL, Phase.FORWARD, "a.b", 1, dtype, work)
 
 
 def gemm(m: int, n: int, k: int) -> Work:
@@ -37,7 +37,7 @@ def attention(q: int, kv: int, causal: bool, window: int = 0) -> Work:
     return Work(as_expr(512 * q * kv), as_expr(7 * q * kv), as_expr(512), as_expr(512), attention=shape)
 
 
-def price(system: System, *entries: Entry) -> KernelTimes:
+def price(system: System, *entries: PricedEntry) -> KernelTimes:
     group = group_of((), entries)
     return Roofline().bind(group, system)(group.amounts({}, 1))
 

@@ -10,7 +10,7 @@ from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.pricing.amounts import Amounts
-from slipstick.backends.pricing.program import Entry, Group
+from slipstick.backends.pricing.program import PricedEntry, PricingGroup
 from slipstick.backends.pricing.roofline import Pricer, Roofline
 from slipstick.backends.pricing.timing import Timing, annotate
 from slipstick.driver import Lowered, lower
@@ -44,17 +44,17 @@ class FreeNorms:
     def name(self) -> str:
         return "free norms"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         return entry.op == "norm"
 
     @property
     def formula(self) -> str:
         return "a millisecond"
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         return ()
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         def price(amounts: Amounts) -> KernelTimes:
             time_s = np.full_like(amounts.num_bytes, 1e-3)
             return KernelTimes(time_s, {"nothing": time_s})
@@ -139,7 +139,7 @@ def test_an_unknown_node_is_a_key_error(lowered: Lowered, made_up: System) -> No
 class OnlyMatmuls(Roofline):
     """Has the name of the built-in model."""
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         return entry.op == "matmul"
 
 

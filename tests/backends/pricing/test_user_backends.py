@@ -12,7 +12,7 @@ from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.pricing.amounts import Amounts
-from slipstick.backends.pricing.program import Entry, Group
+from slipstick.backends.pricing.program import PricedEntry, PricingGroup
 from slipstick.backends.pricing.roofline import Pricer, Roofline
 from slipstick.driver import Estimates, estimate, estimate_many, evaluate, evaluate_machines, lower
 from slipstick.ir.errors import UsageError
@@ -32,14 +32,14 @@ class Fixed:
     name: str = "fixed"
     formula: str = "fixed"
 
-    def claims(self, entry: Entry) -> bool:
+    def claims(self, entry: PricedEntry) -> bool:
         return entry.op == self.op
 
-    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+    def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         del entry, system
         return ()
 
-    def bind(self, group: Group, system: System) -> Pricer:
+    def bind(self, group: PricingGroup, system: System) -> Pricer:
         del system
 
         def price(amounts: Amounts) -> KernelTimes:

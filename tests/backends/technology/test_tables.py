@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.technology import columns
 from slipstick.backends.technology.data import load_technology
-from slipstick.backends.technology.design import Budget, Design, Shares, design, design_table
+from slipstick.backends.technology.design import AreaShares, Budget, Design, design, design_table
 from slipstick.backends.technology.fits import Reason
 from slipstick.ir.errors import UsageError
 
@@ -79,11 +79,11 @@ def test_columns_are_those_of_a_chip_of_a_system() -> None:
 
 def test_shares_of_a_table() -> None:
     core = np.array([0.2, 0.4, 0.6, 0.8])
-    shares = Shares(core, 0.2, 0.1, 0.02)
+    shares = AreaShares(core, 0.2, 0.1, 0.02)
     found = design_table(Budget("N5", 800.0, 700.0, area_shares=shares), TECHNOLOGY)
     assert list(found.fit.reason == Reason.SHARES) == [False, False, False, True]
     assert (np.diff(np.asarray(found.compute.num_sms)[:3]) > 0).all()
     unit = TECHNOLOGY.unit("h100").area_shares
-    same = Shares(unit.core.si, unit.cache.si, unit.memory.si, unit.network.si)
+    same = AreaShares(unit.core.si, unit.cache.si, unit.memory.si, unit.network.si)
     plain = Budget("N5", 814.0, 700.0)
     assert design(replace(plain, area_shares=same), TECHNOLOGY).compute == design(plain, TECHNOLOGY).compute

@@ -22,7 +22,7 @@ from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.plan.plan import differences
-from slipstick.report.frameworks.export import Subject
+from slipstick.report.frameworks.export import ExportSubject
 
 Cli = Callable[..., "CompletedProcess[str]"]
 SCRIPT = """#!/bin/bash
@@ -121,7 +121,7 @@ def test_the_verb_and_the_readers_know_the_same_frameworks() -> None:
     assert FRAMEWORKS == READ
 
 
-def drawn(rng: Random, framework: str) -> Subject:
+def drawn(rng: Random, framework: str) -> ExportSubject:
     """Draw a plan and a model that a framework may run; SlipstickError for degrees that do not go together."""
     megatron, titan, pick = framework == "megatron", framework == "torchtitan", rng.choice
     model = pick(list(LAYERS))
@@ -152,7 +152,7 @@ def drawn(rng: Random, framework: str) -> Subject:
         global_batch=mbs * dp * pp * pick([1, 2, 4]), seq_len=pick([2048, 8192]), family=family,
     )  # fmt: skip
     system = load_system("dgx-h100", (), STACKS[framework])
-    return Subject(
+    return ExportSubject(
         plan=plan, model=model, config=json.loads(read_config(model).text), stack=system.stack, node_size=8,
         layers=tuple(even_parts(LAYERS[model], pp * vpp)) if pp > 1 else (),
     )  # fmt: skip

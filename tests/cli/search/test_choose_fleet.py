@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.cost.serving.traffic.day import Day, diurnal, of_trace
-from slipstick.cost.serving.traffic.sizes import Fixed, Mix
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix
 from slipstick.cost.serving.traffic.traffic import poisson
 from slipstick.ir.errors import UsageError
 
@@ -98,7 +98,7 @@ def test_a_day_has_the_mean_of_its_hours_and_a_trace_its_own() -> None:
     day = diurnal(500.0, 100.0)
     assert [day.peak_per_s, day.mean_per_s] == pytest.approx([500.0, 300.0])
     assert sum(day.shares) == pytest.approx(1.0)
-    traffic = poisson(20.0, Mix(Fixed(8), Fixed(8)), 24_000)
+    traffic = poisson(20.0, LengthMix(Fixed(8), Fixed(8)), 24_000)
     held = of_trace("trace.csv", traffic)
     assert held.mean_per_s == pytest.approx(traffic.request_rate, rel=1e-3)
     # A thousand requests an hour-long part: three standard deviations are a tenth.

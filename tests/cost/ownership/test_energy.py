@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.backends.machine.machine import Server
+from slipstick.backends.machine.machine import ServerNode
 from slipstick.backends.machine.package import Assembly, Package, Stack
 from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
@@ -30,7 +30,9 @@ Run = Callable[..., tuple[Estimate, Activity]]
 def dgx() -> System:
     system = load_system("dgx-h100")
     levels = tuple(replace(level, equipment=None) for level in system.levels)
-    return replace(system, package=None, rack=None, levels=levels, server=Server(price_usd=310_000.0, rest_w=4_600.0))
+    return replace(
+        system, package=None, rack=None, levels=levels, server=ServerNode(price_usd=310_000.0, rest_w=4_600.0)
+    )
 
 
 @pytest.fixture(scope="module")

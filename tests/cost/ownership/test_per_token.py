@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.backends.machine.machine import LevelEquipment, Server
+from slipstick.backends.machine.machine import LevelEquipment, ServerNode
 from slipstick.backends.machine.package import Assembly, Die, Package, Stack
 from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.ownership.carbon import embodied, operational_kg, package_kg
 from slipstick.cost.ownership.energy import step_energy
 from slipstick.cost.ownership.ownership import Ownership, ownership, rental
-from slipstick.cost.ownership.per_token import Work, money_metrics
+from slipstick.cost.ownership.per_token import SystemWork, money_metrics
 from slipstick.cost.ownership.system import system_cost
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Workload
@@ -30,7 +30,7 @@ H100 = Package(
 def dgx() -> System:
     system = load_system("dgx-h100")
     nvlink = replace(system.levels[0], equipment=LevelEquipment(switch="nvswitch-3", switches=4))
-    server = Server(price_usd=310_000.0, rest_w=4_600.0)
+    server = ServerNode(price_usd=310_000.0, rest_w=4_600.0)
     levels = (nvlink, *system.levels[1:])
     return replace(system, package=H100, rack=None, levels=levels, server=server)
 
@@ -39,7 +39,9 @@ def dgx() -> System:
 FOUR_YEARS_USD = 486_772.6189 + 1.5 * 0.067 * 10.2 * (8760 - 8640) * 4
 
 
-def metrics(work: Work, num_gpus: int = 8, settings: tuple[str, ...] = (), rented: bool = False) -> dict[str, Num]:
+def metrics(
+    work: SystemWork, num_gpus: int = 8, settings: tuple[str, ...] = (), rented: bool = False
+) -> dict[str, Num]:
     prices = load_prices(overrides=settings)
     cost = system_cost(dgx(), num_gpus, prices)
     energy = step_energy(cost, dgx(), prices, work.step_time_s)
@@ -47,7 +49,7 @@ def metrics(work: Work, num_gpus: int = 8, settings: tuple[str, ...] = (), rente
     return dict(money_metrics(work, owned, energy, embodied(cost, dgx(), prices), prices))
 
 
-TRAIN = Work(Workload.TRAIN, step_time_s=10.0, tokens=4e6, model_flops=1e18, run_s=36e5)
+TRAIN = SystemWork(Workload.TRAIN, step_time_s=10.0, tokens=4e6, model_flops=1e18, run_s=36e5)
 
 
 def owned(*settings: str) -> Ownership:

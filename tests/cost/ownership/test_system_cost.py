@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.backends.machine.machine import Fitted, LevelEquipment, Rack, Server
+from slipstick.backends.machine.machine import FittedPart, LevelEquipment, Rack, ServerNode
 from slipstick.backends.machine.package import Assembly, Die, Package
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.topology.level import Topology
@@ -19,14 +19,14 @@ from slipstick.cost.ownership.system import system_cost
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 NDR = LevelEquipment(switch="ndr-64x400g", adapter="ndr-400g", transceiver="400g", fibre="multimode", cable="dac-400g")
-BOUGHT = Server(price_usd=310_000.0, rest_w=4_600.0)
+BOUGHT = ServerNode(price_usd=310_000.0, rest_w=4_600.0)
 PACKAGE = Bill("package", 3_320.0)
 
 
 machine = cache(load_system)
 
 
-def dgx(topology: Topology = "rail_only", server: Server | None = BOUGHT, rack: Rack | None = None) -> System:
+def dgx(topology: Topology = "rail_only", server: ServerNode | None = BOUGHT, rack: Rack | None = None) -> System:
     """DGX H100 with nothing said of its chips' packages; NVSwitches by their makers' count."""
     base = machine("dgx-h100")
     nvlink = replace(base.levels[0], equipment=LevelEquipment(switch="nvswitch-3", switches=4))
@@ -103,7 +103,7 @@ def test_adapters_are_bought_where_servers_have_none() -> None:
 
 
 def test_a_server_that_is_built_by_hand() -> None:
-    built = Server(rest_w=4_600.0, parts=(Fitted("xeon-8480", 2), Fitted("gpu-chassis")))
+    built = ServerNode(rest_w=4_600.0, parts=(FittedPart("xeon-8480", 2), FittedPart("gpu-chassis")))
     prices = load_prices(overrides=("servers.gross_margin=0.2", "servers.package_margin=0.75"))
     server = system_cost(dgx(server=built), 8, prices, "build", PACKAGE).bill.line("servers/servers")
     lines = {
@@ -127,14 +127,14 @@ def test_what_is_built_pays_for_its_inner_network() -> None:
 
 def test_power_of_a_server_of_parts_has_the_losses_of_its_supplies() -> None:
     """(packages / 0.95 + hosts + memory + NVSwitches + adapters with their optics) / 0.95."""
-    built = Server(parts=(Fitted("xeon-8480", 2),), dram_bytes=1e12)
+    built = ServerNode(parts=(FittedPart("xeon-8480", 2),), dram_bytes=1e12)
     cost = system_cost(dgx(server=built), 64, load_prices(), "build", PACKAGE)
     by_hand = (5_600 / 0.95 + 2 * 350 + 1000 * 0.392 + 4 * 120 + 8 * (25 + 8)) / 0.95
     assert cost.servers.power_w / 8 == pytest.approx(by_hand)
 
 
 def test_racks_hold_what_they_have_power_for() -> None:
-    rack = Rack(8, power_w=42_000.0, parts=(Fitted("rack-air"),))
+    rack = Rack(8, power_w=42_000.0, parts=(FittedPart("rack-air"),))
     assert system_cost(dgx(rack=rack), 128, load_prices()).bill.line("servers/racks").usd == 4 * 5_000
     roomy = replace(rack, power_w=None)
     assert system_cost(dgx(rack=roomy), 128, load_prices()).bill.line("servers/racks").usd == 2 * 5_000
@@ -144,7 +144,7 @@ def test_a_rack_is_bought_with_all_that_lies_in_it() -> None:
     base = load_system("gb200-nvl72")
     trays = LevelEquipment(switch="nvlink-switch-tray", switches=9)
     levels = (replace(base.levels[0], equipment=trays), replace(base.levels[1], equipment=NDR))
-    system = replace(base, rack=Rack(18, price_usd=3e6), levels=levels, server=Server(rest_w=1_000.0))
+    system = replace(base, rack=Rack(18, price_usd=3e6), levels=levels, server=ServerNode(rest_w=1_000.0))
     cost = system_cost(system, 100, load_prices())
     # A hundred GPUs are 25 trays in two racks.
     assert cost.bill.line("servers").usd == 2 * 3e6
@@ -179,7 +179,7 @@ def test_what_nobody_said_is_named() -> None:
 
 def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     described = Package(Assembly("package", "organic", (Die("die", "N5", 100.0),)))
-    system = replace(dgx(server=Server(rest_w=100.0, parts=(Fitted("gpu-chassis"),))), package=described)
+    system = replace(dgx(server=ServerNode(rest_w=100.0, parts=(FittedPart("gpu-chassis"),))), package=described)
     at_cost = system_cost(system, 8, load_prices(), "market", PACKAGE)
     assert any("priced at their manufacturing cost" in line for line in at_cost.unpriced)
     priced = replace(system, package=replace(described, price_usd=28_000.0))
@@ -205,7 +205,7 @@ def test_equipment_that_no_book_has() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown switch 'ndr-64x400'; did you mean 'ndr-64x400g'\?"):
         system_cost(system, 64, load_prices())
     with pytest.raises(UnknownNameError, match="unknown part 'xeon'"):
-        system_cost(dgx(server=Server(parts=(Fitted("xeon"),))), 8, load_prices())
+        system_cost(dgx(server=ServerNode(parts=(FittedPart("xeon"),))), 8, load_prices())
 
 
 def test_a_system_has_an_accelerator() -> None:
@@ -238,7 +238,7 @@ def test_parts_add_up(num_gpus: int, topology: Topology, basis: str) -> None:
 def test_nothing_gets_cheaper_when_a_price_rises(path: str, factor: float) -> None:
     usual = next(r for r in load_prices().records if r.path == f"prices.{path}")
     books = [load_prices(overrides=(f"{path}={usual.value_si * f!r} {usual.dimension}",)) for f in (factor, 1.0)]
-    system = dgx(server=Server(parts=(Fitted("xeon-8480"),)))
+    system = dgx(server=ServerNode(parts=(FittedPart("xeon-8480"),)))
     cheap, dear = (system_cost(system, 256, book, "build", PACKAGE).bill.usd for book in books)
     assert cheap <= dear
 
@@ -252,7 +252,7 @@ def test_more_accelerators_never_cost_less(num_gpus: int, more: int) -> None:
 
 
 def test_many_designs_at_once_are_as_each_alone() -> None:
-    system, prices = dgx(server=Server(rest_w=4_600.0, parts=(Fitted("gpu-chassis"),))), load_prices()
+    system, prices = dgx(server=ServerNode(rest_w=4_600.0, parts=(FittedPart("gpu-chassis"),))), load_prices()
     packages = np.array([1_000.0, 2_000.0, 5_000.0])
     at_once = system_cost(system, 1024, prices, "build", Bill("package", packages)).bill.usd
     alone = [system_cost(system, 1024, prices, "build", Bill("package", float(p))).bill.usd for p in packages]

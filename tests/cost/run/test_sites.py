@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.cost.run.sites import SiteExchange, Sites
-from slipstick.cost.run.training_run import Job, TrainingRun
+from slipstick.cost.run.training_run import TrainingJob, TrainingRun
 from slipstick.ir.errors import PlanError, UsageError
 
 PARAMETERS = 10.2e9
-JOB = Job(step_time_s=22.8, samples=128, tokens=128 * 8192, num_gpus=8, num_nodes=1, state_bytes=0.0)
+JOB = TrainingJob(step_time_s=22.8, samples=128, tokens=128 * 8192, num_gpus=8, num_nodes=1, state_bytes=0.0)
 
 
 def exchange(**said: object) -> SiteExchange:

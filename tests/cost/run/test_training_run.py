@@ -14,8 +14,8 @@ from slipstick.cost.run.training_run import (
     Amount,
     Checkpoints,
     Failures,
-    Job,
     RunEstimate,
+    TrainingJob,
     TrainingRun,
     Unit,
     checkpoint_bytes,
@@ -28,7 +28,7 @@ from slipstick.ir.plan import Family, make_plan
 Traced = Callable[[str], Graph]
 HOUR = 3600.0
 # Two nodes of eight; a step is 2 s of 4 sequences of 1000 tokens; 160 GB of states.
-JOB = Job(
+JOB = TrainingJob(
     step_time_s=2.0, samples=4, tokens=4000, num_gpus=16, num_nodes=2, state_bytes=160e9, copy_bytes_per_s=10e9
 )  # fmt: skip
 
@@ -128,7 +128,7 @@ def llama3(gpu_mtbf_s: float) -> RunEstimate:
     """Llama 3.1 405B as published: 400 TFLOP/s a GPU on 16384 GPUs, 16M tokens a step, 3.8e25 FLOPs in all."""
     tokens = 16 * 2**20
     flops = 3.8e25 / 15.6e12 * tokens
-    job = Job(
+    job = TrainingJob(
         step_time_s=flops / (400e12 * 16_384), samples=2048, tokens=tokens, num_gpus=16_384, num_nodes=2048,
         state_bytes=14 * 405.9e9, copy_bytes_per_s=50e9,
     )  # fmt: skip
@@ -234,5 +234,5 @@ def test_a_job_copies_through_its_host_link_where_it_has_one(traced: Traced) -> 
     plan = make_plan(num_gpus=16, tp=2, seq_len=64, global_batch=32, family=Family())
     bare = replace(system, chip=replace(system.chip, host_link=None))
     linked = replace(system, chip=replace(system.chip, host_link=HostLink(20e9, 0.5, 1e-5)))
-    jobs = [Job.of(traced("tiny-llama.train"), one, plan, 1.0) for one in (bare, linked)]
+    jobs = [TrainingJob.of(traced("tiny-llama.train"), one, plan, 1.0) for one in (bare, linked)]
     assert [job.copy_bytes_per_s for job in jobs] == [None, 20e9 * 0.5]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.cost.schedules.simulate import simulate
-from slipstick.cost.schedules.tasks import Simulated, StageTimes, schedule_of
+from slipstick.cost.schedules.tasks import SimulatedStep, StageTimes, schedule_of
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.schedules.kind import Kind
 from slipstick.ir.schedules.registry import SCHEDULES, can_run
@@ -114,7 +114,7 @@ def runs(draw: st.DrawFn) -> tuple[str, StageTimes, int]:
     return name, StageTimes.of(forward, dgrad, wgrad, send_s=draw(st.sampled_from([0.0, 0.25]))), m
 
 
-def when(done: Simulated, *kinds: Kind) -> dict[tuple[int, int, int], tuple[float, float]]:
+def when(done: SimulatedStep, *kinds: Kind) -> dict[tuple[int, int, int], tuple[float, float]]:
     """Start and end of tasks of some kinds, by stage, chunk and micro-batch."""
     rows = np.flatnonzero(np.isin(done.kind, kinds))
     keys = zip(done.stage[rows], done.chunk[rows], done.micro_batch[rows], strict=True)

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.software.engine import Engine, Overheads, Scheduler
 from slipstick.cost.serving.batching.times import StepTimes
-from slipstick.cost.serving.simulate.result import Simulated
+from slipstick.cost.serving.simulate.result import SimulatedServing
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.traffic.sizes import Fixed, Mix, Uniform
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix, Uniform
 from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson
 from slipstick.ir.errors import InfeasibleError, UsageError
 
 OVER = Overheads(step_s=4e-4, sequence_s=1e-5, prompt_s=3e-3, prompt_token_s=1e-6)
 ENGINE = Engine(overheads=OVER)
-SOME = Mix(Fixed(600), Fixed(40))
+SOME = LengthMix(Fixed(600), Fixed(40))
 
 
-def laws(run: Simulated, traffic: Traffic) -> None:
+def laws(run: SimulatedServing, traffic: Traffic) -> None:
     """Every request is served in order of its moments, with all its tokens."""
     served = run.served
     assert len(served.output) == len(traffic)
@@ -63,8 +63,8 @@ def test_a_burst_that_fits_is_one_batch(made: Callable[..., StepTimes]) -> None:
 
 def test_a_static_batch_ends_before_the_next_begins(made: Callable[..., StepTimes]) -> None:
     times, engine = made(), Engine(scheduler=Scheduler(batching="static", max_num_seqs=4))
-    run = simulate(burst(8, Mix(Fixed(600), Uniform(2, 60)), seed=1), Pool(times, engine))
-    laws(run, burst(8, Mix(Fixed(600), Uniform(2, 60)), seed=1))
+    run = simulate(burst(8, LengthMix(Fixed(600), Uniform(2, 60)), seed=1), Pool(times, engine))
+    laws(run, burst(8, LengthMix(Fixed(600), Uniform(2, 60)), seed=1))
     longest = int(run.served.output[:4].max())
     # Those that are done keep their place: every step is one of four sequences, also the last.
     prefill_s = float(times.prefill_s(600, num=4))
@@ -77,7 +77,7 @@ def test_a_static_batch_ends_before_the_next_begins(made: Callable[..., StepTime
 def test_a_prompt_stops_others_for_as_long_as_it_takes(made: Callable[..., StepTimes], mixed: bool) -> None:
     times = made()
     engine = Engine(scheduler=Scheduler(mixed=mixed, chunked_prefill=mixed))
-    one = Mix(Fixed(600), Fixed(40))
+    one = LengthMix(Fixed(600), Fixed(40))
     both = burst(2, one)
     late = Traffic(np.array([0.0, 0.1]), both.requests)
     run = simulate(late, Pool(times, engine))
@@ -115,13 +115,13 @@ def test_a_turn_of_a_session_waits_for_the_one_before(made: Callable[..., StepTi
 
 def test_tokens_in_the_cache_cost_no_prefill(made: Callable[..., StepTimes]) -> None:
     times = made()
-    run = simulate(poisson(1e-3, Mix(Fixed(600), Fixed(2), cached=0.5), num=3), Pool(times, Engine()))
+    run = simulate(poisson(1e-3, LengthMix(Fixed(600), Fixed(2), cached=0.5), num=3), Pool(times, Engine()))
     np.testing.assert_allclose(run.ttft_s, float(times.prefill_s(600, 300)))
 
 
 def test_a_shared_prefix_is_held_once(made: Callable[..., StepTimes]) -> None:
     # Of 640 tokens 512 are the same for all: 512 kB once and 128 kB each.
-    sizes, times = Mix(Fixed(608), Fixed(32), cached=512 / 608), made(512e3 + 5 * 128e3)
+    sizes, times = LengthMix(Fixed(608), Fixed(32), cached=512 / 608), made(512e3 + 5 * 128e3)
     engine = Engine(scheduler=Scheduler(reserve_output=True))
     assert simulate(burst(20, sizes), Pool(times, engine, shared_prefix=True)).fullness[0].batch_peak == 5
     assert simulate(burst(20, sizes), Pool(times, engine)).fullness[0].batch_peak == 1

@@ -12,13 +12,13 @@ from slipstick.cost.serving.batching.times import Curve, StepTimes
 from slipstick.cost.serving.simulate.room import Room
 from slipstick.cost.serving.simulate.rounds import Rounds
 from slipstick.cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
-from slipstick.cost.serving.traffic.sizes import Fixed, Mix, Uniform
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix, Uniform
 from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson
 from slipstick.ir.errors import UsageError
 
 OVER = Overheads(step_s=4e-4, sequence_s=1e-5, prompt_s=3e-3, prompt_token_s=1e-6)
 ENGINE = Engine(overheads=OVER)
-SOME = Mix(Fixed(600), Fixed(40))
+SOME = LengthMix(Fixed(600), Fixed(40))
 SENT = Transfer(bytes_per_s=10e9, latency_s=1e-5)
 
 
@@ -59,7 +59,7 @@ def test_prompts_and_answers_apart_one_request(made: Callable[..., StepTimes]) -
 
 
 def test_no_decode_waits_for_a_prompt_where_they_are_apart(made: Callable[..., StepTimes]) -> None:
-    times, traffic = made(), poisson(40.0, Mix(Fixed(2000), Fixed(100)), num=400)
+    times, traffic = made(), poisson(40.0, LengthMix(Fixed(2000), Fixed(100)), num=400)
     together = simulate(traffic, Pool(times, ENGINE, 2))
     apart = simulate_apart(traffic, Pool(times, ENGINE), Pool(times, ENGINE), SENT)
     longest = float(times.decode_s(apart.fullness[1].batch_peak, 2100)) + 4e-4 + 1e-5 * apart.fullness[1].batch_peak
@@ -79,7 +79,7 @@ def test_clients_of_separate_pools_wait_for_their_answers(made: Callable[..., St
 
 
 def test_a_full_cache_of_answers_puts_back_and_still_serves_all(made: Callable[..., StepTimes]) -> None:
-    sizes = Mix(Uniform(100, 600), Uniform(1, 200))
+    sizes = LengthMix(Uniform(100, 600), Uniform(1, 200))
     run = simulate_apart(burst(60, sizes), Pool(made(), ENGINE), Pool(made(2.4e6), ENGINE), SENT)
     assert run.preemptions > 0
     assert run.fullness[1].kv_peak <= 1.0 + 1e-9
@@ -91,7 +91,7 @@ def test_a_round_costs_its_drafts_and_all_tokens_through_the_weights(made: Calla
     draft_s = Curve(np.array([1.0, 64.0]), np.array([1e-3, 2e-3]))
     # All drafts are kept: five tokens a round; 40 tokens behind the first are eight rounds.
     rounds = Rounds(4, 1.0, draft_s)
-    run = simulate(burst(1, Mix(Fixed(600), Fixed(41))), Pool(times, Engine(), rounds=rounds))
+    run = simulate(burst(1, LengthMix(Fixed(600), Fixed(41))), Pool(times, Engine(), rounds=rounds))
     context = 600 + 5 * (1 + 8) / 2
     round_s = 1e-3 + float(times.decode_rest(5) + times.decode_attention(1, context))
     assert run.e2el.mean - run.ttft.mean == pytest.approx(8 * round_s)
@@ -142,7 +142,7 @@ def test_who_started_last_in_the_first_step_is_put_back(
     made: Callable[..., StepTimes], naive: Callable[..., tuple[np.ndarray, np.ndarray]]
 ) -> None:
     # Four prompts of 64 tokens grow to 164 each; there is room for 400 tokens.
-    times, engine, traffic = made(400_000.0), Engine(scheduler=Scheduler()), burst(4, Mix(Fixed(64), Fixed(100)))
+    times, engine, traffic = made(400_000.0), Engine(scheduler=Scheduler()), burst(4, LengthMix(Fixed(64), Fixed(100)))
     run = simulate(traffic, Pool(times, engine))
     assert run.preemptions > 0
     first_s, finish_s = naive(times, engine, traffic)

@@ -12,12 +12,12 @@ from slipstick.cost.serving.batching.open_loop import at_rate
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.simulate.run import Pool, simulate
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.cost.serving.traffic.sizes import Fixed, Mix
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix
 from slipstick.cost.serving.traffic.traffic import closed, poisson
 
 # One prompt a step, whole, and no tokens behind the first: one server whose service is one prefill.
 ONE_BY_ONE = Engine(scheduler=Scheduler(mixed=False, chunked_prefill=False, max_num_seqs=1))
-PROMPTS = Mix(Fixed(2000), Fixed(1))
+PROMPTS = LengthMix(Fixed(2000), Fixed(1))
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
@@ -65,7 +65,7 @@ def test_clients_spread_out_are_the_steady_state(
 ) -> None:
     times, engine = made(), Engine(scheduler=scheduler, overheads=OVER)
     form = steady(times, engine, clients, Lengths(600, 200))
-    traffic = closed(clients, Mix(Fixed(600), Fixed(200)), num=25 * clients, ramp_s=float(form.e2el_s))
+    traffic = closed(clients, LengthMix(Fixed(600), Fixed(200)), num=25 * clients, ramp_s=float(form.e2el_s))
     run = simulate(traffic, Pool(times, engine)).middle(0.15)
     assert run.tpot.mean == pytest.approx(float(form.tpot_s), rel=within)
     assert run.requests_per_s == pytest.approx(float(form.requests_per_s), rel=within)
@@ -76,7 +76,7 @@ def test_clients_spread_out_are_the_steady_state(
 def test_clients_that_begin_together_go_in_step(made: Callable[..., StepTimes]) -> None:
     # All prompts fall together, and no decode waits for them: TPOT is that of decodes alone, TTFT that of a queue.
     times, engine = made(), Engine(scheduler=POLICIES["apart"])
-    run = simulate(closed(32, Mix(Fixed(600), Fixed(200)), num=800), Pool(times, engine)).middle()
+    run = simulate(closed(32, LengthMix(Fixed(600), Fixed(200)), num=800), Pool(times, engine)).middle()
     # Prompts of 600 run 13 a step: the first 13 wait for two steps more, the next for one, the last six for none.
     first, full, last = (float(times.prefill_s(600, num=n)) for n in (13, 13, 6))
     decode_s = sum(float(times.decode_s(32, 600 + i)) for i in range(1, 200))
@@ -92,7 +92,7 @@ def test_random_arrivals_are_what_the_open_loop_says(
     times, engine, lengths = made(2e8), Engine(scheduler=scheduler, overheads=OVER), Lengths(600, 200)
     rate = load * float(most_throughput(times, engine, lengths).requests_per_s)
     form = at_rate(times, engine, rate, lengths)
-    run = simulate(poisson(rate, Mix(Fixed(600), Fixed(200)), num=3000), Pool(times, engine)).middle()
+    run = simulate(poisson(rate, LengthMix(Fixed(600), Fixed(200)), num=3000), Pool(times, engine)).middle()
     assert run.tpot.mean == pytest.approx(float(form.tpot_s), rel=within)
     assert run.ttft.mean == pytest.approx(float(form.ttft_s), rel=0.15 if scheduler.mixed else 0.05)
 
@@ -105,5 +105,5 @@ def test_mean_waits_where_prompts_run_by_themselves(
     times, engine = made(2e9), Engine(scheduler=POLICIES["apart"], overheads=OVER)
     lengths = Lengths(prompt, output)
     rate = load * float(most_throughput(times, engine, lengths).requests_per_s)
-    run = simulate(poisson(rate, Mix(Fixed(prompt), Fixed(output)), num=4000), Pool(times, engine)).middle()
+    run = simulate(poisson(rate, LengthMix(Fixed(prompt), Fixed(output)), num=4000), Pool(times, engine)).middle()
     assert run.ttft.mean == pytest.approx(float(at_rate(times, engine, rate, lengths).ttft_s), rel=0.1)

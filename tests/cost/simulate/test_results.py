@@ -10,11 +10,11 @@ from slipstick.backends.machine.software.engine import Engine
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.simulate.result import spread, weighted_spread
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Mix
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix, Lognormal
 from slipstick.cost.serving.traffic.traffic import burst, closed, poisson
 from slipstick.ir.errors import UsageError
 
-SIZES = Mix(Lognormal(300, 1.0), Lognormal(40, 1.0))
+SIZES = LengthMix(Lognormal(300, 1.0), Lognormal(40, 1.0))
 
 
 def test_a_spread_with_counts_is_that_of_all_the_values() -> None:
@@ -48,7 +48,7 @@ def test_a_benchmark_file_has_the_names_of_vllm(made: Callable[..., StepTimes]) 
 
 
 def test_answers_of_one_token_have_no_time_per_token(made: Callable[..., StepTimes]) -> None:
-    run = simulate(burst(3, Mix(Fixed(100), Fixed(1))), Pool(made(), Engine()))
+    run = simulate(burst(3, LengthMix(Fixed(100), Fixed(1))), Pool(made(), Engine()))
     found = run.to_bench_json()
     assert found["mean_tpot_ms"] is None
     assert found["mean_itl_ms"] is None
@@ -66,7 +66,7 @@ def test_goodput_counts_those_who_meet_every_limit(made: Callable[..., StepTimes
 
 
 def test_the_middle_of_a_run_leaves_out_its_ends(made: Callable[..., StepTimes]) -> None:
-    run = simulate(closed(16, Mix(Fixed(300), Lognormal(40, 0.5)), num=800), Pool(made(), Engine()))
+    run = simulate(closed(16, LengthMix(Fixed(300), Lognormal(40, 0.5)), num=800), Pool(made(), Engine()))
     middle = run.middle(0.1)
     assert len(middle.served.output) == pytest.approx(640, abs=16)
     assert middle.duration_s < run.duration_s

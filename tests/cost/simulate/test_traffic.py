@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Measured, Mix, Requests, Uniform
+from slipstick.cost.serving.traffic.sizes import DrawnRequests, Fixed, LengthMix, Lognormal, Requests, Uniform
 from slipstick.cost.serving.traffic.trace_files import read_trace
 from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson, poisson_for
 from slipstick.cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
 from slipstick.ir.errors import UsageError
 
-SOME = Mix(Fixed(100), Fixed(10))
+SOME = LengthMix(Fixed(100), Fixed(10))
 
 
 def test_gaps_of_a_poisson_process_are_exponential() -> None:
@@ -33,7 +33,7 @@ def test_a_request_rate_is_that_of_the_gaps() -> None:
 
 
 def test_a_seed_is_the_same_gaps_at_any_rate_and_the_same_lengths() -> None:
-    sizes = Mix(Uniform(1, 500), Lognormal(50, 1.0))
+    sizes = LengthMix(Uniform(1, 500), Lognormal(50, 1.0))
     slow, fast = poisson(1.0, sizes, seed=5), poisson(4.0, sizes, seed=5)
     np.testing.assert_allclose(slow.arrival_s, 4 * fast.arrival_s)
     np.testing.assert_array_equal(slow.requests.prompt, fast.requests.prompt)
@@ -51,11 +51,11 @@ def test_a_duration_ends_what_is_sent() -> None:
 
 
 def test_lengths_have_their_mean_and_their_spread() -> None:
-    drawn = burst(100_000, Mix(Uniform(1, 3), Lognormal(200.0, 0.5)), seed=2).requests
+    drawn = burst(100_000, LengthMix(Uniform(1, 3), Lognormal(200.0, 0.5)), seed=2).requests
     np.testing.assert_allclose(np.bincount(drawn.prompt)[1:], 100_000 / 3, rtol=0.02)
     assert drawn.output.mean() == pytest.approx(200, rel=0.01)
     assert drawn.output.std() / drawn.output.mean() == pytest.approx(0.5, rel=0.02)
-    assert Mix(Fixed(1), Fixed(1), cached=0.9).draw(np.random.default_rng(0), 1).cached[0] == 0
+    assert LengthMix(Fixed(1), Fixed(1), cached=0.9).draw(np.random.default_rng(0), 1).cached[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_lengths_are_drawn_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "lengths.csv"
     path.write_text("num_prefill_tokens,num_decode_tokens\n100,1\n200,2\n", encoding="utf-8")
     sizes = parse_sizes(str(path), "")
-    assert isinstance(sizes, Measured)
+    assert isinstance(sizes, DrawnRequests)
     drawn = poisson(1.0, sizes, num=500).requests
     np.testing.assert_array_equal(drawn.prompt, 100 * drawn.output)
     assert set(drawn.output.tolist()) == {1, 2}
@@ -189,7 +189,7 @@ def test_what_is_cached_leaves_a_token_to_compute() -> None:
 
 
 def test_requests_longer_than_the_model_are_refused() -> None:
-    traffic = burst(3, Mix(Fixed(100), Fixed(29)))
+    traffic = burst(3, LengthMix(Fixed(100), Fixed(29)))
     traffic.check_positions(129)
     traffic.check_positions(0)
     with pytest.raises(UsageError, match=r"request 1 has a prompt of 100 tokens and 29 more.* 128 positions"):

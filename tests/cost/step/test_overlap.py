@@ -15,7 +15,7 @@ from slipstick.backends.machine.software.stack import Overlap
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.sms import memory_share
 from slipstick.cost.step.overlap import pairs_of
-from slipstick.cost.step.policy import Policy
+from slipstick.cost.step.policy import StepPolicy
 from slipstick.cost.step.stage_time import pass_account
 from slipstick.cost.step.stages import StageProgram
 from slipstick.cost.step.step_program import RING
@@ -117,7 +117,7 @@ def test_a_ring_takes_the_longer_of_both_at_each_step(attention: float, ring: fl
     table = PlanTable.of([make_plan(num_gpus=1, seq_len=1, family=Family())])
     staging = StageProgram.of(ALONE).evaluate(table, Points(table))
     parts = {"compute.attention": np.array([attention]), RING: np.array([ring])}
-    account = pass_account(parts, np.zeros(1), np.array([float(cp)]), staging, Policy())
+    account = pass_account(parts, np.zeros(1), np.array([float(cp)]), staging, StepPolicy())
     steps = cp - 1
     by_step = attention / cp + steps * max(attention / cp, ring / steps) if steps else attention + ring
     total = float(account.exposed["compute.attention"][0] + account.exposed["comm.cp"][0])
@@ -132,8 +132,8 @@ def test_exchanges_hide_behind_another_micro_batch(compute: float, sent: float, 
     staging = StageProgram.of(ALONE).evaluate(table, Points(table))
     parts = {"compute.matmul": np.array([compute]), "comm.ep": np.array([sent])}
     zero, cp = np.zeros(1), np.ones(1)
-    behind = pass_account(parts, zero, cp, staging, Policy(overlap=Overlap(batches=share)))
-    exposed = pass_account(parts, zero, cp, staging, Policy())
+    behind = pass_account(parts, zero, cp, staging, StepPolicy(overlap=Overlap(batches=share)))
+    exposed = pass_account(parts, zero, cp, staging, StepPolicy())
     assert float(exposed.exposed["comm.ep"][0]) == sent
     assert float(behind.hidden["comm.ep"][0]) == min(sent * share, compute)
     assert float(behind.exposed["comm.ep"][0] + behind.hidden["comm.ep"][0]) == pytest.approx(sent)
@@ -142,7 +142,7 @@ def test_exchanges_hide_behind_another_micro_batch(compute: float, sent: float, 
 def test_hidden_messages_of_fsdp_cost_computation_by_their_traffic(llama: Graph, system: System) -> None:
     """Eight ranks on NVLink receive 450 GB/s, written and read once: 0.27 of 3.35 TB/s, and 16 of 132 SMs."""
     plan = make_plan(num_gpus=8, seq_len=8192, family=Family(zero=3))
-    policy = replace(Policy.of(system), overlap=Overlap(contention=1.5))
+    policy = replace(StepPolicy.of(system), overlap=Overlap(contention=1.5))
     table = PlanTable.of([plan])
     share = float(np.asarray(policy.lost_share("comm.dp", table))[0])
     assert share == pytest.approx(16 / 132 + 1.5 * 2 * 450e9 / 3.35e12, rel=1e-6)

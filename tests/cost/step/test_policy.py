@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import HostFloor, Overlap
 from slipstick.backends.machine.system import System
-from slipstick.cost.step.beside import Beside
-from slipstick.cost.step.policy import Policy, floored
+from slipstick.cost.step.beside import HiddenMessages
+from slipstick.cost.step.policy import StepPolicy, floored
 from slipstick.driver import Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Phase
@@ -34,7 +34,7 @@ def test_a_layers_host_time_grows_with_the_ranks() -> None:
     host = HostFloor(layer_s=1.0, layer_tp_s=2.0, layer_rank_s=0.5, layer_far_rank_s=0.25)
     plans = PlanTable.of([make_plan(num_gpus=16, tp=tp, seq_len=64, family=Family()) for tp in (1, 8, 16)])
     # 1 + 0.5; 1 + 2 + 8/2; 1 + 2 + 16/2 + 8/4
-    assert Policy(host).layer_s(plans).tolist() == [1.5, 7.0, 13.0]
+    assert StepPolicy(host).layer_s(plans).tolist() == [1.5, 7.0, 13.0]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_no_more_hides_than_there_is_to_hide_behind(tiny: Graph) -> None:
 
 def test_what_runs_beside_a_message_neither_makes_nor_needs_it(tiny: Graph) -> None:
     done = lower(tiny, Family())
-    beside = Beside.of(done.graph)
+    beside = HiddenMessages.of(done.graph)
     block = next(r for r in done.graph.regions if r.name == "block0")
     phases = {n.key: n.phase for n in block.nodes}
     ops = {n.key: n.op for n in block.nodes}
@@ -100,7 +100,7 @@ def test_what_runs_beside_a_message_neither_makes_nor_needs_it(tiny: Graph) -> N
 
 
 def test_overlap_is_what_the_stack_says() -> None:
-    assert Policy.of(load_system("dgx-h100")).overlap == Overlap()
+    assert StepPolicy.of(load_system("dgx-h100")).overlap == Overlap()
 
 
 def test_without_messages_to_wait_for_a_step_is_its_computation(tiny: Graph) -> None:

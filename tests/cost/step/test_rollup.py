@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
-from slipstick.backends.pricing.program import Entry, Group, Program
-from slipstick.backends.pricing.timing import Priced, Timing, annotate
-from slipstick.cost.step.policy import Policy
-from slipstick.cost.step.rollup import Step, roll_up
+from slipstick.backends.pricing.program import CompiledProgram, PricedEntry, PricingGroup
+from slipstick.backends.pricing.timing import PricedGroup, Timing, annotate
+from slipstick.cost.step.policy import StepPolicy
+from slipstick.cost.step.rollup import StepSeconds, roll_up
 from slipstick.cost.step.stages import StageProgram
 from slipstick.driver import lower
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
@@ -24,20 +24,20 @@ from slipstick.ir.types import DType
 
 FORWARD, BACKWARD, REDUCE, OPTIMIZER = Phase.FORWARD, Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER
 PREPARE = Phase.PREPARE
-Given = tuple[Entry, float]
+Given = tuple[PricedEntry, float]
 
 
 def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL) -> Given:
-    return Entry("last", 1, "matmul", kind, phase, "", 1, DType.BF16, Work()), seconds
+    return PricedEntry("last", 1, "matmul", kind, phase, "", 1, DType.BF16, Work()), seconds
 
 
 def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -> Given:
     kind = OpClass.COMMUNICATION
-    return Entry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
+    return PricedEntry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
 
 
 def copy(phase: Phase, seconds: float, op: str, region: str = "last") -> Given:
-    return Entry(region, 1, op, OpClass.HOST, phase, "", 1, DType.BF16, Work()), seconds
+    return PricedEntry(region, 1, op, OpClass.HOST, phase, "", 1, DType.BF16, Work()), seconds
 
 
 def step(
@@ -46,16 +46,18 @@ def step(
     workload: Workload = Workload.TRAIN,
     count: int = 1,
     sm_share: float = 0.0,
-) -> Step:
+) -> StepSeconds:
     regions = (Region("first", (), ()), Region("last", (), ()))
     graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",), count)))
     point = np.zeros(1, dtype=np.intp)
-    priced = tuple(Priced(Group((), (entry,), ()), np.array([[seconds]]), point) for entry, seconds in given)
+    priced = tuple(
+        PricedGroup(PricingGroup((), (entry,), ()), np.array([[seconds]]), point) for entry, seconds in given
+    )
     family = Family(workload=workload)
     plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
     table = PlanTable.of([plan])
     staging = StageProgram.of(graph).evaluate(table, Points(table))
-    return roll_up(Timing(Program(graph, ()), priced, 1), table, staging, Policy(sm_share=sm_share))
+    return roll_up(Timing(CompiledProgram(graph, ()), priced, 1), table, staging, StepPolicy(sm_share=sm_share))
 
 
 def test_what_messages_hold_of_the_sms_is_computed_after_them() -> None:
@@ -194,7 +196,7 @@ def test_copies_of_a_phase_hide_behind_its_computation(down: float, up: float, e
 def test_copies_of_the_update_hide_behind_backward_and_updates(down: float, up: float, spent: float) -> None:
     last = [copy(OPTIMIZER, 0.25, DOWN, "first"), copy(OPTIMIZER, 0.25, UP, "first")]
     rest = [copy(OPTIMIZER, down - 0.25, DOWN), copy(OPTIMIZER, up - 0.25, UP)]
-    update = Entry("last", 2, UPDATE, OpClass.HOST, OPTIMIZER, "", 1, DType.BF16, Work()), 4.0
+    update = PricedEntry("last", 2, UPDATE, OpClass.HOST, OPTIMIZER, "", 1, DType.BF16, Work()), 4.0
     found = step(compute(BACKWARD, 6.0), *last, *rest, update, micro_batches=3)
     assert numbers(found.breakdown)["offload"] == pytest.approx(spent, rel=1e-12)
     assert numbers(found.breakdown)["optimizer"] == 4.0

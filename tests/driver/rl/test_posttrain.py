@@ -20,7 +20,7 @@ from slipstick.driver.rl.samples import Samples
 from slipstick.driver.rl.search import Candidates, find_step
 from slipstick.driver.rl.step import ASYNCHRONOUS, SPLIT, PostTraining, PostTrainingStep, post_training_step
 from slipstick.driver.serve.server import Server, replicated
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UnknownNameError, UsageError
 from slipstick.ir.graph import Workload
@@ -46,7 +46,7 @@ def server(replicas: int = GPUS) -> Server:
     engine = load_engine("vllm", SYSTEM.chip.name)
     system = load_system("dgx-h100", stack=engine.stack)
     prefill, decode = (plan_of(w, 1) for w in (Workload.PREFILL, Workload.DECODE))
-    served = Served(lower(load(MODEL, "prefill"), prefill.family), lower(load(MODEL, "decode"), decode.family))
+    served = ServedModel(lower(load(MODEL, "prefill"), prefill.family), lower(load(MODEL, "decode"), decode.family))
     return Server.of(served, system, decode, engine, LONGEST)
 
 

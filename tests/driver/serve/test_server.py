@@ -30,11 +30,11 @@ from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.driver.serve.server import Server, check_positions
 from slipstick.driver.serve.simulated import serve_traffic, serve_traffic_apart
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.explore.goals import Goal
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
-from slipstick.ir.graph import Bound, Workload
+from slipstick.ir.graph import LengthBound, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.search.why import why, why_text
 from slipstick.report.serving.screen import serving_text
@@ -46,10 +46,10 @@ UNFITTED = ("host times of vllm are judgement on H100-SXM5-80GB: no measured req
 
 
 @cache
-def served(pp: bool = False) -> Served:
+def served(pp: bool = False) -> ServedModel:
     graphs = [load(str(CONFIG), phase) for phase in (Workload.PREFILL, Workload.DECODE)]
     prefill, decode = (lower(graph, Family(workload=graph.workload, pp=pp)) for graph in graphs)
-    return Served(prefill, decode)
+    return ServedModel(prefill, decode)
 
 
 @cache
@@ -63,12 +63,12 @@ def server(engine: str = "vllm", tp: int = 1, dp: int = 1) -> Server:
 @pytest.mark.parametrize(
     ("bound", "holds"),
     [
-        (Bound("kv", 2, 512), True), (Bound("kv", 2, 511), False), (Bound("kv", 2, 0, 16), False),
-        (Bound("kv", 2, 0, 1, (100,)), False), (Bound("kv", 2, 0, 1, (600,)), True), (Bound("batch", 1, 64), False),
-        (Bound("seq", 1, 1), True),
+        (LengthBound("kv", 2, 512), True), (LengthBound("kv", 2, 511), False), (LengthBound("kv", 2, 0, 16), False),
+        (LengthBound("kv", 2, 0, 1, (100,)), False), (LengthBound("kv", 2, 0, 1, (600,)), True), (LengthBound("batch", 1, 64), False),
+        (LengthBound("seq", 1, 1), True),
     ],
 )  # fmt: skip
-def test_a_server_runs_every_length_up_to_its_longest_request_and_any_batch(bound: Bound, holds: bool) -> None:
+def test_a_server_runs_every_length_up_to_its_longest_request_and_any_batch(bound: LengthBound, holds: bool) -> None:
     """A decode step has one token in its sequence, whatever its graph says of `seq`."""
     decode = served().decode
     bounded = replace(served(), decode=replace(decode, source=replace(decode.source, bounds=(bound,))))

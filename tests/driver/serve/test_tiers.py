@@ -18,7 +18,7 @@ from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server
 from slipstick.driver.serve.simulated import serve_traffic
-from slipstick.driver.serve.tables import Served
+from slipstick.driver.serve.tables import ServedModel
 from slipstick.driver.serve.tiers import tiers_of, with_tiers
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.errors import InfeasibleError, SlipstickError, UsageError
@@ -35,7 +35,7 @@ def server() -> Server:
         for kind in (Workload.PREFILL, Workload.DECODE)
     ]
     plan = make_plan(num_gpus=1, seq_len=8192, family=Family(workload=Workload.DECODE, kernels="fused"))
-    return Server.of(Served(*lowered), load_system("dgx-h100"), plan, load_engine("vllm"), 8192)
+    return Server.of(ServedModel(*lowered), load_system("dgx-h100"), plan, load_engine("vllm"), 8192)
 
 
 def conversations(num: int, gap_s: float) -> Traffic:

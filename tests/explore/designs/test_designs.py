@@ -18,7 +18,7 @@ from slipstick.cost.silicon.dies.limits import Obstacle
 from slipstick.driver import estimate, train, worth
 from slipstick.explore.designs.designs import Designs, check_some, column_of, explore, system_text_at
 from slipstick.explore.designs.reasons import NOT_PACKAGED, reason_text
-from slipstick.explore.designs.setting import Job, Setting
+from slipstick.explore.designs.setting import DesignJob, DesignSetting
 from slipstick.explore.designs.space import DesignSpace
 from slipstick.ir.errors import UnknownNameError, UsageError
 
@@ -35,7 +35,7 @@ OTHERS = DesignSpace(
 PLAIN = DesignSpace(nodes=("N5",), die_mm2=(400.0, 600.0, 800.0), power_w=(700.0,))
 
 
-def rows_of(space: DesignSpace, setting: Setting, job: Job | None = None) -> list[Designs]:
+def rows_of(space: DesignSpace, setting: DesignSetting, job: DesignJob | None = None) -> list[Designs]:
     return list(explore(space, setting, job))
 
 
@@ -43,7 +43,7 @@ def close(found: float, expected: float) -> bool:
     return found == pytest.approx(expected, rel=1e-9)
 
 
-def one_by_one(space: DesignSpace, setting: Setting, found: list[Designs]) -> list[tuple[Designs, int, System]]:
+def one_by_one(space: DesignSpace, setting: DesignSetting, found: list[Designs]) -> list[tuple[Designs, int, System]]:
     """Every design that can be built, as the file that says it."""
     systems: list[tuple[Designs, int, System]] = []
     at = 0
@@ -57,7 +57,7 @@ def one_by_one(space: DesignSpace, setting: Setting, found: list[Designs]) -> li
 
 
 @pytest.mark.parametrize("space", [FORMS, OTHERS], ids=["forms", "others"])
-def test_a_design_costs_what_its_file_costs(space: DesignSpace, setting: Setting) -> None:
+def test_a_design_costs_what_its_file_costs(space: DesignSpace, setting: DesignSetting) -> None:
     found = rows_of(space, setting)
     systems = one_by_one(space, setting, found)
     assert len(systems) >= 12
@@ -72,7 +72,7 @@ def test_a_design_costs_what_its_file_costs(space: DesignSpace, setting: Setting
 
 
 @pytest.mark.parametrize("space", [FORMS, OTHERS], ids=["forms", "others"])
-def test_a_design_takes_what_its_file_takes(space: DesignSpace, setting: Setting, job: Job) -> None:
+def test_a_design_takes_what_its_file_takes(space: DesignSpace, setting: DesignSetting, job: DesignJob) -> None:
     around = replace(setting, volume=50_000.0, gross_margin=0.6)
     found = rows_of(space, around, job)
     for designs, row, system in one_by_one(space, around, found):
@@ -88,7 +88,7 @@ def test_a_design_takes_what_its_file_takes(space: DesignSpace, setting: Setting
 
 
 @pytest.mark.parametrize("name", ["chiplet-actuary", "catch", "market", "h100-cluster-2024"])
-def test_every_book_prices_designs_as_their_files(name: str, setting: Setting) -> None:
+def test_every_book_prices_designs_as_their_files(name: str, setting: DesignSetting) -> None:
     around = replace(setting, prices=load_prices(name))
     found = rows_of(PLAIN, around)
     for designs, row, system in one_by_one(PLAIN, around, found):
@@ -96,7 +96,7 @@ def test_every_book_prices_designs_as_their_files(name: str, setting: Setting) -
         assert close(designs.columns["usd_per_gpu_hour"][row], float(money.owned.gpu_hour.usd))
 
 
-def test_a_design_is_the_same_alone_and_among_others(setting: Setting, job: Job) -> None:
+def test_a_design_is_the_same_alone_and_among_others(setting: DesignSetting, job: DesignJob) -> None:
     among = rows_of(PLAIN, setting, job)[0].columns
     for row, area in enumerate(PLAIN.die_mm2):
         alone = rows_of(replace(PLAIN, die_mm2=(area,)), setting, job)[0].columns
@@ -105,7 +105,7 @@ def test_a_design_is_the_same_alone_and_among_others(setting: Setting, job: Job)
             assert close(column[0], among[name][row]), name
 
 
-def test_many_designs_are_the_same_in_parts(setting: Setting) -> None:
+def test_many_designs_are_the_same_in_parts(setting: DesignSetting) -> None:
     areas = tuple(np.linspace(100.0, 900.0, 101).tolist())
     powers = tuple(np.linspace(300.0, 1200.0, 101).tolist())
     many = DesignSpace(nodes=("N5",), die_mm2=areas, power_w=powers)
@@ -119,7 +119,7 @@ def test_many_designs_are_the_same_in_parts(setting: Setting) -> None:
     assert set(found.reason[found.columns["die_mm2"] > 858.0]) == {NOT_PACKAGED + Obstacle.FIELD}
 
 
-def test_packages_of_chiplets_have_the_interposer_of_their_silicon(setting: Setting) -> None:
+def test_packages_of_chiplets_have_the_interposer_of_their_silicon(setting: DesignSetting) -> None:
     # One device of 800 mm2 in one die, two and four: the same stacks, so the same interposer, and better yield.
     space = DesignSpace(nodes=("N5",), die_mm2=(800.0, 400.0, 200.0), power_w=(1000.0,), num_dies=(1, 2, 4),
                         num_stacks=(4,))  # fmt: skip
@@ -129,7 +129,7 @@ def test_packages_of_chiplets_have_the_interposer_of_their_silicon(setting: Sett
     assert np.isfinite(list(whole.values())).all()
 
 
-def test_two_dies_without_an_interface_are_one_device(setting: Setting, job: Job) -> None:
+def test_two_dies_without_an_interface_are_one_device(setting: DesignSetting, job: DesignJob) -> None:
     form = replace(PLAIN, die_mm2=(400.0,), num_dies=(2,), num_stacks=(4,), power_w=(1000.0,))
     apart = replace(form, d2d=("ucie-advanced",), d2d_bytes_per_s=(1e12,))
     one, two = rows_of(form, setting, job)[0].columns, rows_of(apart, setting, job)[0].columns
@@ -148,7 +148,9 @@ def test_more_defects_make_a_package_dearer(area: float, factor: float) -> None:
     space = DesignSpace(nodes=("N5",), die_mm2=(area, area / 2), power_w=(600.0,), num_dies=(1, 2))
     technology = load_technology()
     before, after = (
-        np.concatenate([d.columns["package_usd"] for d in explore(space, Setting(technology=technology, prices=p))])
+        np.concatenate(
+            [d.columns["package_usd"] for d in explore(space, DesignSetting(technology=technology, prices=p))]
+        )
         for p in (usual, worse)
     )
     built = ~np.isnan(before)
@@ -156,7 +158,7 @@ def test_more_defects_make_a_package_dearer(area: float, factor: float) -> None:
     assert (after[built] > before[built]).all()
 
 
-def test_more_silicon_costs_more_and_yields_less(setting: Setting) -> None:
+def test_more_silicon_costs_more_and_yields_less(setting: DesignSetting) -> None:
     areas = tuple(np.linspace(200.0, 850.0, 66).tolist())
     space = replace(PLAIN, die_mm2=areas, num_stacks=(1,), power_w=(0.8,), power_is_density=True)
     found = rows_of(space, setting)[0].columns
@@ -165,7 +167,7 @@ def test_more_silicon_costs_more_and_yields_less(setting: Setting) -> None:
     assert (np.diff(found["usd_per_gpu"]) > 0).all()
 
 
-def test_volume_shares_out_what_is_paid_once(setting: Setting) -> None:
+def test_volume_shares_out_what_is_paid_once(setting: DesignSetting) -> None:
     def usd(volume: float | None, margin: float | None = None) -> float:
         around = replace(setting, volume=volume, gross_margin=margin)
         return float(rows_of(replace(PLAIN, die_mm2=(400.0,)), around)[0].columns["package_usd"][0])
@@ -177,7 +179,7 @@ def test_volume_shares_out_what_is_paid_once(setting: Setting) -> None:
     assert usd(1e4, 0.5) == usd(1e4)
 
 
-def test_a_margin_is_paid_by_who_buys(setting: Setting) -> None:
+def test_a_margin_is_paid_by_who_buys(setting: DesignSetting) -> None:
     space = replace(PLAIN, die_mm2=(400.0,))
     plain, kept = (rows_of(space, replace(setting, gross_margin=m))[0].columns for m in (0.0, 0.5))
     shared = setting.prices.section.servers.gross_margin.si
@@ -204,7 +206,7 @@ def test_reasons_have_words() -> None:
         (replace(PLAIN, num_dies=(2,), num_stacks=(3,), d2d=("ucie-advanced",), d2d_bytes_per_s=(1e12,)), Reason.RANKS),
     ],
 )
-def test_what_cannot_be_built_says_why(space: DesignSpace, reason: int, setting: Setting) -> None:
+def test_what_cannot_be_built_says_why(space: DesignSpace, reason: int, setting: DesignSetting) -> None:
     found = rows_of(space, setting)
     assert {int(code) for code in found[0].reason} == {int(reason)}
     assert not found[0].built.any()
@@ -213,7 +215,7 @@ def test_what_cannot_be_built_says_why(space: DesignSpace, reason: int, setting:
         check_some(space, setting, found)
 
 
-def test_what_cannot_be_built_stands_beside_what_can(setting: Setting) -> None:
+def test_what_cannot_be_built_stands_beside_what_can(setting: DesignSetting) -> None:
     found = rows_of(replace(PLAIN, die_mm2=(400.0, 900.0, 800.0)), setting)[0]
     assert found.built.tolist() == [True, False, True]
     assert np.isnan(found.columns["usd_per_gpu"]).tolist() == [False, True, False]
@@ -230,7 +232,7 @@ def test_what_cannot_be_built_stands_beside_what_can(setting: Setting) -> None:
         ({"d2d": ("ucie",), "num_dies": (2,), "d2d_bytes_per_s": (1e12,)}, "unknown D2D interface 'ucie'"),
     ],
 )
-def test_names_that_there_are_not(wrong: dict[str, tuple[str, ...]], message: str, setting: Setting) -> None:
+def test_names_that_there_are_not(wrong: dict[str, tuple[str, ...]], message: str, setting: DesignSetting) -> None:
     with pytest.raises(UnknownNameError, match=message):
         rows_of(replace(PLAIN, **wrong), setting)  # type: ignore[arg-type]
 
@@ -244,7 +246,7 @@ def test_names_that_there_are_not(wrong: dict[str, tuple[str, ...]], message: st
         ({"gross_margin": 1.0}, "a gross margin of 1: from 0 to less than 1"),
     ],
 )
-def test_settings_that_there_are_not(given: dict[str, int], message: str, setting: Setting) -> None:
+def test_settings_that_there_are_not(given: dict[str, int], message: str, setting: DesignSetting) -> None:
     with pytest.raises(UsageError, match=message):
         replace(setting, **given)  # type: ignore[arg-type]
 
@@ -252,12 +254,12 @@ def test_settings_that_there_are_not(given: dict[str, int], message: str, settin
 @pytest.mark.parametrize(
     "text", ["chip.power=3W", "network.scale-up.bandwidth=1TB/s", "network.d2d.links=3", "node.num_chips=4"]
 )
-def test_what_follows_from_a_budget_is_not_set(text: str, setting: Setting) -> None:
+def test_what_follows_from_a_budget_is_not_set(text: str, setting: DesignSetting) -> None:
     with pytest.raises(UsageError, match="each design has its own"):
         rows_of(PLAIN, replace(setting, overrides=(text,)))
 
 
-def test_numbers_around_the_chips_are_set(setting: Setting, job: Job) -> None:
+def test_numbers_around_the_chips_are_set(setting: DesignSetting, job: DesignJob) -> None:
     slower = replace(setting, overrides=("network.scale-up.latency=50us",))
     before, after = (rows_of(PLAIN, s, job)[0].columns["step_time_s"] for s in (setting, slower))
     assert (after > before).all()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.technology.d2d import Join
 from slipstick.backends.technology.files.package_file import JOINTS
-from slipstick.explore.designs.space import DesignSpace, Form
+from slipstick.explore.designs.space import DesignForm, DesignSpace
 from slipstick.ir.errors import UsageError
 
 JOINS = get_args(Join)
@@ -98,4 +98,4 @@ def test_what_is_no_space(given: dict[str, tuple[float, ...]], message: str) -> 
 
 
 def test_a_form_is_known_by_what_it_is() -> None:
-    assert Form(node="N5") == Form(node="N5", num_dies=1, join="line")
+    assert DesignForm(node="N5") == DesignForm(node="N5", num_dies=1, join="line")

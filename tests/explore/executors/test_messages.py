@@ -10,7 +10,17 @@ from types import MappingProxyType
 import pytest
 
 from slipstick.explore.block import Block, Found
-from slipstick.explore.executors.messages import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
+from slipstick.explore.executors.messages import (
+    Done,
+    Failed,
+    Ready,
+    RefusedPiece,
+    Report,
+    in_words,
+    opened,
+    packed,
+    worked,
+)
 from slipstick.explore.executors.ray_worker import RayWorker, versions
 from slipstick.ir.errors import InternalError, NotUnderstoodError, UsageError
 
@@ -47,16 +57,16 @@ def test_a_job_that_opens_gives_its_worker() -> None:
 
 def test_an_error_for_people_is_not_explained_by_code() -> None:
     refused = opened(RefusedJob)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedPiece)
     assert isinstance(refused.error, UsageError)
     assert not hasattr(refused.error, "__notes__")
 
 
 def test_any_other_error_says_where_it_was_raised_on_its_way_too() -> None:
     refused = opened(lambda: RefusedJob(is_broken=True))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedPiece)
     read = unpacked(refused)
-    assert isinstance(read, Refused)
+    assert isinstance(read, RefusedPiece)
     assert str(read.error) == "no such file"
     assert "odd_jobs.py" in read.error.__notes__[0]
 
@@ -77,19 +87,19 @@ def test_what_may_be_the_fault_of_a_candidate_is_told(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [UsageError("no such chip"), NotUnderstoodError("no rule for this operator")])
 def test_what_people_must_hear_is_refused(error: Exception) -> None:
-    assert worked(Raising(error), Block(0, 0, 0, 1)) == Refused(error)
+    assert worked(Raising(error), Block(0, 0, 0, 1)) == RefusedPiece(error)
 
 
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        (Refused(TwoWordsError("no", "luck")), "a worker failed: TwoWordsError: no luck"),
+        (RefusedPiece(TwoWordsError("no", "luck")), "a worker failed: TwoWordsError: no luck"),
         (Done(Found(0, MappingProxyType({}), 0, {})), "a worker failed: TypeError: cannot pickle 'mappingproxy'"),
     ],
 )
 def test_what_cannot_be_sent_is_told_in_words(report: Report, words: str) -> None:
     read = unpacked(report)
-    assert isinstance(read, Refused)
+    assert isinstance(read, RefusedPiece)
     assert isinstance(read.error, InternalError)
     assert str(read.error).startswith(words)
 
@@ -104,14 +114,14 @@ def test_an_actor_is_a_worker_by_bytes() -> None:
 
 def test_an_actor_of_another_version_reads_nothing() -> None:
     refused = pickle.loads(RayWorker().open("slipstick 0.0.9+0123456789ab with numpy 2.0.0", b"no pickle"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedPiece)
     assert isinstance(refused.error, UsageError)
     assert f"has {versions()}, this machine slipstick 0.0.9+0123456789ab" in str(refused.error)
 
 
 def test_an_actor_that_cannot_open_says_why() -> None:
     refused = pickle.loads(RayWorker().open(versions(), pickle.dumps(RefusedJob())))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedPiece)
     assert str(refused.error) == "unknown model 'lama'"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.explore.block import Block, Found, cut
-from slipstick.explore.executors.messages import Done, Failed, Gone, Ready, Refused, Report
+from slipstick.explore.executors.messages import Done, Failed, Gone, Ready, RefusedPiece, Report
 from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces
 from slipstick.explore.executors.worker_pool import work_through
 from slipstick.explore.job import InProcess
@@ -221,7 +221,7 @@ def test_a_cluster_that_loses_machine_after_machine_is_lost() -> None:
 
 def test_what_no_worker_can_help_is_raised_as_it_is() -> None:
     job = FakeJob()
-    pool = FakeWorkerPool(job, 2, [Refused(UsageError("unknown model 'lama'"))])
+    pool = FakeWorkerPool(job, 2, [RefusedPiece(UsageError("unknown model 'lama'"))])
     with pytest.raises(UsageError, match=r"^unknown model 'lama'$"):
         list(work_through(pool, Pieces(job.blocks(), job.columns)))
     assert not pool.is_open

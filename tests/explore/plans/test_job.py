@@ -11,7 +11,7 @@ from slipstick.cost.money import Terms
 from slipstick.driver import estimate, worth
 from slipstick.explore.best import Best
 from slipstick.explore.block import Block, Found, joined
-from slipstick.explore.goals import Limit, goals_of
+from slipstick.explore.goals import MetricLimit, goals_of
 from slipstick.explore.job import InProcess
 from slipstick.explore.plans.degrees import Degrees
 from slipstick.explore.plans.job import TOO_LARGE, PlanJob, PlanMachine, known_metrics
@@ -82,7 +82,7 @@ def test_a_job_is_the_same_in_another_process() -> None:
 def test_limits_leave_out_what_breaks_them_and_say_how_many() -> None:
     free = whole(job_of(GRAPHS[0]))
     middle = float(np.median(free.columns["step_time_s"]))
-    kept = whole(job_of(GRAPHS[0], limits=(Limit("step_time_s", "<=", middle),)))
+    kept = whole(job_of(GRAPHS[0], limits=(MetricLimit("step_time_s", "<=", middle),)))
     good = free.columns["step_time_s"] <= middle
     assert kept.num_rows == int(good.sum())
     assert kept.pruned[f"breaks step_time_s<={middle:g}"] == int((~good).sum())
@@ -94,7 +94,7 @@ def test_a_share_of_the_device_is_a_limit_of_memory() -> None:
     most = job.machines[0].load().chip.hbm_bytes
     free = whole(job)
     share = float(np.median(free.columns["peak_mem_bytes"])) / most
-    kept = whole(job_of(GRAPHS[0], limits=(Limit.of(f"mem<={share}", KNOWN),)))
+    kept = whole(job_of(GRAPHS[0], limits=(MetricLimit.of(f"mem<={share}", KNOWN),)))
     assert kept.num_rows == int((free.columns["peak_mem_bytes"] <= share * most).sum())
 
 
@@ -153,7 +153,7 @@ def test_money_of_several_numbers_of_devices_is_that_of_each() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_metric_can_be_an_objective_and_a_limit(name: str) -> None:
-    limits = (Limit(name, ">=", -1.0),)
+    limits = (MetricLimit(name, ">=", -1.0),)
     job = job_of(GRAPHS[0], goals=goals_of([name], KNOWN), limits=limits, terms=Terms(), rows_at_once=5000)
     found = job.open().work(job.blocks()[0])
     best = Best(job.goals)

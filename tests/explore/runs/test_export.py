@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from slipstick.explore.block import Found
-from slipstick.explore.runs.export import Condition, Selection, cells, write_csv, write_parquet
+from slipstick.explore.runs.export import ColumnCondition, Selection, cells, write_csv, write_parquet
 from slipstick.explore.runs.ledger import Ledger
-from slipstick.explore.runs.run import Run
+from slipstick.explore.runs.run import SearchRun
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ COLUMNS = ("tp", "kind", "step_time_s")
 
 def _ledger(path: Path, *tables: np.ndarray) -> Ledger:
     """A run of one block a table; its rows are tp, kind, step_time_s."""
-    run = Run("1.0", "d", "gpus: 8\n", COLUMNS, len(tables), command="slipstick search 'a b'", words=WORDS)
+    run = SearchRun("1.0", "d", "gpus: 8\n", COLUMNS, len(tables), command="slipstick search 'a b'", words=WORDS)
     with Ledger.create(path, run) as ledger:
         for number, table in enumerate(tables):
             ledger.write(Found(number, {}, len(table), dict(zip(COLUMNS, np.transpose(table), strict=True))))
@@ -149,7 +149,7 @@ class TestRefused:
     )
     def test_conditions(self, text: str, message: str) -> None:
         with pytest.raises(UsageError, match=message):
-            Condition.of(text, COLUMNS, WORDS)
+            ColumnCondition.of(text, COLUMNS, WORDS)
 
     def test_columns(self, ledger: Ledger) -> None:
         with ledger:

@@ -9,7 +9,7 @@ from slipstick.explore.job import InProcess
 from slipstick.explore.runs.ledger import Ledger, lock_of
 from slipstick.explore.runs.lock import Lock
 from slipstick.explore.runs.running import run_blocks
-from slipstick.explore.runs.runs import Runs, called, new_name
+from slipstick.explore.runs.runs import LedgerFolder, called, new_name
 from slipstick.explore.runs.summary import Counts, Summary, summaries
 from slipstick.ir.errors import UnknownNameError, UsageError
 
@@ -20,9 +20,9 @@ JOB = FakeJob()
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path: Path) -> LedgerFolder:
     """Two runs that are done."""
-    found = Runs(tmp_path / "runs")
+    found = LedgerFolder(tmp_path / "runs")
     for _ in range(2):
         with found.create(run_of(JOB)) as ledger:
             run_blocks(JOB, InProcess(), ledger, lambda _: None)
@@ -33,11 +33,11 @@ def test_the_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("SLIPSTICK_RUNS", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Runs.default().folder == tmp_path / ".local" / "state" / "slipstick" / "runs"
+    assert LedgerFolder.default().folder == tmp_path / ".local" / "state" / "slipstick" / "runs"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert Runs.default().folder == tmp_path / "state" / "slipstick" / "runs"
+    assert LedgerFolder.default().folder == tmp_path / "state" / "slipstick" / "runs"
     monkeypatch.setenv("SLIPSTICK_RUNS", str(tmp_path / "own"))
-    assert Runs.default().folder == tmp_path / "own"
+    assert LedgerFolder.default().folder == tmp_path / "own"
     assert called(tmp_path / "own" / "a-1.sqlite") == "a-1"
     assert called(tmp_path / "a-1.sqlite") == str(tmp_path / "a-1.sqlite")
 
@@ -52,7 +52,7 @@ def test_a_name_comes_from_the_model(model: str, name: str) -> None:
     assert new_name(model, [name]) == f"{name[:-1]}2"
 
 
-def test_runs_get_the_next_number_and_are_listed_as_people_count(runs: Runs) -> None:
+def test_runs_get_the_next_number_and_are_listed_as_people_count(runs: LedgerFolder) -> None:
     assert runs.names() == ["toy-1-1", "toy-1-2"]
     shutil.copy(runs.path("toy-1-2"), runs.folder / "toy-1-10.sqlite")
     assert runs.names() == ["toy-1-1", "toy-1-2", "toy-1-10"]
@@ -60,23 +60,25 @@ def test_runs_get_the_next_number_and_are_listed_as_people_count(runs: Runs) -> 
         assert third.path.name == "toy-1-3.sqlite"
 
 
-def test_a_name_that_another_process_is_taking_is_passed_over(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runs, "names", lambda _: [])
+def test_a_name_that_another_process_is_taking_is_passed_over(
+    runs: LedgerFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LedgerFolder, "names", lambda _: [])
     with runs.create(run_of(JOB)) as third:
         assert third.path.name == "toy-1-3.sqlite"
 
 
-def test_a_run_is_named_by_its_name_or_its_file(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_is_named_by_its_name_or_its_file(runs: LedgerFolder, tmp_path: Path) -> None:
     path = runs.folder / "toy-1-1.sqlite"
     assert runs.path("toy-1-1") == path
     assert runs.path(str(path)) == path
     with pytest.raises(UnknownNameError, match="unknown run 'toy-1-3'; did you mean 'toy-1-2'"):
         runs.path("toy-1-3")
     with pytest.raises(UnknownNameError, match="unknown run 'a': there are no runs in"):
-        Runs(tmp_path / "none").path("a")
+        LedgerFolder(tmp_path / "none").path("a")
 
 
-def test_a_run_is_removed_with_all_of_its_files(runs: Runs) -> None:
+def test_a_run_is_removed_with_all_of_its_files(runs: LedgerFolder) -> None:
     path = runs.path("toy-1-1")
     lock = Lock.take(lock_of(path), "the run")
     lock.release()
@@ -86,10 +88,10 @@ def test_a_run_is_removed_with_all_of_its_files(runs: Runs) -> None:
 
 
 def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
-    assert summaries(Runs(tmp_path / "none")) == []
+    assert summaries(LedgerFolder(tmp_path / "none")) == []
 
 
-def test_counts_of_heads_are_those_of_the_blocks(runs: Runs) -> None:
+def test_counts_of_heads_are_those_of_the_blocks(runs: LedgerFolder) -> None:
     # Of 0 to 19 every second is odd; the others' step takes 1 / (n + 1).
     summary = Summary.of(runs.path("toy-1-1"))
     counts = summary.counts
@@ -112,7 +114,7 @@ def test_counts_of_nothing() -> None:
     assert (counts.num_candidates, counts.ranges) == (0, {})
 
 
-def test_a_run_that_cannot_be_read_does_not_hide_the_others(runs: Runs) -> None:
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(runs: LedgerFolder) -> None:
     (runs.folder / "broken.sqlite").write_bytes(runs.path("toy-1-1").read_bytes()[:5000])
     with Ledger.create(runs.folder / "begun.sqlite", run_of(JOB)):
         pass
@@ -123,7 +125,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(runs: Runs) -> None:
     assert begun.counts.num_done == 0
 
 
-def test_removing_waits_for_no_one(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_waits_for_no_one(runs: LedgerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstick.explore.runs.lock._locked", lambda _: False)
     lock_of(runs.path("toy-1-1")).write_text("4711\n")
     with pytest.raises(UsageError, match="run 'toy-1-1' is being run by process 4711"):

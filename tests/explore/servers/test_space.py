@@ -23,7 +23,7 @@ from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.explore.block import Found, joined
 from slipstick.explore.job import InProcess, Worker
-from slipstick.explore.machine import Machine
+from slipstick.explore.machine import MachineChoice
 from slipstick.explore.plans.job import TOO_LARGE, UNEVEN
 from slipstick.explore.servers.answers import answer_of, command_of
 from slipstick.explore.servers.job import ServingJob, serving_job, space_text
@@ -33,7 +33,7 @@ from slipstick.explore.servers.space import ServingSpace
 from slipstick.ir.errors import InfeasibleError, PlanError, SlipstickError, UnknownNameError, UsageError
 
 CONFIGS = Path(__file__).parents[2] / "data" / "configs"
-DGX = Machine(name="dgx-h100")
+DGX = MachineChoice(name="dgx-h100")
 # 80 GB less 2 GiB that the stack holds: a share of 0.0262 leaves some 70 MB for caches.
 TIGHT = ServingSpace(
     model=str(CONFIGS / "tiny-llama.json"), systems=(DGX,), gpus=3, prompt=300, output=100, memory_utilization=0.0262,
@@ -274,7 +274,7 @@ def test_prompts_that_a_worker_cannot_hold_are_refused() -> None:
         ({"precision": ("fp7",)}, UnknownNameError, "fp7"),
         ({"precision": ("nvfp4",)}, PlanError, "fp4 matrix units"),
         ({"engines": ("vlm",)}, UnknownNameError, "did you mean 'vllm'"),
-        ({"systems": (Machine(name="dgx-h10"),)}, UnknownNameError, "did you mean 'dgx-h100'"),
+        ({"systems": (MachineChoice(name="dgx-h10"),)}, UnknownNameError, "did you mean 'dgx-h100'"),
         ({"model": "llama-3.1-7b"}, UnknownNameError, "llama-3.1-8b"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.explore.trials.optimizer import Axis, Choice, Range, Trial, Values, run_trials
+from slipstick.explore.trials.optimizer import Axis, CategoricalParameter, Range, Trial, Values, run_trials
 from slipstick.explore.trials.optuna_study import OptunaStudy
 from slipstick.ir.errors import UnknownNameError, UsageError
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason="needs slips
 AXES: tuple[Axis, ...] = (
     Range(name="x", first=1.0, last=10.0),
     Range(name="n", first=1, last=64, is_log=True, is_whole=True),
-    Choice(name="word", values=("a", "b", "c")),
+    CategoricalParameter(name="word", values=("a", "b", "c")),
 )
 TRIALS = 24
 

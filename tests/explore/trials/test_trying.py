@@ -18,12 +18,12 @@ from slipstick.explore.plans.job import PlanJob, PlanMachine, known_metrics
 from slipstick.explore.plans.lowerings import Lowerings
 from slipstick.explore.plans.space import Choices, PlanSpace
 from slipstick.explore.runs.ledger import Ledger
-from slipstick.explore.runs.run import Run
+from slipstick.explore.runs.run import SearchRun
 from slipstick.explore.searching import search
-from slipstick.explore.trials.optimizer import Choice, Range
+from slipstick.explore.trials.optimizer import CategoricalParameter, Range
 from slipstick.explore.trials.optuna_study import OptunaStudy
 from slipstick.explore.trials.trial_job import SYSTEM, TrialJob
-from slipstick.explore.trials.trying import Resident, Tried, resumed, try_machines
+from slipstick.explore.trials.trying import Resident, TrialResults, resumed, try_machines
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
@@ -47,9 +47,9 @@ def job() -> TrialJob:
         goals=goals_of(["step_time_s,peak_mem_bytes"], known_metrics(Workload.TRAIN)), text="space: it\n",
     )  # fmt: skip
     axes = (
-        Choice(name=SYSTEM, values=("dgx-h100", "dgx-b200")),
+        CategoricalParameter(name=SYSTEM, values=("dgx-h100", "dgx-b200")),
         Range(name=BANDWIDTH, first=2.0, last=10.0, unit="TB/s"),
-        Choice(name=TOPOLOGY, values=("switch", "ring", "torus")),
+        CategoricalParameter(name=TOPOLOGY, values=("switch", "ring", "torus")),
     )
     return TrialJob(plans=plans, axes=axes, num_trials=6, sampler="tpe", seed=1, at_once=3)
 
@@ -69,11 +69,13 @@ class Dying:
             yield found
 
 
-def run_of(job: TrialJob) -> Run:
-    return Run.of(job, "1+a", "it", "", ["step_time_s"], job.words)
+def run_of(job: TrialJob) -> SearchRun:
+    return SearchRun.of(job, "1+a", "it", "", ["step_time_s"], job.words)
 
 
-def tried(job: TrialJob, executor: InProcess | Dying | Resident | None = None, ledger: Ledger | None = None) -> Tried:
+def tried(
+    job: TrialJob, executor: InProcess | Dying | Resident | None = None, ledger: Ledger | None = None
+) -> TrialResults:
     path = None if ledger is None else ledger.path.with_suffix(".optuna")
     signs = [goal.sign for goal in job.goals]
     study = OptunaStudy.open(job.axes, signs, job.sampler, job.seed, path, job.digest)
@@ -81,18 +83,18 @@ def tried(job: TrialJob, executor: InProcess | Dying | Resident | None = None, l
 
 
 @pytest.fixture(scope="module")
-def through(job: TrialJob) -> Tried:
+def through(job: TrialJob) -> TrialResults:
     return tried(job)
 
 
-def same(one: Tried, other: Tried) -> bool:
+def same(one: TrialResults, other: TrialResults) -> bool:
     a, b = one.searched.best, other.searched.best
     pairs = ((a.top, b.top), (a.front, b.front), (a.cloud, b.cloud))
     equal = all(list(x) == list(y) and all(np.array_equal(x[name], y[name]) for name in x) for x, y in pairs)
     return equal and (one.trials, one.infeasible) == (other.trials, other.infeasible)
 
 
-def test_the_plan_of_each_machine_is_the_best_of_all_plans_on_it(job: TrialJob, through: Tried) -> None:
+def test_the_plan_of_each_machine_is_the_best_of_all_plans_on_it(job: TrialJob, through: TrialResults) -> None:
     top = through.searched.best.top
     assert len(top["trial"]) + sum(through.infeasible.values()) == len(through.trials)
     for at in (0, len(top["trial"]) - 1):
@@ -104,18 +106,20 @@ def test_the_plan_of_each_machine_is_the_best_of_all_plans_on_it(job: TrialJob, 
         assert plans.machines[int(rows["system"][at])] == job.machine(trial)
 
 
-def test_machines_that_cannot_be_are_counted_with_why(through: Tried) -> None:
+def test_machines_that_cannot_be_are_counted_with_why(through: TrialResults) -> None:
     broken = [trial for trial in through.trials if trial.values[TOPOLOGY] == "torus"]
     assert broken
     assert sum(through.infeasible.values()) == len(broken)
     assert all("a torus needs dims" in why for why in through.infeasible)
 
 
-def test_a_process_that_keeps_what_is_lowered_finds_the_same_bits(job: TrialJob, through: Tried) -> None:
+def test_a_process_that_keeps_what_is_lowered_finds_the_same_bits(job: TrialJob, through: TrialResults) -> None:
     assert same(tried(job, Resident(Lowerings(GRAPH))), through)
 
 
-def test_killed_anywhere_it_goes_on_to_the_same_trials_and_rows(job: TrialJob, through: Tried, tmp_path: Path) -> None:
+def test_killed_anywhere_it_goes_on_to_the_same_trials_and_rows(
+    job: TrialJob, through: TrialResults, tmp_path: Path
+) -> None:
     path = tmp_path / "it-1.sqlite"
     with pytest.raises(KeyboardInterrupt, match="0 of 6 blocks are kept"), Ledger.create(path, run_of(job)) as ledger:
         tried(job, Dying(1), ledger)
@@ -128,7 +132,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_trials_and_rows(job: TrialJob, t
     assert 0 < done.searched.ran.num_kept < 6
 
 
-def test_a_run_goes_on_longer_and_never_shorter(job: TrialJob, through: Tried, tmp_path: Path) -> None:
+def test_a_run_goes_on_longer_and_never_shorter(job: TrialJob, through: TrialResults, tmp_path: Path) -> None:
     path = tmp_path / "it-1.sqlite"
     short = replace(job, num_trials=3)
     with Ledger.create(path, run_of(short)) as ledger:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import slipstick
-from slipstick.frontend.aten.flat import Flat, Origin
+from slipstick.frontend.aten.flat import Flat, NodeOrigin
 from slipstick.frontend.aten.tidy import tidy
 from slipstick.ir.graph import Phase, Role
 from slipstick.ir.ops.tensors.layout import PermuteAttrs
@@ -29,11 +29,13 @@ def linear(given: Dims, rows: Dims, out: Dims) -> tuple[str, list[str]]:
     flat = Flat()
     x = flat.value(tensor(*given), role=Role.INPUT, name="x")
     weight = flat.value(tensor(out[-1], given[-1]), role=Role.PARAM, name="w")
-    (left,) = flat.emit("reshape", (x,), [(tensor(*rows), x)], Origin())
-    (right,) = flat.emit("permute", (weight,), [(tensor(given[-1], out[-1]), weight)], Origin(), PermuteAttrs((1, 0)))
+    (left,) = flat.emit("reshape", (x,), [(tensor(*rows), x)], NodeOrigin())
+    (right,) = flat.emit(
+        "permute", (weight,), [(tensor(given[-1], out[-1]), weight)], NodeOrigin(), PermuteAttrs((1, 0))
+    )
     made = (*rows[:-1], out[-1])
-    (y,) = flat.emit("matmul", (left, right), [(tensor(*made), None)], Origin(), MatmulAttrs("mk,kn->mn"))
-    (z,) = flat.emit("reshape", (y,), [(tensor(*out), y)], Origin())
+    (y,) = flat.emit("matmul", (left, right), [(tensor(*made), None)], NodeOrigin(), MatmulAttrs("mk,kn->mn"))
+    (z,) = flat.emit("reshape", (y,), [(tensor(*out), y)], NodeOrigin())
     flat.results = [z]
     tidied = tidy(flat)
     (product,) = (n for n in tidied.nodes if n.op == "matmul")
@@ -62,10 +64,10 @@ def weight_gradient(left: Dims, right: Dims) -> str:
     dy = flat.value(tensor(*left), role=Role.INPUT, name="dy")
     x = flat.value(tensor(*right), role=Role.INPUT, name="x")
     rows = BATCH * SEQ
-    (a,) = flat.emit("reshape", (dy,), [(tensor(rows, left[-1]), dy)], Origin())
-    (b,) = flat.emit("reshape", (x,), [(tensor(rows, right[-1]), x)], Origin())
-    (at,) = flat.emit("permute", (a,), [(tensor(left[-1], rows), dy)], Origin(), PermuteAttrs((1, 0)))
-    (y,) = flat.emit("matmul", (at, b), [(tensor(left[-1], right[-1]), None)], Origin(), MatmulAttrs("mk,kn->mn"))
+    (a,) = flat.emit("reshape", (dy,), [(tensor(rows, left[-1]), dy)], NodeOrigin())
+    (b,) = flat.emit("reshape", (x,), [(tensor(rows, right[-1]), x)], NodeOrigin())
+    (at,) = flat.emit("permute", (a,), [(tensor(left[-1], rows), dy)], NodeOrigin(), PermuteAttrs((1, 0)))
+    (y,) = flat.emit("matmul", (at, b), [(tensor(left[-1], right[-1]), None)], NodeOrigin(), MatmulAttrs("mk,kn->mn"))
     flat.results = [y]
     (product,) = (n for n in tidy(flat).nodes if n.op == "matmul")
     assert isinstance(product.attrs, MatmulAttrs)

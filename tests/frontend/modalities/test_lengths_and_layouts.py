@@ -10,7 +10,7 @@ from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.lengths import with_source
 from slipstick.frontend.loading import load_config
 from slipstick.ir.errors import TraceError, UsageError
-from slipstick.ir.graph import Bound, Graph, Workload
+from slipstick.ir.graph import Graph, LengthBound, Workload
 from slipstick.ir.types import DType
 from tests.frontend.sums import flops
 
@@ -75,6 +75,8 @@ def test_the_lengths_of_a_source_hold_for_what_a_plan_says_of_it() -> None:
     own = [b for b in graph.bounds if b.name == "src"]
     assert own
     assert not any(b.name == "src" for b in with_source(graph).bounds)
-    assert Bound("seq", own[0].low, own[0].high, own[0].step, own[0].gaps, own[0].where) in with_source(graph).bounds
+    assert (
+        LengthBound("seq", own[0].low, own[0].high, own[0].step, own[0].gaps, own[0].where) in with_source(graph).bounds
+    )
     with pytest.raises(UsageError, match=r"recorded for a source of .* tokens"):
         with_source(graph, 1)

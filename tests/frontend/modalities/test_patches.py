@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from slipstick.frontend.huggingface.configs.architectures import ModelConfig
 from slipstick.frontend.modalities.feeding import all_feeds
 from slipstick.frontend.modalities.kinds import ASIDE, COLUMNS, KINDS, columns
-from slipstick.frontend.modalities.sizes import Sizes
+from slipstick.frontend.modalities.sizes import ConfigSizes
 from slipstick.ir.errors import NotBuiltError
 from slipstick.ir.graph import Workload
 
 SIDE, PATCH, LARGE, CHANNELS = 28, 4, 8, 3
 
 
-def sizes(**fields: int) -> Sizes:
+def sizes(**fields: int) -> ConfigSizes:
     given = {"image_size": SIDE, "patch_size": PATCH, "num_channels": CHANNELS, **fields}
-    return Sizes((cast(ModelConfig, SimpleNamespace(**given)),))
+    return ConfigSizes((cast(ModelConfig, SimpleNamespace(**given)),))
 
 
 class Tasked(nn.Linear):

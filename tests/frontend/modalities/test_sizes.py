@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
-from slipstick.frontend.loss import Labelled
+from slipstick.frontend.loss import LabelledInputs
 from slipstick.frontend.modalities.sizes import Known
-from slipstick.ir.graph import Bound, Graph, Phase, Workload
+from slipstick.ir.graph import Graph, LengthBound, Phase, Workload
 from tests.frontend.sums import flops
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
@@ -54,7 +54,7 @@ def test_pictures_that_are_looked_at_are_encoded_each(images: int) -> None:
     found = flops(graph, Phase.FORWARD).evaluate({"seq": float(seq)})
     pictures = images * (embedding + layers_flops(PATCHES, 2) + shuffled)
     assert float(found) == pytest.approx(pictures + text)
-    assert Bound("batch", 1, 1) in graph.bounds
+    assert LengthBound("batch", 1, 1) in graph.bounds
     assert any("batch is fixed at 1" in note for note in graph.notes)
 
 
@@ -85,7 +85,7 @@ def test_parts_of_default_configs_are_made_to_fit() -> None:
 
 
 def test_what_two_towers_are_compared_by_is_no_logits() -> None:
-    known = Labelled(torch.empty(3, 48, dtype=torch.int64), frozenset({30522, 512}), frozenset({768}))
+    known = LabelledInputs(torch.empty(3, 48, dtype=torch.int64), frozenset({30522, 512}), frozenset({768}))
     assert known.labels_of(torch.empty(3, 512)) is None  # as wide as the table of positions is long
     assert known.labels_of(torch.empty(3, 30522)) is not None
 

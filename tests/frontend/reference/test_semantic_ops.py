@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend.reference.call import Call, NotComputedError, Reference
+from slipstick.frontend.reference.call import NotComputedError, RankCall, Reference
 from slipstick.frontend.reference.ops import (
     attention as ops_attention,
 )
@@ -23,7 +23,7 @@ from slipstick.frontend.reference.ops import (
     scan as ops_scan,
 )
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Value
-from slipstick.ir.meaning import Meaning, Step
+from slipstick.ir.meaning import Meaning, OperatorCall
 from slipstick.ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from slipstick.ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
 from slipstick.ir.ops.fused.index_keys import IndexAttrs
@@ -45,9 +45,9 @@ def run(
     said: Mapping[str, object] | None = None, operator: str = "slipstick.it", rank: Mapping[str, int] | None = None,
     degrees: Mapping[str, int] | None = None, sources: tuple[Value, ...] = (),
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    meaning = Meaning((Step(operator, tuple(said.items())),), ()) if said is not None else None  # type: ignore[arg-type]
+    meaning = Meaning((OperatorCall(operator, tuple(said.items())),), ()) if said is not None else None  # type: ignore[arg-type]
     node = Node(op, tuple(range(len(inputs))), (99,), attrs, meaning=meaning)
-    return TABLES[op](Call(node, inputs, dims or ((),) * outs, rank or {}, degrees or {}, sources))
+    return TABLES[op](RankCall(node, inputs, dims or ((),) * outs, rank or {}, degrees or {}, sources))
 
 
 def rand(*dims: int) -> Tensor:

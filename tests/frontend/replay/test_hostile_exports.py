@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from slipstick.frontend.exported import load_pt2
 from slipstick.frontend.replay.archive import read
 from slipstick.frontend.replay.program import ReadGraph
-from slipstick.frontend.replay.targets import Json, Part, target_named
+from slipstick.frontend.replay.targets import Json, JsonPart, target_named
 from slipstick.ir.errors import NotUnderstoodError, UnsupportedOpError
 
 Document: TypeAlias = "dict[str, Json]"
@@ -188,7 +188,7 @@ def test_a_file_as_it_was_saved_is_read_without_making_source(saved: Path, monke
     monkeypatch.setattr("torch.fx.graph_module._exec_with_source", printed)
     for phase in ("prefill", "train"):
         assert load_pt2(saved, phase).num_parameters == 64 * 32 + 32 * 32 + 32 + 2 * 32 + 32 * 64
-    document = Part(json.loads(zipfile.ZipFile(saved).read("small/models/model.json")), "small")
+    document = JsonPart(json.loads(zipfile.ZipFile(saved).read("small/models/model.json")), "small")
     assert isinstance(read(document, (), "small").graph, ReadGraph)
 
 
@@ -210,7 +210,7 @@ def test_a_file_as_it_was_saved_is_read_without_making_source(saved: Path, monke
 )  # fmt: skip
 def test_a_target_is_an_operator_that_only_computes(name: str) -> None:
     with pytest.raises(UnsupportedOpError) as caught:
-        target_named(Part(name, "'evil.pt2'"))
+        target_named(JsonPart(name, "'evil.pt2'"))
     assert str(caught.value).isprintable()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sympy  # type: ignore[import-untyped]
 
-from slipstick.frontend.runs.guards import Condition, Ranges
-from slipstick.ir.graph import Bound
+from slipstick.frontend.runs.guards import GuardRanges, SizeGuard
+from slipstick.ir.graph import LengthBound
 
 
 def test_the_least_size_is_none_that_is_left_out() -> None:
     seq = sympy.Symbol("seq", integer=True, positive=True)
-    met = [Condition(seq >= 512, "net.py:9"), Condition(sympy.Ne(seq, 512), "net.py:9")]
-    assert Ranges({"seq": 4096}).bounds(met) == (Bound("seq", 513, 0, where="net.py:9"),)
+    met = [SizeGuard(seq >= 512, "net.py:9"), SizeGuard(sympy.Ne(seq, 512), "net.py:9")]
+    assert GuardRanges({"seq": 4096}).bounds(met) == (LengthBound("seq", 513, 0, where="net.py:9"),)

@@ -15,10 +15,10 @@ from torch.utils._sympy.functions import PythonMod
 
 import slipstick
 from slipstick.frontend import load
-from slipstick.frontend.runs.asked import Asked
-from slipstick.frontend.runs.guards import MOST, Condition, Ranges
+from slipstick.frontend.runs.asked import AskedSizes
+from slipstick.frontend.runs.guards import MOST, GuardRanges, SizeGuard
 from slipstick.ir.errors import TraceError, UnknownNameError, UsageError
-from slipstick.ir.graph import Bound, Graph, Phase
+from slipstick.ir.graph import Graph, LengthBound, Phase
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.sizes.fixed_sizes import check_sizes
 from slipstick.ir.text.files import load_graph, save_graph
@@ -37,7 +37,7 @@ def place(text: str) -> str:
 
 def at(name: str, seq: int, *fixed: str) -> Graph:
     """Load a factory for plans of a length, for a forward pass."""
-    return load(f"{FILE}:{name}", "prefill", asked=Asked(fixed=fixed, sizes={"seq": seq, "kv": seq, "batch": 1}))
+    return load(f"{FILE}:{name}", "prefill", asked=AskedSizes(fixed=fixed, sizes={"seq": seq, "kv": seq, "batch": 1}))
 
 
 def check(graph: Graph, seq: int) -> None:
@@ -51,7 +51,7 @@ def forward(graph: Graph) -> float:
 def test_a_length_that_the_code_names_is_taken_whatever_was_asked() -> None:
     graph = at("OneLength", 2048)
     line = place("the line that names 512")
-    assert graph.bounds == (Bound("seq", 512, 512, where=line),)
+    assert graph.bounds == (LengthBound("seq", 512, 512, where=line),)
     assert graph.notes == (f"seq is fixed at 512: {line} works at that size alone",)
     assert forward(graph) == 4 * 512 * 2 * H * V
     check(graph, 512)
@@ -64,7 +64,7 @@ def test_a_length_that_the_code_names_is_taken_whatever_was_asked() -> None:
 def test_a_length_that_is_made_a_number_is_that_of_the_plan() -> None:
     graph = at("AsNumber", 96)
     line = place("the line that makes a number")
-    assert graph.bounds == (Bound("seq", 96, 96, where=line),)
+    assert graph.bounds == (LengthBound("seq", 96, 96, where=line),)
     assert line in graph.notes[0]
     assert forward(graph) == 4 * (2 * 96 * 96 * H + 96 * 2 * H * V)
     with pytest.raises(UsageError, match="is recorded for seq = 96"):
@@ -82,11 +82,13 @@ def test_the_int_of_a_size_is_that_size_and_stays_open() -> None:
 def test_without_a_plan_the_length_must_be_said() -> None:
     with pytest.raises(TraceError, match=r"uses the size of seq as a plain number.*--fixed seq=LENGTH"):
         load(f"{FILE}:AsNumber", "prefill")
-    assert load(f"{FILE}:AsNumber", "prefill", asked=Asked(fixed=("seq=64",))).bounds == (Bound("seq", 64, 64),)
+    assert load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("seq=64",))).bounds == (
+        LengthBound("seq", 64, 64),
+    )
     with pytest.raises(UnknownNameError, match="did you mean 'seq'"):
-        load(f"{FILE}:AsNumber", "prefill", asked=Asked(fixed=("sec=64",)))
+        load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("sec=64",)))
     with pytest.raises(UsageError, match="SIZE=NUMBER"):
-        load(f"{FILE}:AsNumber", "prefill", asked=Asked(fixed=("seq=long",)))
+        load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("seq=long",)))
 
 
 def test_code_that_decides_by_the_length_is_recorded_for_that_of_the_plan() -> None:
@@ -124,7 +126,9 @@ def test_a_module_in_hand_is_of_the_length_of_its_example() -> None:
     ids = torch.zeros(2, 24, dtype=torch.int64)
     graph = slipstick.trace(nets.AsNumber(), ids, phase="prefill")
     assert [b.legal for b in graph.bounds] == ["24"]
-    assert slipstick.trace(nets.AsNumber(), ids, phase="prefill", fixed={"seq": 32}).bounds == (Bound("seq", 32, 32),)
+    assert slipstick.trace(nets.AsNumber(), ids, phase="prefill", fixed={"seq": 32}).bounds == (
+        LengthBound("seq", 32, 32),
+    )
     with pytest.raises(UnknownNameError, match="allowed: batch, seq"):
         slipstick.trace(nets.AsNumber(), ids, fixed={"kv": 32})
 
@@ -155,18 +159,18 @@ def test_bounds_are_part_of_the_text_of_a_graph(tmp_path: Path) -> None:
 
 def test_a_condition_is_looked_at_once_and_far_only_where_near_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    look = Condition.at
+    look = SizeGuard.at
 
-    def counted(self: Condition, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
+    def counted(self: SizeGuard, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
         lengths.append(len(values))
         return look(self, name, values, others)
 
-    monkeypatch.setattr(Condition, "at", counted)
-    ranges, seq = Ranges({"seq": 48}), sympy.Symbol("seq", integer=True, positive=True)
+    monkeypatch.setattr(SizeGuard, "at", counted)
+    ranges, seq = GuardRanges({"seq": 48}), sympy.Symbol("seq", integer=True, positive=True)
     for condition, looks in ((seq <= 1000, [4097]), (seq >= 20, [4097, MOST + 1])):
         lengths.clear()
         for _ in range(2):
-            ranges.bounds([Condition(condition, "here")])
+            ranges.bounds([SizeGuard(condition, "here")])
         assert lengths == looks
 
 
@@ -184,5 +188,5 @@ def test_a_condition_is_looked_at_once_and_far_only_where_near_does_not_end(monk
 def test_a_range_is_the_same_near_and_far(text: str, recorded: int, legal: str) -> None:
     seq = sympy.Symbol("seq", integer=True, positive=True)
     expr = parse_expr(text, local_dict={"seq": seq, "Mod": PythonMod})
-    (bound,) = Ranges({"seq": recorded}).bounds([Condition(expr, "here")])
+    (bound,) = GuardRanges({"seq": recorded}).bounds([SizeGuard(expr, "here")])
     assert bound.legal == legal

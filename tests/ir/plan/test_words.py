@@ -13,10 +13,10 @@ from slipstick.cli.flags.shared import SECTIONS, option_of
 from slipstick.cli.plans.schema import plan_schema
 from slipstick.cli.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, flags_of_a_space
 from slipstick.ir.errors import PlanError, UnknownNameError
-from slipstick.ir.plan import WORDS, Family, PlanWords, Policy, check_family, structure_of
+from slipstick.ir.plan import WORDS, Family, LoweringPolicy, PlanWords, check_family, structure_of
 from slipstick.ir.plan.files import plan_words
 from slipstick.ir.plan.plan import plan_of
-from slipstick.ir.plan.word import Axis, Word, changed, rows_of
+from slipstick.ir.plan.word import SearchAxis, Word, changed, rows_of
 from slipstick.ir.plan.words import words_said
 from slipstick.ir.types import DType
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FLAGS = {str(flag.name): flag for flags in SECTIONS.values() for flag in flags}
 # Words that a degree decides in the structure, or a rule or the stack by default.
 DECIDED = {"sp", "kernels", "scatter_p2p"}
-OWN = {row.field for row in WORDS.values()} - {f.name for f in fields(Policy)} | DECIDED
+OWN = {row.field for row in WORDS.values()} - {f.name for f in fields(LoweringPolicy)} | DECIDED
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -51,15 +51,17 @@ def test_a_search_knows_what_to_make_of_a_word(name: str) -> None:
     of_a_space = {option.name for option in flags_of_a_space()}
     axis = WORDS[name].word.axis
     assert (name in NUMBERS, name in CHOICES, name in SINGLE, name in REFUSED) == (
-        axis is Axis.NUMBER, axis is Axis.CHOICE, axis is Axis.ONE, axis is Axis.NONE,
+        axis is SearchAxis.NUMBER, axis is SearchAxis.CHOICE, axis is SearchAxis.ONE, axis is SearchAxis.NONE,
     )  # fmt: skip
-    assert (name in of_a_space) == (axis is not Axis.NONE)
+    assert (name in of_a_space) == (axis is not SearchAxis.NONE)
 
 
 def test_words_of_a_policy_are_the_structure_as_they_stand() -> None:
     said = PlanWords(zero=3, grad_dtype=DType.BF16, offload=("optimizer", "params"), reshard="step")
     family = structure_of(said)
-    assert all(getattr(family, f.name) == getattr(said, f.name) for f in fields(Policy) if f.name not in DECIDED)
+    assert all(
+        getattr(family, f.name) == getattr(said, f.name) for f in fields(LoweringPolicy) if f.name not in DECIDED
+    )
 
 
 def test_a_value_that_is_no_choice_is_refused_with_the_nearest() -> None:
@@ -97,7 +99,7 @@ def test_a_new_word_is_one_field_of_the_table() -> None:
     row = rows_of(More)["chatter"]
     flag = option_of(row)
     assert (flag.opts, flag.default, flag.help) == (["--chatter"], "low", "How much ranks talk.")
-    assert (row.read("high"), row.written("high"), row.word.axis) == ("high", "high", Axis.GIVEN)
+    assert (row.read("high"), row.written("high"), row.word.axis) == ("high", "high", SearchAxis.GIVEN)
 
 
 def test_words_that_a_graph_is_lowered_for_stand_in_the_table_alone() -> None:

@@ -14,10 +14,10 @@ from slipstick.ir.errors import UsageError
 from slipstick.measured.match.match import How, Matched, match
 from slipstick.measured.match.planned import (
     HeadSizes,
+    MatrixProduct,
     PlannedNode,
     PlannedStage,
     PlannedStep,
-    Product,
     Sent,
     planned_of,
     planned_record,
@@ -62,7 +62,7 @@ class Written:
 def product(
     node: str, scope: str, m: int, n: int, k: int, time_us: float = 10.0, phase: str = "forward"
 ) -> PlannedNode:
-    return PlannedNode(node, "matmul", "matmul", scope, phase, time_us * 1e-6, (Product(1, m, n, k),))
+    return PlannedNode(node, "matmul", "matmul", scope, phase, time_us * 1e-6, (MatrixProduct(1, m, n, k),))
 
 
 def norm(node: str, time_us: float = 1.0) -> PlannedNode:
@@ -182,7 +182,7 @@ def test_without_shapes_products_are_matched_in_order_if_they_are_as_many(tmp_pa
 
 
 def test_banks_of_experts_are_matched_in_order_and_caches_are_no_attention(tmp_path: Path) -> None:
-    experts = PlannedNode("block/%2", "experts", "experts", "mlp", "forward", 1e-5, (Product(1, 64, 32, 32),))
+    experts = PlannedNode("block/%2", "experts", "experts", "mlp", "forward", 1e-5, (MatrixProduct(1, 64, 32, 32),))
     attention = PlannedNode(
         "block/%1", "attention", "attention", "attn", "forward", 1e-5, (), HeadSizes(1, 4, 8, 8, 16)
     )

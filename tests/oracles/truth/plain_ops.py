@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from slipstick.frontend.reference.call import Call, Reference, attrs_of, share
+from slipstick.frontend.reference.call import RankCall, Reference, attrs_of, share
 from slipstick.frontend.reference.ops import attention, experts, scan
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
@@ -30,7 +30,7 @@ _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-def _elementwise(call: Call) -> tuple[Tensor, ...]:
+def _elementwise(call: RankCall) -> tuple[Tensor, ...]:
     x, *rest = call.inputs
     for fn in attrs_of(call, ElementwiseAttrs).fns:
         if fn == "addcmul":
@@ -42,13 +42,13 @@ def _elementwise(call: Call) -> tuple[Tensor, ...]:
     return (x,)
 
 
-def _matmul(call: Call) -> tuple[Tensor, ...]:
+def _matmul(call: RankCall) -> tuple[Tensor, ...]:
     a, b, *bias = call.inputs
     made = torch.einsum(attrs_of(call, MatmulAttrs).spec, a, b)
     return (made + bias[0] if bias else made,)
 
 
-def _reduce(call: Call) -> tuple[Tensor, ...]:
+def _reduce(call: RankCall) -> tuple[Tensor, ...]:
     attrs, x = attrs_of(call, ReduceAttrs), call.inputs[0]
     if attrs.fn == "sum":
         return (x.sum(attrs.dims, keepdim=attrs.keepdim),)
@@ -60,7 +60,7 @@ def _reduce(call: Call) -> tuple[Tensor, ...]:
     return (x.amax(attrs.dims, keepdim=attrs.keepdim),)
 
 
-def _slice(call: Call) -> tuple[Tensor, ...]:
+def _slice(call: RankCall) -> tuple[Tensor, ...]:
     attrs, x = attrs_of(call, SliceAttrs), call.inputs[0]
     start = int(attrs.start) // share(call, 0, attrs.dim)[1]  # type: ignore[arg-type]
     if attrs.drop:
@@ -68,7 +68,7 @@ def _slice(call: Call) -> tuple[Tensor, ...]:
     return (x.narrow(attrs.dim, start, call.dims[0][attrs.dim]),)
 
 
-def _pad(call: Call) -> tuple[Tensor, ...]:
+def _pad(call: RankCall) -> tuple[Tensor, ...]:
     attrs, x = attrs_of(call, SliceAttrs), call.inputs[0]
     x = x.unsqueeze(attrs.dim) if attrs.drop else x
     degree = next(iter(call.degrees.values())) if _is_cut(call, attrs.dim) else 1
@@ -77,13 +77,13 @@ def _pad(call: Call) -> tuple[Tensor, ...]:
     return (made,)
 
 
-def _is_cut(call: Call, dim: int) -> bool:
+def _is_cut(call: RankCall, dim: int) -> bool:
     """Whether a rank makes a part of a dim."""
     lies = [p for v in call.results for _, p in v.placements]
     return any(isinstance(p, Shard) and p.dim == dim for p in lies)
 
 
-def _embedding(call: Call) -> tuple[Tensor, ...]:
+def _embedding(call: RankCall) -> tuple[Tensor, ...]:
     ids, table = call.inputs
     index, _ = share(call, 1, 0)
     local = ids.long() - index * table.shape[0]
@@ -91,7 +91,7 @@ def _embedding(call: Call) -> tuple[Tensor, ...]:
     return (table[local.clamp(0, table.shape[0] - 1)] * inside.unsqueeze(-1),)
 
 
-def _embedding_bwd(call: Call) -> tuple[Tensor, ...]:
+def _embedding_bwd(call: RankCall) -> tuple[Tensor, ...]:
     dy, ids = call.inputs
     rows = call.dims[0][0]
     local = ids.long().reshape(-1) - (next(iter(call.rank.values())) * rows if _is_cut(call, 0) else 0)
@@ -101,13 +101,13 @@ def _embedding_bwd(call: Call) -> tuple[Tensor, ...]:
     return (made.index_add_(0, local.clamp(0, rows - 1), flat),)
 
 
-def _gather(call: Call) -> tuple[Tensor, ...]:
+def _gather(call: RankCall) -> tuple[Tensor, ...]:
     """Entries of the last dim: the same for all rows, or of each row its own."""
     x, ids = call.inputs
     return (x.index_select(-1, ids.long()) if ids.dim() == 1 else x.gather(-1, ids.long()),)
 
 
-def _scatter(call: Call) -> tuple[Tensor, ...]:
+def _scatter(call: RankCall) -> tuple[Tensor, ...]:
     """Rows added to those of the base that ids name, as far as this rank has them."""
     base, ids, source = call.inputs
     local = ids.long() - share(call, 0, 0)[0] * base.shape[0]
@@ -115,17 +115,17 @@ def _scatter(call: Call) -> tuple[Tensor, ...]:
     return (base.index_add(0, local.clamp(0, base.shape[0] - 1), source * inside.unsqueeze(-1)),)
 
 
-def _topk(call: Call) -> tuple[Tensor, ...]:
+def _topk(call: RankCall) -> tuple[Tensor, ...]:
     dim = attrs_of(call, DimAttrs).dim
     values, places = call.inputs[0].topk(call.dims[0][dim], dim=dim)
     return values, places
 
 
-def _same(call: Call) -> tuple[Tensor, ...]:
+def _same(call: RankCall) -> tuple[Tensor, ...]:
     return call.inputs[:1]
 
 
-def _pairs(call: Call) -> tuple[Tensor, ...]:
+def _pairs(call: RankCall) -> tuple[Tensor, ...]:
     """The mean of each two positions; the way back, half the gradient to both."""
     x = call.inputs[0]
     if call.node.op == "window_bwd":
@@ -133,14 +133,14 @@ def _pairs(call: Call) -> tuple[Tensor, ...]:
     return (x.reshape(*x.shape[:-1], -1, 2).mean(-1),)
 
 
-def _channel_norm(call: Call) -> tuple[Tensor, ...]:
+def _channel_norm(call: RankCall) -> tuple[Tensor, ...]:
     """Of each channel over samples and positions, or of each group of two channels over these and positions."""
     x, weight, bias = call.inputs
     y, mean, inverse = _normed(call, x)
     return y * weight[:, None] + bias[:, None], mean, inverse
 
 
-def _normed(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _normed(call: RankCall, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Before weight and bias; statistics as the call has them."""
     by_channel = attrs_of(call, ChannelNormAttrs).kind == "batch"
     rows = x if by_channel else x.reshape(x.shape[0], -1, 2, x.shape[2])
@@ -152,7 +152,7 @@ def _normed(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return y, mean.reshape(kept), inverse.reshape(kept)
 
 
-def _channel_norm_bwd(call: Call) -> tuple[Tensor, ...]:
+def _channel_norm_bwd(call: RankCall) -> tuple[Tensor, ...]:
     dy, x, weight, *_ = call.inputs
     leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
     with torch.enable_grad():

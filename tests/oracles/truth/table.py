@@ -16,7 +16,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from slipstick.frontend.reference.call import Call, zigzag
+from slipstick.frontend.reference.call import RankCall, zigzag
 from slipstick.frontend.reference.ops.attention import loss_of
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
 from slipstick.ir.ops import OpCall
@@ -24,7 +24,7 @@ from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.proof.check import LAWS
-from slipstick.passes.proof.entries import Entry
+from slipstick.passes.proof.entries import PlacementEntry
 from slipstick.passes.sharding.ask import Ask
 from slipstick.passes.sharding.rules.table import RULES
 
@@ -112,9 +112,9 @@ def whole(case: Case) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     for place, op, sources, part, attrs in case.made:
         node = Node(op, sources, (99,), attrs)
         unsaid: tuple[tuple[int, ...], ...] = ((),) * 5
-        given[place] = REFERENCES[op](Call(node, tuple(given[s] for s in sources), unsaid, {}, {}))[part]
+        given[place] = REFERENCES[op](RankCall(node, tuple(given[s] for s in sources), unsaid, {}, {}))[part]
     node = Node(case.op, tuple(range(len(given))), (99,), case.attrs)
-    return tuple(given), REFERENCES[case.op](Call(node, tuple(given), case.outputs, {}, {}))
+    return tuple(given), REFERENCES[case.op](RankCall(node, tuple(given), case.outputs, {}, {}))
 
 
 def split(t: Tensor, lies: Placement, degree: int, parts: tuple[int, ...]) -> list[Tensor]:
@@ -156,7 +156,7 @@ def of_copies(ranks: Sequence[Tensor], dim: int, held: int) -> Tensor:
     return torch.cat((*(cut for cut, _ in pairs), torch.stack([rest for _, rest in pairs]).sum(0)), dim)
 
 
-def fits(case: Case, entry: Entry, degree: int) -> bool:
+def fits(case: Case, entry: PlacementEntry, degree: int) -> bool:
     """Whether every shard of an entry divides its dim (of a packed one, all its parts)."""
     shapes = (*case.inputs, *case.outputs)
     for k, lies in enumerate((*entry.inputs, *entry.outputs)):
@@ -172,7 +172,7 @@ def fits(case: Case, entry: Entry, degree: int) -> bool:
     return True
 
 
-def holds(case: Case, entry: Entry, axis: str, degree: int) -> bool:
+def holds(case: Case, entry: PlacementEntry, axis: str, degree: int) -> bool:
     """Whether an entry is true: each rank's results put together are the whole ones."""
     given, want = whole(case)
     count, attrs = len(given), _local_attrs(case, axis, entry)
@@ -187,7 +187,8 @@ def holds(case: Case, entry: Entry, axis: str, degree: int) -> bool:
     dims = tuple(_local(d, p, degree, n) for d, p, n in zip(case.outputs, entry.outputs, kept, strict=True))
     node = Node(case.op, tuple(range(count)), (99,), attrs)
     calls = [
-        Call(node, tuple(h[r] for h in held), dims, {axis: r}, {axis: degree}, sources, results) for r in range(degree)
+        RankCall(node, tuple(h[r] for h in held), dims, {axis: r}, {axis: degree}, sources, results)
+        for r in range(degree)
     ]
     try:
         ranks = [REFERENCES[case.op](c) for c in calls]
@@ -239,7 +240,7 @@ def _local(dims: tuple[int, ...], lies: Placement, degree: int, held: int = 0) -
     return tuple((d - held) // degree + held if cut == i else d for i, d in enumerate(dims))
 
 
-def _local_attrs(case: Case, axis: str, entry: Entry | None = None) -> Attrs:
+def _local_attrs(case: Case, axis: str, entry: PlacementEntry | None = None) -> Attrs:
     """The pass says of attention whose queries are split over `cp` that they are distributed evenly."""
     if axis != "cp" or not isinstance(case.attrs, AttentionAttrs):
         return case.attrs
@@ -256,7 +257,7 @@ def _dealt(t: Tensor, dim: int, order: Tensor) -> Tensor:
 
 
 def _with_loss(
-    case: Case, entry: Entry, calls: Sequence[Call], ranks: list[tuple[Tensor, ...]]
+    case: Case, entry: PlacementEntry, calls: Sequence[RankCall], ranks: list[tuple[Tensor, ...]]
 ) -> list[tuple[Tensor, ...]]:
     """The loss of a split vocabulary is made of statistics that all ranks have summed: the op is two steps then."""
     if case.op != "cross_entropy" or entry.outputs != (REPLICATE, PARTIAL):
@@ -275,7 +276,7 @@ def choices(case: Case, index: int) -> list[Placement]:
     return found
 
 
-def tuples(case: Case, lawful: Sequence[Entry]) -> Iterator[Placements]:
+def tuples(case: Case, lawful: Sequence[PlacementEntry]) -> Iterator[Placements]:
     """All tuples of placements of the inputs; where they are too many, those of one input, lawful ones, some drawn."""
     options = [choices(case, i) for i in range(len(case.inputs))]
     total = 1
@@ -319,13 +320,13 @@ class Row:
     unlawful: set[str] = field(default_factory=set)
 
 
-def _laws(case: Case, axis: str) -> Iterator[Entry]:
+def _laws(case: Case, axis: str) -> Iterator[PlacementEntry]:
     """Entries of the proof, of attention as the pass leaves it where its queries are split, and where they are not."""
     for attrs in dict.fromkeys((case.attrs, _local_attrs(case, axis))):
         yield from LAWS[case.op](OpCall(case.op, attrs, case.call.inputs, case.call.outputs), axis)
 
 
-def _tried(case: Case, entry: Entry, axis: str, degrees: Sequence[int]) -> bool | None:
+def _tried(case: Case, entry: PlacementEntry, axis: str, degrees: Sequence[int]) -> bool | None:
     """Whether an entry is true of all degrees that divide its dims, None when none does."""
     tried = [holds(case, entry, axis, n) for n in degrees if fits(case, entry, n)]
     return all(tried) if tried else None
@@ -335,18 +336,18 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
     """Judge a rule's answers and the laws of the proof, each distinct entry once."""
     found = Row()
     lawful = list(dict.fromkeys(_laws(case, axis)))
-    judged: dict[Entry, bool | None] = {}
+    judged: dict[PlacementEntry, bool | None] = {}
     layouts = [case, *(replace(case, packed=packed) for packed in case.again)]
     layouts += [replace(case, copied=True)] if case.tail else []
 
-    def judge(entry: Entry) -> bool | None:
+    def judge(entry: PlacementEntry) -> bool | None:
         if entry not in judged:
             verdicts = [_tried(c, entry, axis, degrees) for c in layouts]
             told = [v for v in verdicts if v is not None]
             judged[entry] = any(told) if told else None
         return judged[entry]
 
-    def needs_copies(entry: Entry) -> bool:
+    def needs_copies(entry: PlacementEntry) -> bool:
         return bool(case.tail) and not any(_tried(c, entry, axis, degrees) for c in layouts[:-1])
 
     for entry in lawful:
@@ -357,7 +358,7 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
         stays = [e for e in stays if not needs_copies(e)]
         for ask in asks(case, axis, given):
             answer = RULES[case.op](ask)
-            entry = Entry(answer.inputs, answer.outputs)
+            entry = PlacementEntry(answer.inputs, answer.outputs)
             verdict = judge(entry)
             if verdict is not None:
                 (found.right if verdict else found.wrong).add(str(entry))

@@ -15,7 +15,7 @@ from slipstick.passes.accumulate import Accumulate
 from slipstick.passes.base import Pass, PassResult
 from slipstick.passes.bucket import Bucket
 from slipstick.passes.fusion.fuse import Fuse
-from slipstick.passes.manager import PASSES, Pipeline, parse_pipeline, pass_class
+from slipstick.passes.manager import PASSES, PassPipeline, parse_pipeline, pass_class
 from slipstick.passes.optimizer import Optimizer
 from slipstick.passes.sharding.plans.plans import TP_PLANS, Style, tp_plan
 from slipstick.passes.sharding.rules.table import rule_for
@@ -27,7 +27,7 @@ SIMPLE = st.sampled_from([Bucket(), Fuse(), Optimizer(), Accumulate(), Accumulat
 
 @given(st.lists(st.one_of(SHARDS, SIMPLE)))
 def test_text_round_trip(passes: list[Pass]) -> None:
-    pipeline = Pipeline(tuple(passes))
+    pipeline = PassPipeline(tuple(passes))
     assert parse_pipeline(str(pipeline)) == pipeline
 
 
@@ -132,18 +132,18 @@ class Refuses(Pass):
 
 def test_a_broken_graph_names_the_pass_that_broke_it(tiny_llama: Graph) -> None:
     with pytest.raises(VerifyError, match=r"after pass 'breaks' breaks .* rule") as caught:
-        Pipeline((Fuse(), Breaks(), Fuse())).run(tiny_llama)
+        PassPipeline((Fuse(), Breaks(), Fuse())).run(tiny_llama)
     assert "is made by no node" in str(caught.value)
 
 
 def test_a_pass_that_lies_is_caught(tiny_llama: Graph) -> None:
     with pytest.raises(InternalError, match="pass 'lies' says it changed nothing"):
-        Pipeline((Lies(),)).run(tiny_llama)
+        PassPipeline((Lies(),)).run(tiny_llama)
 
 
 def test_a_promise_is_checked(tiny_llama: Graph) -> None:
     with pytest.raises(InternalError, match="not as promised"):
-        Pipeline((Refuses(),)).run(tiny_llama)
+        PassPipeline((Refuses(),)).run(tiny_llama)
 
 
 def test_an_op_without_a_rule_is_refused_with_its_module() -> None:

@@ -13,7 +13,7 @@ from slipstick.ir.graph import Graph, Node, Region, Role, Run, Value, Workload
 from slipstick.ir.ops.unpriced import UnpricedAttrs
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType, TensorType
-from slipstick.report.catalogue.contents import Contents, contents_of, sizes_of
+from slipstick.report.catalogue.contents import GraphContents, contents_of, sizes_of
 from slipstick.report.catalogue.contents_text import contents_json, contents_text, coverage_text
 from slipstick.report.explain.pricing import BYTES_ALONE, NO_KERNEL, PricedOp, priced_ops
 
@@ -24,7 +24,7 @@ MATRICES = H * D * (2 * HEADS + 2 * KV_HEADS) + 3 * H * F
 
 
 @pytest.fixture
-def train(traced: Callable[[str], Graph]) -> Contents:
+def train(traced: Callable[[str], Graph]) -> GraphContents:
     graph = traced("tiny-llama.train")
     return contents_of(graph, sizes_of(graph, B, S))
 
@@ -39,7 +39,7 @@ def unpriced() -> Graph:
                  (Run(("prologue",)),))  # fmt: skip
 
 
-def test_parameters_and_regions_are_those_of_the_config(train: Contents) -> None:
+def test_parameters_and_regions_are_those_of_the_config(train: GraphContents) -> None:
     per_layer = MATRICES + 2 * H
     assert train.num_parameters == 2 * V * H + L * per_layer + H
     assert train.parameter_bytes == 2 * train.num_parameters
@@ -48,7 +48,7 @@ def test_parameters_and_regions_are_those_of_the_config(train: Contents) -> None
     assert by_name["block0"].num_parameters == L * per_layer
 
 
-def test_flops_are_those_of_the_matrices_and_of_all_pairs(train: Contents) -> None:
+def test_flops_are_those_of_the_matrices_and_of_all_pairs(train: GraphContents) -> None:
     products = 2 * B * S * (L * MATRICES + H * V)
     pairs = 4 * B * HEADS * S * S * D * L
     assert train.by_phase["forward"].matrix_flops == products + pairs
@@ -56,7 +56,7 @@ def test_flops_are_those_of_the_matrices_and_of_all_pairs(train: Contents) -> No
     assert train.by_phase["backward"].matrix_flops == 2 * products + 2.5 * pairs
 
 
-def test_everything_adds_up(train: Contents) -> None:
+def test_everything_adds_up(train: GraphContents) -> None:
     whole = train.whole
     for parts in ([r.amount for r in train.regions], list(train.by_phase.values())):
         assert sum(a.matrix_flops for a in parts) == whole.matrix_flops
@@ -74,7 +74,7 @@ def test_a_decode_step_reads_its_caches(traced: Callable[[str], Graph]) -> None:
     assert contents_of(graph, sizes).cache_bytes == 2 * B * KV_HEADS * S * D * 2 * L
 
 
-def test_every_op_is_priced_by_the_model_of_its_class(train: Contents) -> None:
+def test_every_op_is_priced_by_the_model_of_its_class(train: GraphContents) -> None:
     ops = {row.op: row for row in priced_ops(train.graph, load_system("dgx-h100"), train.sizes)}
     models = {op: ops[op].model for op in ("matmul", "attention", "attention_bwd", "norm", "elementwise", "reshape")}
     assert models == {
@@ -88,7 +88,7 @@ def test_every_op_is_priced_by_the_model_of_its_class(train: Contents) -> None:
 
 
 def test_without_kernel_models_the_roofline_prices_all(
-    train: Contents, roofline_only: Callable[[System], System]
+    train: GraphContents, roofline_only: Callable[[System], System]
 ) -> None:
     plain = roofline_only(load_system("dgx-h100"))
     models = {row.model for row in priced_ops(train.graph, plain, train.sizes)}
@@ -111,7 +111,7 @@ def test_a_length_of_its_own_counts_as_long_as_the_others() -> None:
     assert sizes_of(graph, 2, 7) == {"batch": 2, "seq": 7, "src": 7}
 
 
-def test_text_and_json_say_the_same(train: Contents) -> None:
+def test_text_and_json_say_the_same(train: GraphContents) -> None:
     text, record = contents_text(train), json.loads(contents_json(train))
     assert record["schema"] == "slipstick/trace/1"
     assert record["num_parameters"] == train.num_parameters
@@ -121,7 +121,7 @@ def test_text_and_json_say_the_same(train: Contents) -> None:
     assert sum(r["runs"] * r["nodes"] for r in record["regions"]) == train.whole.calls
 
 
-def test_pricing_is_in_the_json_where_it_was_asked_for(train: Contents) -> None:
+def test_pricing_is_in_the_json_where_it_was_asked_for(train: GraphContents) -> None:
     ops: tuple[PricedOp, ...] = priced_ops(train.graph, load_system("dgx-h100"), train.sizes)
     record = json.loads(contents_json(train, ops, "dgx-h100"))
     assert record["machine"] == "dgx-h100"
@@ -130,7 +130,7 @@ def test_pricing_is_in_the_json_where_it_was_asked_for(train: Contents) -> None:
     assert matmul["measured_on_chip"] is True
 
 
-def test_lines_fold_to_the_screen(train: Contents) -> None:
+def test_lines_fold_to_the_screen(train: GraphContents) -> None:
     ops = priced_ops(train.graph, load_system("dgx-h100"), train.sizes)
     narrow = coverage_text(train, ops, "dgx-h100", 80)
     assert max(len(line) for line in narrow.splitlines()[2:-2]) <= 80

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstick.explore.designs.designs import Designs
-from slipstick.explore.designs.space import Form
+from slipstick.explore.designs.space import DesignForm
 from slipstick.ir.errors import InfeasibleError, UnknownNameError, UsageError
 from slipstick.report.designs.designs import Ranking, design_goals, designs_json, designs_rows, goals_text
 from slipstick.report.designs.designs_table import designs_table
@@ -14,17 +14,17 @@ from slipstick.report.designs.designs_table import designs_table
 NAN = float("nan")
 
 
-def designs(form: Form, reason: list[float], unpriced: tuple[str, ...] = (), **columns: list[float]) -> Designs:
+def designs(form: DesignForm, reason: list[float], unpriced: tuple[str, ...] = (), **columns: list[float]) -> Designs:
     return Designs(form, {k: np.array(v) for k, v in columns.items()}, np.array(reason), unpriced)
 
 
 def untimed() -> list[Designs]:
     """Three dies of N5, of which one is too large, and two chiplets of N3."""
     return [
-        designs(Form(node="N5"), [0.0, 0.0, 102.0], die_mm2=[400.0, 600.0, 900.0], package_w=[700.0] * 3,
+        designs(DesignForm(node="N5"), [0.0, 0.0, 102.0], die_mm2=[400.0, 600.0, 900.0], package_w=[700.0] * 3,
                 num_stacks=[4.0, 6.0, 9.0], d2d_bytes_per_s=[0.0] * 3, usd_per_gpu_hour=[1.0, 2.0, NAN],
                 fp16_flop_per_s=[1e15, 1.5e15, NAN], package_yield=[0.9, 0.8, NAN]),
-        designs(Form(node="N3", num_dies=2, d2d="ucie-advanced", join="ring"), [0.0], ("switches: no price",),
+        designs(DesignForm(node="N3", num_dies=2, d2d="ucie-advanced", join="ring"), [0.0], ("switches: no price",),
                 die_mm2=[400.0], package_w=[700.0], num_stacks=[4.0], d2d_bytes_per_s=[1e12],
                 usd_per_gpu_hour=[1.5], fp16_flop_per_s=[0.9e15], package_yield=[0.7]),
     ]  # fmt: skip
@@ -32,7 +32,7 @@ def untimed() -> list[Designs]:
 
 def timed(*fits: float) -> list[Designs]:
     return [
-        designs(Form(node="N5"), [0.0, 0.0], die_mm2=[400.0, 600.0], package_w=[700.0] * 2, num_stacks=[4.0] * 2,
+        designs(DesignForm(node="N5"), [0.0, 0.0], die_mm2=[400.0, 600.0], package_w=[700.0] * 2, num_stacks=[4.0] * 2,
                 d2d_bytes_per_s=[0.0] * 2, step_time_s=[2.0, 1.0], usd_per_step=[3.0, 4.0], fits=list(fits),
                 peak_mem_bytes=[2.0**34, 2.0**34], hbm_bytes=[2.0**33, 2.0**35]),
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_goal_that_is_no_column_is_refused() -> None:
 
 def test_nothing_built_and_nothing_that_holds_the_plan_are_errors() -> None:
     with pytest.raises(UsageError, match="none of 1 designs can be built"):
-        Ranking.of([designs(Form(node="N5"), [102.0], die_mm2=[900.0])], GOALS)
+        Ranking.of([designs(DesignForm(node="N5"), [102.0], die_mm2=[900.0])], GOALS)
     with pytest.raises(InfeasibleError, match=r"none of 2 designs has the memory .* 16 GiB .* the largest has 32 GiB"):
         Ranking.of(timed(0.0, 0.0), design_goals(None, True))
 
@@ -119,7 +119,7 @@ def test_programs_read_every_column() -> None:
 
 
 def test_what_is_no_number_is_left_empty() -> None:
-    found = [designs(Form(node="N1"), [0.0], usd_per_gpu=[1.0], tco2e=[NAN], fits=[1.0], peak_mem_bytes=[1.0],
+    found = [designs(DesignForm(node="N1"), [0.0], usd_per_gpu=[1.0], tco2e=[NAN], fits=[1.0], peak_mem_bytes=[1.0],
                      hbm_bytes=[2.0])]  # fmt: skip
     ranking = Ranking.of(found, design_goals("usd_per_gpu", True))
     assert json.loads(designs_json(ranking, ranking.order))["designs"][0]["tco2e"] is None

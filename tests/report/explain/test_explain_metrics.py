@@ -15,7 +15,7 @@ from slipstick.driver.uncertainty.bands import Band
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report import accuracy
-from slipstick.report.accuracy import Accuracy
+from slipstick.report.accuracy import RowAccuracy
 from slipstick.report.explain.explain import explain_text
 from slipstick.report.explain.metric import metric_lines
 from slipstick.report.tables import report_text
@@ -88,8 +88,8 @@ def test_the_screen_is_the_golden_one(
 ) -> None:
     """On a machine of round numbers, which no calibration moves, known by measurements that nothing moves either."""
     known = [
-        Accuracy("training", "toy", "toy", "step", 12, 0.031, 0.092),
-        Accuracy("memory", "*", "*", "*", 40, 0.022, 0.05),
+        RowAccuracy("training", "toy", "toy", "step", 12, 0.031, 0.092),
+        RowAccuracy("memory", "*", "*", "*", 40, 0.022, 0.05),
     ]
     monkeypatch.setattr(accuracy, "packaged", lambda: {(a.table, a.chip, a.library, a.kind): a for a in known})
     monkeypatch.setattr(

@@ -10,11 +10,11 @@ from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.accuracy import ANY, Accuracy, keys_of, nearest, packaged, written
+from slipstick.report.accuracy import ANY, RowAccuracy, keys_of, nearest, packaged, written
 from slipstick.report.bounds import node_seconds, part_of
 from slipstick.report.explain.trust import accuracy_of, trust_of_parts
 from slipstick.validation.judge import judge_files
-from slipstick.validation.kinds import Settings
+from slipstick.validation.kinds import JudgingSettings
 from slipstick.validation.results.accuracy import accuracy_csv
 from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.rows.machine_room import MachineRoom
@@ -77,7 +77,7 @@ def test_only_rows_that_judge_count_by_table_chip_library_and_kind() -> None:
 @pytest.mark.slow
 def test_the_table_of_the_package_is_what_validate_writes() -> None:
     """When this fails, constants or measurements have changed: `make validation` writes the table anew."""
-    settings = Settings(MachineRoom())
+    settings = JudgingSettings(MachineRoom())
     outcomes = judge_files([TABLES / f"{name}.csv" for name in KERNELS], (), settings)
     now = accuracy_csv(outcomes, lambda system: settings.room.system(system).chip.name)
     assert now == written(a for a in packaged().values() if a.table in KERNELS)
@@ -96,7 +96,7 @@ def test_parts_have_the_errors_of_their_kernels(traced: Traced) -> None:
 
 def test_a_part_of_several_kinds_has_the_mean_over_its_seconds(traced: Traced) -> None:
     answer = on(traced, load_system("dgx-h100"))
-    spent: dict[Accuracy | None, float] = {}
+    spent: dict[RowAccuracy | None, float] = {}
     for priced, row, entry, seconds in node_seconds(answer):
         if part_of(entry) == "compute.memory":
             line = accuracy_of(answer, priced, row, entry)

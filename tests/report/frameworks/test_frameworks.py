@@ -16,11 +16,11 @@ from slipstick.backends.machine.system import System
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, Plan, Policy, make_plan
+from slipstick.ir.plan import Family, LoweringPolicy, Plan, make_plan
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.types import DType
 from slipstick.report.frameworks.deepspeed import deepspeed
-from slipstick.report.frameworks.export import Export, Subject, command, written
+from slipstick.report.frameworks.export import Export, ExportSubject, command, written
 from slipstick.report.frameworks.megatron import layout_text, megatron
 from slipstick.report.frameworks.torchtitan import torchtitan
 from slipstick.report.frameworks.vllm import vllm
@@ -34,23 +34,23 @@ def machine(stack: str) -> System:
     return load_system("dgx-h100", (), stack)
 
 
-def subject(model: str, plan: Plan, stack: str = "megatron-core", layers: int = 0, **more: object) -> Subject:
+def subject(model: str, plan: Plan, stack: str = "megatron-core", layers: int = 0, **more: object) -> ExportSubject:
     system = machine(stack)
     parts = even_parts(layers, plan.pp * plan.vpp) if layers else ()
-    return Subject(
+    return ExportSubject(
         plan=plan, model=model, config=json.loads(read_config(model).text), stack=system.stack,
         node_size=system.node_size, layers=parts, **more,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
 
 
-def dense() -> Subject:
+def dense() -> ExportSubject:
     """Llama 3.1 405B as its paper trained it (arXiv 2407.21783, table 4: TP 8, PP 16), with uneven chunks."""
     family = Family(sp=True, zero=1, pp=True, kernels="fused")
     plan = make_plan(num_gpus=16384, tp=8, pp=16, vpp=4, global_batch=2048, seq_len=8192, family=family)
     return subject("llama-3.1-405b", plan, layers=126)
 
 
-def experts() -> Subject:
+def experts() -> ExportSubject:
     family = Family(
         ep=True, pp=True, zero=1, kernels="fused", precision="fp8-block", recompute="selective",
         recompute_modules=("mla_up_proj", "layernorm", "mlp_act"), exp_avg_dtype="bf16", exp_avg_sq_dtype="bf16",
@@ -59,7 +59,7 @@ def experts() -> Subject:
     return subject("deepseek-v3", plan, "megatron-bridge-batches", 61)
 
 
-def sharded() -> Subject:
+def sharded() -> ExportSubject:
     family = Family(
         zero=3, hsdp=True, recompute="full", kernels="torch", cp="ring", reduce_dtype=DType.BF16,
         offload=("optimizer",), early_stop=False,
@@ -78,7 +78,7 @@ def test_a_training_plan_reads_as_it_was_read_over(framework: str, case: str, re
     compare(TRAINERS[framework](what), what, f"{framework}.{case}", request)
 
 
-def compare(export: Export, what: Subject, name: str, request: pytest.FixtureRequest) -> None:
+def compare(export: Export, what: ExportSubject, name: str, request: pytest.FixtureRequest) -> None:
     notes = "" if export.takes_comments else "".join(f"// {note}\n" for note in export.notes)
     text, path = notes + written(export, what.headline), GOLDEN / f"{name}.txt"
     if request.config.getoption("--update-golden"):
@@ -86,13 +86,13 @@ def compare(export: Export, what: Subject, name: str, request: pytest.FixtureReq
     assert text == path.read_text(encoding="utf-8")
 
 
-def served(**family: object) -> Subject:
+def served(**family: object) -> ExportSubject:
     made = Family(workload=Workload.DECODE, kernels="fused", **family)  # type: ignore[arg-type]
     plan = make_plan(num_gpus=16, tp=8, seq_len=4500, kv_len=4500, family=made)
     return subject("llama-3.1-70b", plan, "vllm", scheduler=Scheduler(max_num_seqs=128), longest=4500, is_server=True)
 
 
-def served_experts() -> Subject:
+def served_experts() -> ExportSubject:
     family = Family(
         workload=Workload.DECODE, kernels="fused", ep=True, etp=False, exchange="allgather", precision="mxfp4",
         published_of=(("lm_head", "none"),),
@@ -219,7 +219,7 @@ def test_nothing_of_a_plan_is_dropped_in_silence(framework: str, name: str) -> N
 
 
 def test_all_words_that_a_graph_is_lowered_for_are_tried() -> None:
-    asked = {field.name for field in fields(Policy)}
+    asked = {field.name for field in fields(LoweringPolicy)}
     assert {*CHANGES, *SERVED} - {field.name for field in fields(Family)} == set()
     assert asked - {*CHANGES, *SERVED} == {"published_of"}
 
@@ -236,6 +236,6 @@ def test_shapes_that_are_not_known_are_left_open() -> None:
     other = megatron(subject("gpt2", plan))
     assert "--num-layers" not in words(other)
     assert any("'gpt2' is none of llama" in line for line in other.left)
-    nothing = megatron(Subject(plan=plan, model="net.py:Net"))
+    nothing = megatron(ExportSubject(plan=plan, model="net.py:Net"))
     assert "it has no config.json" in nothing.left[0]
     assert nothing.text.startswith("pretrain_gpt.py ")

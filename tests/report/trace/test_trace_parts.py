@@ -16,7 +16,7 @@ from slipstick.ir.plan import Family
 from slipstick.ir.schedules.kind import Kind
 from slipstick.report.trace.chrome.emit import Trace, trace_of
 from slipstick.report.trace.chrome.writer import print_trace, write_trace
-from slipstick.report.trace.levels import Level, levels_of
+from slipstick.report.trace.levels import DetailLevel, levels_of
 from slipstick.report.trace.nodes import keyed, nodes_of
 from slipstick.report.trace.shape import Booking, draw, places
 from slipstick.report.trace.timeline import timeline_of
@@ -82,14 +82,16 @@ def test_auto_shows_nodes_of_the_first_micro_batches_and_tasks_of_the_rest() -> 
     timeline = _big().timeline
     shown = timeline.stages.shown(alone=False)
     levels = levels_of(timeline, shown, "auto")
-    assert levels.of[0] is Level.NODE
-    assert set(levels.of) == {Level.NODE, Level.TASK}
+    assert levels.of[0] is DetailLevel.NODE
+    assert set(levels.of) == {DetailLevel.NODE, DetailLevel.TASK}
     assert sorted(levels.of, reverse=True) == list(levels.of)
     assert "show their tasks, without layers and nodes" in levels.left_out[0]
 
 
-@pytest.mark.parametrize(("most", "last"), [(20_000, Level.TASK), (6_000, Level.BARE), (600, Level.BARE)])
-def test_there_are_no_more_events_than_viewers_hold(most: int, last: Level) -> None:
+@pytest.mark.parametrize(
+    ("most", "last"), [(20_000, DetailLevel.TASK), (6_000, DetailLevel.BARE), (600, DetailLevel.BARE)]
+)
+def test_there_are_no_more_events_than_viewers_hold(most: int, last: DetailLevel) -> None:
     trace = trace_of(answer_of(Family(pp=True), layers=126, gpus=4, pp=4, batches=128))
     levels = levels_of(trace.timeline, trace.shown, "auto", most)
     out = io.StringIO()
@@ -97,7 +99,7 @@ def test_there_are_no_more_events_than_viewers_hold(most: int, last: Level) -> N
     # One micro-batch is always shown, with its layers at least.
     assert num <= max(1.1 * most, 2_000)
     assert levels.of[-1] is last
-    assert (Level.NOTHING in levels.of) is (most == 600)
+    assert (DetailLevel.NOTHING in levels.of) is (most == 600)
     done = json.loads(out.getvalue())
     assert list(faults(done)) == []
     assert done["otherData"]["left_out"] == list(levels.left_out)
@@ -107,7 +109,7 @@ def test_the_events_of_a_big_plan_are_counted_well() -> None:
     trace = _big(batches=64)
     num = print_trace(trace, io.StringIO())
     assert num <= 220_000
-    assert trace.levels.of[0] is Level.NODE
+    assert trace.levels.of[0] is DetailLevel.NODE
 
 
 @pytest.mark.parametrize("name", ["step.json", "step.json.gz"])

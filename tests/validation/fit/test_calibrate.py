@@ -11,10 +11,10 @@ import pytest
 from slipstick.backends.machine.files.system_tree import Tree, read_tree
 from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import UnknownNameError, UsageError
-from slipstick.validation.fit.calibrate import Calibrated, Choice, KindFit, calibrate
+from slipstick.validation.fit.calibrate import CalibrationFits, FitChoice, KindFit, calibrate
 from slipstick.validation.fit.calibration_file import check, heading_of, text_of, updated
 from slipstick.validation.judge import judge_files
-from slipstick.validation.kinds import Settings
+from slipstick.validation.kinds import JudgingSettings
 from slipstick.validation.results.outcomes import Part
 from slipstick.validation.rows.machine_room import MachineRoom, base_layers
 from slipstick.validation.rows.split import in_first_half
@@ -37,11 +37,11 @@ def lines(
         yield f"{accelerator}{library}{k},set_{accelerator},{accelerator},{library},size{k},{num_bytes},{time_us!r}"
 
 
-def fit(path: Path, choice: Choice | None = None) -> Calibrated:
-    return calibrate([path], choice or Choice(), lambda line: None)
+def fit(path: Path, choice: FitChoice | None = None) -> CalibrationFits:
+    return calibrate([path], choice or FitChoice(), lambda line: None)
 
 
-def by_owner(found: Calibrated) -> dict[str, KindFit]:
+def by_owner(found: CalibrationFits) -> dict[str, KindFit]:
     return {fit.owner: fit for fit in found.fits}
 
 
@@ -67,7 +67,7 @@ def test_constants_that_are_known_are_found(toy: Toy) -> None:
 
 def test_a_joint_fit_finds_what_carries_over(toy: Toy) -> None:
     rows = [*lines("H100", "pytorch", 0.9, 4.0, 300), *lines("A100", "pytorch", 0.6, 4.0, 300)]
-    (found,) = fit(toy(rows), Choice(joint=True)).fits
+    (found,) = fit(toy(rows), FitChoice(joint=True)).fits
     assert found.owner == ""
     assert found.shared["prologue"] == pytest.approx(300, rel=0.1)
     # One share for chips of 0.9 and 0.6 lies between them.
@@ -94,18 +94,18 @@ def test_a_chip_s_own_that_runs_to_an_end_stays_as_it_was(toy: Toy) -> None:
 
 
 def test_every_row_is_fitted_where_that_is_asked(toy: Toy) -> None:
-    found = fit(toy(two_chips()), Choice(split="all")).fits[0]
+    found = fit(toy(two_chips()), FitChoice(split="all")).fits[0]
     assert (found.fit.num, found.judged, found.seen.split) == (48, None, "all")
 
 
 def test_a_system_that_is_left_out_has_no_say(toy: Toy) -> None:
     rows = two_chips()
-    alone = fit(toy(rows[:48]), Choice(joint=True)).fits[0]
-    left = fit(toy(rows), Choice(joint=True, leave_out=("dgx-a100-80gb",))).fits[0]
+    alone = fit(toy(rows[:48]), FitChoice(joint=True)).fits[0]
+    left = fit(toy(rows), FitChoice(joint=True, leave_out=("dgx-a100-80gb",))).fits[0]
     assert left.shared == alone.shared
     assert left.seen.systems == ("dgx-h100",)
     with pytest.raises(UnknownNameError, match="did you mean 'dgx-h100'"):
-        fit(toy(rows), Choice(leave_out=("dgx-h10",)))
+        fit(toy(rows), FitChoice(leave_out=("dgx-h10",)))
 
 
 def test_what_cannot_be_fitted_is_said(toy: Toy) -> None:
@@ -137,7 +137,7 @@ def test_validating_tells_rows_that_were_fitted(toy: Toy, tmp_path: Path) -> Non
     fits = [f for f in fit(table).fits if f.owner == "h100-sxm-80gb"]
     path = tmp_path / "mine.yaml"
     path.write_text(text_of(updated({}, fits, "slipstick 0", "mine"), ""), encoding="utf-8")
-    outcomes = judge_files([table], [], Settings(MachineRoom(str(path))))
+    outcomes = judge_files([table], [], JudgingSettings(MachineRoom(str(path))))
     for outcome in outcomes:
         expected = Part.FIT if in_first_half("toy", outcome.group) else Part.JUDGED
         if outcome.system != "dgx-h100":

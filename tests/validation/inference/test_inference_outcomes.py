@@ -19,15 +19,15 @@ from slipstick.ir.errors import SystemFileError, UsageError
 from slipstick.validation.fit.engines.fit import EngineFit, fit_engine
 from slipstick.validation.fit.engines.fit_file import check, refuse_other, tree_of
 from slipstick.validation.inference import sources
-from slipstick.validation.inference.bench import Bench
+from slipstick.validation.inference.bench import InferenceBench
 from slipstick.validation.inference.cases import ServedCase, served_case
 from slipstick.validation.inference.engines import EngineRoom
-from slipstick.validation.inference.forms import Quantity
+from slipstick.validation.inference.forms import CaseQuantity
 from slipstick.validation.inference.outcomes import served_outcomes
 from slipstick.validation.inference.predict import predicted
 from slipstick.validation.results.figures import by_kernel, by_range
 from slipstick.validation.results.outcomes import Outcome, Part
-from slipstick.validation.results.report import Ranges, rows_csv, summary_json, summary_text
+from slipstick.validation.results.report import IntervalShares, rows_csv, summary_json, summary_text
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import HALF, in_first_half
 from slipstick.validation.rows.tables import Table, read_table
@@ -46,8 +46,8 @@ def cache(graph_folder: Path) -> GraphCache:
 
 
 @pytest.fixture(scope="module")
-def bench(cache: GraphCache) -> Bench:
-    return Bench(EngineRoom(), cache)
+def bench(cache: GraphCache) -> InferenceBench:
+    return InferenceBench(EngineRoom(), cache)
 
 
 def row(**cells: str | float) -> Row:
@@ -70,30 +70,30 @@ def judged(rows: Sequence[Row], cache: GraphCache) -> list[Outcome]:
     return found
 
 
-def test_a_static_batch_is_priced_by_its_closed_form(bench: Bench) -> None:
+def test_a_static_batch_is_priced_by_its_closed_form(bench: InferenceBench) -> None:
     case = served_case(row())
     times, engine = bench.times(case, case.layout.replica.replica), bench.engine(case)
     expected = static_batch(times, engine, 4.0, case.lengths)
     found = predicted(case, bench)
-    assert found[Quantity.TTFT].value == pytest.approx(float(expected.ttft_s))
-    assert found[Quantity.TPOT].value == pytest.approx(float(expected.tpot_s))
+    assert found[CaseQuantity.TTFT].value == pytest.approx(float(expected.ttft_s))
+    assert found[CaseQuantity.TPOT].value == pytest.approx(float(expected.tpot_s))
     # Weights of 8 billion parameters in 2 bytes over 3.35 TB/s are the least that a step takes.
-    assert found[Quantity.TPOT].value > 2 * 7.5e9 / 3.35e12
+    assert found[CaseQuantity.TPOT].value > 2 * 7.5e9 / 3.35e12
 
 
-def test_one_request_alone_has_a_latency_and_many_a_range(bench: Bench) -> None:
+def test_one_request_alone_has_a_latency_and_many_a_range(bench: InferenceBench) -> None:
     one = predicted(served_case(row(measurement=CLOSED, batch_or_concurrency=1)), bench)
     many = predicted(served_case(row(measurement=CLOSED, batch_or_concurrency=32)), bench)
-    assert one[Quantity.TTFT].low is None
-    assert many[Quantity.TTFT].low == pytest.approx(one[Quantity.TTFT].value, rel=1e-6)
-    low, high = many[Quantity.TTFT].low, many[Quantity.TTFT].high
+    assert one[CaseQuantity.TTFT].low is None
+    assert many[CaseQuantity.TTFT].low == pytest.approx(one[CaseQuantity.TTFT].value, rel=1e-6)
+    low, high = many[CaseQuantity.TTFT].low, many[CaseQuantity.TTFT].high
     assert low is not None
     assert high is not None
-    assert low <= many[Quantity.TTFT].value <= high
-    assert many[Quantity.TPOT].value > one[Quantity.TPOT].value
+    assert low <= many[CaseQuantity.TTFT].value <= high
+    assert many[CaseQuantity.TPOT].value > one[CaseQuantity.TPOT].value
 
 
-def test_prompts_of_an_offline_run_have_no_way_in(bench: Bench) -> None:
+def test_prompts_of_an_offline_run_have_no_way_in(bench: InferenceBench) -> None:
     case = served_case(row())
     engine = bench.engine(case)
     offline = replace(case.settings, offline=True).on(engine)
@@ -101,13 +101,13 @@ def test_prompts_of_an_offline_run_have_no_way_in(bench: Bench) -> None:
     assert offline.overheads.step_s == engine.overheads.step_s
 
 
-def test_ranges_count_as_met_or_missed_and_not_as_errors(bench: Bench, cache: GraphCache) -> None:
-    middle = predicted(served_case(row(measurement=CLOSED)), bench)[Quantity.TTFT].value * 1e3
+def test_ranges_count_as_met_or_missed_and_not_as_errors(bench: InferenceBench, cache: GraphCache) -> None:
+    middle = predicted(served_case(row(measurement=CLOSED)), bench)[CaseQuantity.TTFT].value * 1e3
     closed = [row(id="in", measurement=CLOSED, ttft_ms=middle), row(id="out", measurement=CLOSED, ttft_ms=60000)]
     found = judged([*closed, row(id="static")], cache)
     ranges = [o for of in by_range(found).values() for o in of]
     assert [(o.row.id, o.inside, o.has_error) for o in ranges] == [("in", True, False), ("out", False, False)]
-    shares = Ranges.of(ranges)
+    shares = IntervalShares.of(ranges)
     assert (shares.num, shares.inside, shares.above, shares.below) == (2, 0.5, 0.5, 0.0)
     kinds = {key[2] for key in by_kernel(found)}
     assert kinds == {"tpot dense vllm", "ttft dense vllm"}
@@ -146,7 +146,7 @@ def test_a_fault_of_a_file_is_told_and_nothing_is_judged(cache: GraphCache) -> N
     assert "'fast' is not a number" in faults[0]
 
 
-def test_rows_that_share_a_replica_share_its_times(bench: Bench) -> None:
+def test_rows_that_share_a_replica_share_its_times(bench: InferenceBench) -> None:
     first, second = (
         served_case(row(batch_or_concurrency=2)),
         served_case(row(batch_or_concurrency=16, input_tokens=900)),
@@ -171,14 +171,14 @@ def measured(engine_file: Path, cache: GraphCache) -> Path:
     """Times per token of an engine whose numbers are known."""
     rows = [row(id=f"{p}-{b}", measurement=CLOSED, batch_or_concurrency=b, input_tokens=p)
             for p in (100, 200, 300, 400, 500, 600) for b in (1, 4, 16)]  # fmt: skip
-    bench = Bench(EngineRoom(), cache)
+    bench = InferenceBench(EngineRoom(), cache)
     bench.room.put("dgx-h100", engine_moved(load_engine(engine_file, "h100-sxm-80gb"), TRUE))
     path = engine_file.parent / "served.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, HEADER)
         writer.writeheader()
         for one in rows:
-            tpot = predicted(served_case(one), bench)[Quantity.TPOT].value
+            tpot = predicted(served_case(one), bench)[CaseQuantity.TPOT].value
             writer.writerow({**one.cells, "ttft_ms": "", "tpot_ms": str(tpot * 1e3)})
     return path
 
@@ -237,7 +237,7 @@ Case = Callable[[str], ServedCase]
 
 
 @pytest.mark.parametrize(("load", "grown"), [({"input_tokens": 400}, "ttft"), ({"batch_or_concurrency": 64}, "tpot")])
-def test_more_work_takes_no_less(bench: Bench, load: dict[str, float], grown: str) -> None:
+def test_more_work_takes_no_less(bench: InferenceBench, load: dict[str, float], grown: str) -> None:
     less, more = predicted(served_case(row()), bench), predicted(served_case(row(**load)), bench)
-    assert more[Quantity(grown)].value > less[Quantity(grown)].value
-    assert np.isfinite(more[Quantity(grown)].value)
+    assert more[CaseQuantity(grown)].value > less[CaseQuantity(grown)].value
+    assert np.isfinite(more[CaseQuantity(grown)].value)

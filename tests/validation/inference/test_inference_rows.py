@@ -13,7 +13,7 @@ from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.types import DType
 from slipstick.validation.inference.cases import ServedCase, served_case
-from slipstick.validation.inference.forms import Form, Quantity
+from slipstick.validation.inference.forms import CaseQuantity, RequestForm
 from slipstick.validation.inference.outcomes import read_cases
 from slipstick.validation.inference.replicas import Replica, replica_of
 from slipstick.validation.inference.sources import SOURCES, engine_of
@@ -65,7 +65,7 @@ def test_what_every_row_names_is_known(table: Table) -> None:
 
 def test_a_static_batch_is_told_by_its_throughput_and_its_time_per_token_follows(find: Find) -> None:
     case = find(id="lmdeploy_llama2-7b_b1_128_128")
-    assert (case.form, case.engine, case.system, case.dense) == (Form.STATIC, "lmdeploy", "dgx-a100-80gb", True)
+    assert (case.form, case.engine, case.system, case.dense) == (RequestForm.STATIC, "lmdeploy", "dgx-a100-80gb", True)
     # 1252.32 ms for 128 tokens of which 22 ms are the first; the latency itself is derived from the throughput.
     assert quantities(case) == pytest.approx(
         {"ttft": 0.022, "tpot": (1.25232 - 0.022) / 127, "throughput": 102.21}, rel=1e-9
@@ -82,8 +82,8 @@ def test_a_full_cache_is_excluded_by_its_own_remark(table: Table) -> None:
 
 def test_first_tokens_and_whole_requests(find: Find) -> None:
     first, whole = find(dataset="trtllm_first_token_latency"), find(dataset="nvidia_llama2_200_200")
-    assert (first.form, set(quantities(first))) == (Form.FIRST_TOKEN, {"ttft"})
-    assert (whole.form, set(quantities(whole))) == (Form.STATIC, {"e2el"})
+    assert (first.form, set(quantities(first))) == (RequestForm.FIRST_TOKEN, {"ttft"})
+    assert (whole.form, set(quantities(whole))) == (RequestForm.STATIC, {"e2el"})
     assert SOURCES["nvidia_llama2_200_200"].judges_only
 
 
@@ -170,9 +170,9 @@ def test_settings_of_recipes_are_on_the_engine(find: Find) -> None:
     case = find(dataset="aiconfigurator_silicon_agg", engine="vllm 0.18.0", batch_or_concurrency="8")
     assert case.settings.on(engine).scheduler.max_num_seqs == 8
     most = find(dataset="trtllm_max_throughput_v017", input_tokens="128", output_tokens="4096")
-    assert (most.form, most.settings.requests) == (Form.SATURATED, 1500)
+    assert (most.form, most.settings.requests) == (RequestForm.SATURATED, 1500)
     assert most.settings.on(engine).scheduler.cache_utilization == 0.95
-    assert set(quantities(most)) == {Quantity.THROUGHPUT.value}
+    assert set(quantities(most)) == {CaseQuantity.THROUGHPUT.value}
 
 
 def test_what_was_measured_must_be_told(find: Find) -> None:

@@ -17,7 +17,7 @@ from slipstick.backends.kernels.limits import limits_of
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.ir.errors import InternalError
-from slipstick.validation.kernels.attention import IMPOSSIBLE, AttentionJudge, Measured
+from slipstick.validation.kernels.attention import IMPOSSIBLE, AttentionJudge, TimedAttention
 from slipstick.validation.rows.cases import Case
 from slipstick.validation.rows.rows import NotJudged, Row
 from slipstick.validation.rows.tables import read_table
@@ -25,7 +25,7 @@ from slipstick.validation.rows.tables import read_table
 HERE = Path(__file__).parents[1]
 JUDGE = AttentionJudge()
 Array = NDArray[np.float64]
-Pools = dict[tuple[str, str, str], list[Case[Measured]]]
+Pools = dict[tuple[str, str, str], list[Case[TimedAttention]]]
 
 
 @cache
@@ -39,12 +39,12 @@ def rows() -> dict[str, Row]:
 
 
 @pytest.fixture(scope="module")
-def cases(rows: dict[str, Row]) -> list[Case[Measured]]:
+def cases(rows: dict[str, Row]) -> list[Case[TimedAttention]]:
     return [JUDGE.case(row) for row in rows.values() if row.text("time_us")]
 
 
 @pytest.fixture(scope="module")
-def pools(cases: list[Case[Measured]]) -> Pools:
+def pools(cases: list[Case[TimedAttention]]) -> Pools:
     found: Pools = defaultdict(list)
     for case in cases:
         if not case.outlier:
@@ -68,7 +68,7 @@ def errors(pools: Pools) -> Callable[..., Array]:
     return of
 
 
-def test_every_row_with_a_shape_is_judged(rows: dict[str, Row], cases: list[Case[Measured]]) -> None:
+def test_every_row_with_a_shape_is_judged(rows: dict[str, Row], cases: list[Case[TimedAttention]]) -> None:
     left = [row for row in rows.values() if not row.text("time_us")]
     assert (len(rows), len(cases), len(left)) == (1220, 1216, 4)
     for row in left:
@@ -76,7 +76,7 @@ def test_every_row_with_a_shape_is_judged(rows: dict[str, Row], cases: list[Case
             JUDGE.case(row)
 
 
-def test_rows_are_taken_for_the_kernels_they_ran(cases: list[Case[Measured]]) -> None:
+def test_rows_are_taken_for_the_kernels_they_ran(cases: list[Case[TimedAttention]]) -> None:
     assert Counter((case.library, case.cls, case.kind) for case in cases) == {
         ("trtllm", "attention", "serving"): 381,
         ("trtllm", "attention", "serving-fp8"): 70,
@@ -90,13 +90,13 @@ def test_rows_are_taken_for_the_kernels_they_ran(cases: list[Case[Measured]]) ->
     }
 
 
-def test_outliers_are_caches_read_faster_than_memory_can(cases: list[Case[Measured]]) -> None:
+def test_outliers_are_caches_read_faster_than_memory_can(cases: list[Case[TimedAttention]]) -> None:
     # As counted by hand: more than twice L2, above 0.95 of the data sheet's bandwidth.
     odd = Counter((case.system, case.outlier) for case in cases if case.outlier)
     assert odd == {("dgx-a100-80gb", IMPOSSIBLE): 24, ("dgx-h100", IMPOSSIBLE): 13}
 
 
-def test_a_cache_is_the_one_that_the_table_counts(cases: list[Case[Measured]]) -> None:
+def test_a_cache_is_the_one_that_the_table_counts(cases: list[Case[TimedAttention]]) -> None:
     # Tables count both widths of a head; of latents they count none.
     for case in cases:
         counted = case.row.measured("kv_cache_bytes")
@@ -104,14 +104,14 @@ def test_a_cache_is_the_one_that_the_table_counts(cases: list[Case[Measured]]) -
             assert float(case.sizes.sizes.cache_bytes) == counted
 
 
-def test_configurations_stay_together(cases: list[Case[Measured]]) -> None:
+def test_configurations_stay_together(cases: list[Case[TimedAttention]]) -> None:
     groups = {case.kind: case.group for case in cases}
     assert groups["serving"].endswith("wide")
     assert groups["grouped"].startswith("batch")
     assert groups["flash2"].endswith("long")
 
 
-def test_what_is_fixed_are_constants_of_the_class(cases: list[Case[Measured]]) -> None:
+def test_what_is_fixed_are_constants_of_the_class(cases: list[Case[TimedAttention]]) -> None:
     for cls, kind in {(case.cls, case.kind) for case in cases}:
         assert set(JUDGE.fixed(cls, kind)) < set(limits_of(CLASSES[cls]))
 
@@ -148,7 +148,7 @@ def test_no_chip_is_far_off(system: str, errors: Callable[..., Array]) -> None:
 def test_forward_and_backward_are_added(pools: Pools) -> None:
     both = next(c for c in pools["attention", "flash2", "dgx-h100"] if c.sizes.with_backward)
     constants = machine("dgx-h100").kernels.attention["flash2"]
-    forward = replace(both, sizes=Measured(both.sizes.sizes))
+    forward = replace(both, sizes=TimedAttention(both.sizes.sizes))
     together, one = (JUDGE.seconds([c], machine("dgx-h100"), constants)[0] for c in (both, forward))
     assert together > 3 * one
 

@@ -14,7 +14,7 @@ from slipstick.backends.kernels.gemm import GemmSizes
 from slipstick.backends.kernels.limits import limits_of
 from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import InternalError, UsageError
-from slipstick.validation.fit.calibrate import Calibrated, Choice, calibrate
+from slipstick.validation.fit.calibrate import CalibrationFits, FitChoice, calibrate
 from slipstick.validation.kernels.gemm import GemmJudge
 from slipstick.validation.results.statistics import Accuracy
 from slipstick.validation.rows.cases import Case
@@ -135,10 +135,10 @@ def test_shipped_constants_agree_without_any_of_a_chip(cases: Cases, kind: str, 
 
 
 @pytest.fixture(scope="module")
-def halves() -> Calibrated:
+def halves() -> CalibrationFits:
     """Launches, sustained clocks and memory of each chip, fitted to half of the shapes."""
     pytest.importorskip("scipy")
-    return calibrate([TABLE], Choice(), lambda _: None)
+    return calibrate([TABLE], FitChoice(), lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def halves() -> Calibrated:
     ],
 )
 def test_three_constants_of_a_chip_carry_to_shapes_it_was_not_fitted_to(
-    halves: Calibrated, chip: str, kind: str, median: float, p90: float
+    halves: CalibrationFits, chip: str, kind: str, median: float, p90: float
 ) -> None:
     judged = next(fit.judged for fit in halves.fits if (fit.owner, fit.kind) == (chip, kind))
     assert judged is not None

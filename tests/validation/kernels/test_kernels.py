@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.machine.files.catalogue import names, read_file
 from slipstick.backends.machine.files.system_tree import Tree
 from slipstick.validation.judge import judge_files
-from slipstick.validation.kinds import Settings, kernel_judges
+from slipstick.validation.kinds import JudgingSettings, kernel_judges
 from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.results.statistics import Accuracy
 from slipstick.validation.rows.machine_room import MachineRoom
@@ -24,7 +24,7 @@ Choose = Callable[[Outcome], bool]
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    return judge_files(TABLES, [], Settings(MachineRoom()))
+    return judge_files(TABLES, [], JudgingSettings(MachineRoom()))
 
 
 def accuracy(outcomes: Sequence[Outcome], choose: Choose) -> Accuracy:
@@ -113,7 +113,7 @@ def test_a_device_that_was_left_out_is_in_no_fit(system: str, accelerator: str) 
     where = [f"accelerator={accelerator}", "dataset=vidur_linear", "dataset=aiconfigurator_gemm"]
     found = [
         o
-        for o in judge_files([HERE / "gemm.csv"], where, Settings(MachineRoom(str(path))))
+        for o in judge_files([HERE / "gemm.csv"], where, JudgingSettings(MachineRoom(str(path))))
         if o.kind in ("bf16", "fp8")
     ]
     assert not [o for o in found if o.part is Part.FIT]

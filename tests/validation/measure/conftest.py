@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstick.validation.measure.run import Calibrated, Wanted, calibrate_device
+from slipstick.validation.measure.run import DeviceCalibration, MeasurementPlan, calibrate_device
 
 
 @pytest.fixture(scope="session")
@@ -23,5 +23,5 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def measured(folder: Path, one_thread: None) -> Calibrated:
-    return calibrate_device(Wanted("cpu", quick=True, judged=True), folder, lambda line: None)
+def measured(folder: Path, one_thread: None) -> DeviceCalibration:
+    return calibrate_device(MeasurementPlan("cpu", quick=True, judged=True), folder, lambda line: None)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.validation.memory import Judged, Labelled, LeftOut, MemoryJudge, Verdict, memory_outcome
+from slipstick.validation.memory import FitsRow, Judged, LeftOut, MemoryJudge, Verdict, memory_outcome
 from slipstick.validation.results.report import rows_csv, summary_json, summary_text
 from slipstick.validation.results.statistics import Accuracy, Confusion
 from slipstick.validation.rows.rows import Row
@@ -62,7 +62,7 @@ def test_reserved_is_more_than_allocated(judge: MemoryJudge, row: Make) -> None:
 
 def test_a_label_needs_the_size_of_the_device(judge: MemoryJudge, row: Make) -> None:
     fits, unknown = judge.judge([row(fits="True", peak_allocated_bytes=""), row(fits="True", accelerator="B200")])
-    assert isinstance(fits, Labelled)
+    assert isinstance(fits, FitsRow)
     assert fits.capacity_bytes == 80 * 2**30
     assert fits.fits
     assert isinstance(unknown, LeftOut)
@@ -89,7 +89,7 @@ def test_peak_memory_is_as_accurate_as_documented(
 
 @pytest.mark.slow
 def test_labels_are_as_right_as_documented(fits: list[Verdict]) -> None:
-    labels = Confusion.of((v.fitted, v.fits) for v in fits if isinstance(v, Labelled))
+    labels = Confusion.of((v.fitted, v.fits) for v in fits if isinstance(v, FitsRow))
     assert labels.num >= 1190
     assert labels.accuracy >= 0.975
     assert labels.fits_wrong <= 5

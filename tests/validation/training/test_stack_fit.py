@@ -21,7 +21,7 @@ from slipstick.validation.rows.split import HALF, in_first_half
 from slipstick.validation.rows.tables import Table
 from slipstick.validation.training.cases import TrainingCase, group_of
 from slipstick.validation.training.fitted import StackRecords
-from slipstick.validation.training.judge import Bench, Prepared, prepared
+from slipstick.validation.training.judge import PreparedCases, TrainingBench, prepared
 from slipstick.validation.training.machine_shop import MachineShop
 from slipstick.validation.training.outcomes import read_cases
 
@@ -155,8 +155,8 @@ def test_a_written_fit_is_a_stack_like_the_one_fitted(fits: dict[str, StackFit],
 @pytest.mark.slow
 def test_steps_are_those_of_estimates_whatever_came_before(folder: Path, cache: GraphCache) -> None:
     rows = [cells(folder / "child.yaml", place, tp, 2, 2) for place, tp in enumerate((1, 2, 4))]
-    (found,) = Bench(cache).prepare(cases_of(rows))
-    assert isinstance(found, Prepared)
+    (found,) = TrainingBench(cache).prepare(cases_of(rows))
+    assert isinstance(found, PreparedCases)
     pricer = StackPricer.of(found)
     for true in (TRUE, CHILD_TRUE, {**CHILD_TRUE, "kernel_slowdown.matmul": 2.0}, {"overlap.tp": 0.5}):
         times = pricer.seconds(moved(found.system.stack, true))

@@ -14,7 +14,7 @@ from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.types import DType
 from slipstick.validation.fit.stacks.fit import fit_stacks
 from slipstick.validation.fit.stacks.fit_file import refuse_other
-from slipstick.validation.fit.stacks.profiles import Slot, all_profiles, profiles_of
+from slipstick.validation.fit.stacks.profiles import ProfileSlot, all_profiles, profiles_of
 from slipstick.validation.results.outcomes import Part
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import in_first_half
@@ -48,10 +48,10 @@ def family(tmp_path: Path) -> dict[str, str]:
 def test_a_free_number_moves_in_all_that_are_like_its_stack(family: dict[str, str]) -> None:
     parent, child = family["parent"], family["child"]
     profiles = profiles_of([parent, child])
-    own = {path: Slot(parent, path) for path in ("host.layer", "host.step", "overlap.dp")}
+    own = {path: ProfileSlot(parent, path) for path in ("host.layer", "host.step", "overlap.dp")}
     assert dict(profiles.of_stack(parent).slots) == own
     # The child sets host.step and frees overlap.dp itself.
-    theirs = {"host.layer": own["host.layer"], "overlap.dp": Slot(child, "overlap.dp")}
+    theirs = {"host.layer": own["host.layer"], "overlap.dp": ProfileSlot(child, "overlap.dp")}
     assert dict(profiles.of_stack(child).slots) == theirs
     assert dict(profiles.of_stack(family["grandchild"]).slots) == theirs
     assert dict(profiles.of_stack(family["other"]).slots) == {}
@@ -68,7 +68,9 @@ def test_rows_are_those_of_the_profiles_that_a_stack_is_like(family: dict[str, s
 
 def test_a_profile_fitted_alone_leaves_the_numbers_of_what_it_is_like(family: dict[str, str]) -> None:
     alone = profiles_of([family["child"]])
-    assert dict(alone.of_stack(family["grandchild"]).slots) == {"overlap.dp": Slot(family["child"], "overlap.dp")}
+    assert dict(alone.of_stack(family["grandchild"]).slots) == {
+        "overlap.dp": ProfileSlot(family["child"], "overlap.dp")
+    }
     assert alone.of_stack(family["grandchild"]).plain.host.step_s == pytest.approx(2e-3)
 
 
@@ -79,11 +81,11 @@ def test_what_is_said_of_a_chip_goes_before_what_is_said_of_any(tmp_path: Path) 
     parent = stack(tmp_path, "parent", "like: default", fit, h100)
     child = stack(tmp_path, "child", "like: parent.yaml", "host: {layer: {value: 3, unit: ms, source: s}}")
     profiles = profiles_of([parent])
-    layer, step = Slot(parent, "host.layer"), Slot(parent, "host.step")
+    layer, step = ProfileSlot(parent, "host.layer"), ProfileSlot(parent, "host.step")
     assert dict(profiles.of_stack(parent, "b200-sxm-180gb").slots) == {"host.layer": layer, "host.step": step}
     assert dict(profiles.of_stack(parent, "h100-sxm-80gb").slots) == {"host.layer": layer}
     assert profiles.of_stack(parent, "h100-sxm-80gb").plain.host.step_s == pytest.approx(2e-3)
-    theirs = {"host.layer": Slot(parent, on_a100), "host.step": step}
+    theirs = {"host.layer": ProfileSlot(parent, on_a100), "host.step": step}
     assert dict(profiles.of_stack(parent, "a100-sxm-80gb").slots) == theirs
     # The child says something of any chip only.
     assert dict(profiles.of_stack(child, "a100-sxm-80gb").slots) == theirs

@@ -12,7 +12,7 @@ import numpy as np
 from ....frontend import GraphCache
 from ....ir.errors import UnknownNameError, UsageError
 from ....ir.records import dataclass
-from ...inference.bench import Bench
+from ...inference.bench import InferenceBench
 from ...inference.cases import ServedCase
 from ...inference.engines import EngineRoom, chip_of
 from ...inference.fitted import TABLE
@@ -22,10 +22,10 @@ from ...results.statistics import Accuracy
 from ...rows.split import ALL, HALF, in_first_half
 from ...rows.tables import Table, raise_all
 from ..fitting import ROWS_PER_NUMBER, need_scipy
-from ..stacks.fit import Number
+from ..stacks.fit import FittedNumber
 from ..stacks.problem import least
-from .problem import EngineProblem, Sample, samples_of
-from .profiles import Profile, profile_of
+from .problem import EngineProblem, EngineSample, samples_of
+from .profiles import EngineProfile, profile_of
 
 Report = Callable[[str], None]
 
@@ -46,9 +46,9 @@ class EngineFit:
         num_excluded: documented outliers among the rows, in no fit.
     """
 
-    profile: Profile
+    profile: EngineProfile
     chip: str
-    numbers: tuple[Number, ...]
+    numbers: tuple[FittedNumber, ...]
     untold: tuple[str, ...]
     data_sets: tuple[str, ...]
     split: str
@@ -99,7 +99,7 @@ def fit_engine(
         for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
     ])  # fmt: skip
     for chip, rows in _rows(tables, profile, split, report).items():
-        fit = _fit_on(chip, rows, profile, Bench(EngineRoom(), cache, report), split)
+        fit = _fit_on(chip, rows, profile, InferenceBench(EngineRoom(), cache, report), split)
         found += [] if fit is None else [fit]
     if not found:
         raise UsageError(
@@ -109,7 +109,7 @@ def fit_engine(
     return tuple(found)
 
 
-def _rows(tables: Sequence[Table], profile: Profile, split: str, report: Report) -> dict[str, _Rows]:
+def _rows(tables: Sequence[Table], profile: EngineProfile, split: str, report: Report) -> dict[str, _Rows]:
     """Read the rows of a profile's data sets, by chip."""
     sets = {row.dataset for table in tables for row in table.rows}
     for name in profile.data_sets:
@@ -128,7 +128,7 @@ def _rows(tables: Sequence[Table], profile: Profile, split: str, report: Report)
     return found
 
 
-def _fit_on(chip: str, rows: _Rows, profile: Profile, bench: Bench, split: str) -> EngineFit | None:
+def _fit_on(chip: str, rows: _Rows, profile: EngineProfile, bench: InferenceBench, split: str) -> EngineFit | None:
     """Fit on one chip; None where its rows cannot tell the numbers."""
     report = bench.report or (lambda line: None)
     bench.room.put(next(case.system for case in (*rows.seen, *rows.judging, *rows.excluded)), profile.plain(chip))
@@ -147,14 +147,14 @@ def _fit_on(chip: str, rows: _Rows, profile: Profile, bench: Bench, split: str) 
     moved = zip(problem.paths, problem.start.tolist(), numbers.tolist(), idle.tolist(), strict=True)
     each = list(moved)
     return EngineFit(
-        profile=profile, chip=chip, numbers=tuple(Number(p, before, x) for p, before, x, alone in each if not alone),
+        profile=profile, chip=chip, numbers=tuple(FittedNumber(p, before, x) for p, before, x, alone in each if not alone),
         untold=tuple(p for p, _, _, alone in each if alone), data_sets=_sets(samples), split=split,
         fit=Accuracy.of(fitted.tolist()), judged=None if judged is None else Accuracy.of(judged.tolist()),
         num_excluded=len(rows.excluded),
     )  # fmt: skip
 
 
-def _sets(samples: Sequence[Sample]) -> tuple[str, ...]:
+def _sets(samples: Sequence[EngineSample]) -> tuple[str, ...]:
     return tuple(sorted({sample.case.row.dataset for sample in samples}))
 
 

@@ -13,9 +13,9 @@ from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import Movable, movable
 from ....ir.errors import InternalError, SlipstickError, SystemFileError
 from ....ir.records import dataclass
-from ...inference.bench import Bench
+from ...inference.bench import InferenceBench
 from ...inference.cases import ServedCase
-from ...inference.forms import Quantity
+from ...inference.forms import CaseQuantity
 from ...inference.predict import predicted
 from ..fitting import FARTHEST
 from ..stacks.problem import NEAR, STEP
@@ -26,11 +26,11 @@ _SMALL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class EngineSample:
     """One quantity of one case that a fit looks at."""
 
     case: ServedCase
-    quantity: Quantity
+    quantity: CaseQuantity
     measured: float
 
 
@@ -38,9 +38,9 @@ class Sample:
 class EngineProblem:
     """Samples of one engine on one chip, the numbers that move, and where they begin and end."""
 
-    bench: Bench
+    bench: InferenceBench
     plain: Engine
-    samples: tuple[Sample, ...]
+    samples: tuple[EngineSample, ...]
     paths: tuple[str, ...]
 
     @property
@@ -104,12 +104,14 @@ class EngineProblem:
         self.bench.forget()
 
 
-def samples_of(cases: Sequence[ServedCase], bench: Bench) -> tuple[tuple[Sample, ...], Mapping[str, int]]:
+def samples_of(
+    cases: Sequence[ServedCase], bench: InferenceBench
+) -> tuple[tuple[EngineSample, ...], Mapping[str, int]]:
     """Return what cases give a fit to look at, and why others give nothing, counted.
 
     Quantities of which only a range is predicted are in no fit.
     """
-    found: list[Sample] = []
+    found: list[EngineSample] = []
     why: dict[str, int] = {}
     for case in cases:
         try:
@@ -121,11 +123,11 @@ def samples_of(cases: Sequence[ServedCase], bench: Bench) -> tuple[tuple[Sample,
             why[reason] = why.get(reason, 0) + 1
             continue
         told = (m for m in case.measured if answers[m.quantity].low is None)
-        found += [Sample(case, one.quantity, one.value) for one in told]
+        found += [EngineSample(case, one.quantity, one.value) for one in told]
     return tuple(found), why
 
 
-def _log_error(sample: Sample, bench: Bench) -> float:
+def _log_error(sample: EngineSample, bench: InferenceBench) -> float:
     """A number under which a case cannot run is as bad as any."""
     try:
         value = predicted(sample.case, bench)[sample.quantity].value

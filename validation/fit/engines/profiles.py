@@ -18,7 +18,7 @@ KIND = "engines"
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class EngineProfile:
     """An engine that says what a fit may move.
 
     Attributes:
@@ -43,7 +43,7 @@ class Profile:
         return load_engine(self.name, chip or None, fitted=False)
 
 
-def profile_of(name: str) -> Profile:
+def profile_of(name: str) -> EngineProfile:
     """Read an engine that is to be fitted.
 
     UsageError for one that says nothing of a fit, and for a data set that only judges.
@@ -58,7 +58,7 @@ def profile_of(name: str) -> Profile:
     refused = sorted(only.intersection(fit.data_sets))
     if refused:
         raise UsageError(f"engine '{name}': {', '.join(refused)} only judges: no engine is fitted to it")
-    return Profile(name, fit.data_sets, fit.free, file)
+    return EngineProfile(name, fit.data_sets, fit.free, file)
 
 
 def all_profiles() -> Sequence[str]:

@@ -17,19 +17,19 @@ from ...rows.split import ALL, HALF, in_first_half
 from ...rows.tables import Table, raise_all
 from ...training.cases import TrainingCase
 from ...training.fitted import TABLE
-from ...training.judge import Bench, Prepared
+from ...training.judge import PreparedCases, TrainingBench
 from ...training.machine_shop import MachineShop
 from ...training.outcomes import read_cases
 from ..fitting import ROWS_PER_NUMBER, need_scipy
 from .pricer import StackPricer
 from .problem import Solution, StackProblem, solve
-from .profiles import Profile, Profiles, Slot, profiles_of
+from .profiles import Profiles, ProfileSlot, StackProfile, profiles_of
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class FittedNumber:
     """One number that was fitted: its path, what it was before, what it is now, in base units."""
 
     path: str
@@ -53,8 +53,8 @@ class StackFit:
         num_excluded: documented outliers among the rows, in no fit.
     """
 
-    profile: Profile
-    numbers: tuple[Number, ...]
+    profile: StackProfile
+    numbers: tuple[FittedNumber, ...]
     untold: tuple[str, ...]
     together: tuple[str, ...]
     data_sets: tuple[str, ...]
@@ -105,7 +105,7 @@ def fit_stacks(
         for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
     ])  # fmt: skip
     rows = _rows(tables, profiles, split, report)
-    bench = Bench(cache, report)
+    bench = TrainingBench(cache, report)
     pricers = _pricers(bench, rows.seen, report)
     problem = StackProblem.of(pricers, profiles)
     _check(problem, profiles, rows)
@@ -128,7 +128,7 @@ class _Ends:
     judged: tuple[tuple[TrainingCase, float], ...]
     rows: _Rows
 
-    def of(self, profile: Profile, case: TrainingCase) -> bool:
+    def of(self, profile: StackProfile, case: TrainingCase) -> bool:
         """Whether a step takes numbers of a profile, or of one that is like it."""
         return profile.name in self.profiles.of(case).profiles
 
@@ -156,10 +156,10 @@ def _rows(tables: Sequence[Table], profiles: Profiles, split: str, report: Repor
     return rows
 
 
-def _pricers(bench: Bench, cases: Sequence[TrainingCase], report: Report) -> list[StackPricer]:
+def _pricers(bench: TrainingBench, cases: Sequence[TrainingCase], report: Report) -> list[StackPricer]:
     found, why = list[StackPricer](), dict[str, int]()
     for table in bench.prepare(cases):
-        if isinstance(table, Prepared):
+        if isinstance(table, PreparedCases):
             found.append(StackPricer.of(table))
         else:
             _count(why, table.reason)
@@ -176,20 +176,20 @@ def _check(problem: StackProblem, profiles: Profiles, rows: _Rows) -> None:
             f"{ROWS_PER_NUMBER} ({len(rows.judging)} more only judge)"
         )
     for one in profiles.members:
-        lost = [path for path in one.free if Slot(one.name, path) not in problem.slots]
+        lost = [path for path in one.free if ProfileSlot(one.name, path) not in problem.slots]
         if lost:
             raise UsageError(f"no row that is fitted takes {', '.join(lost)} of stack '{one.name}'")
 
 
-def _fit_of(profile: Profile, ends: _Ends, split: str) -> StackFit:
-    mine = [slot for slot in (Slot(profile.name, path) for path in profile.free) if slot in ends.found.values]
+def _fit_of(profile: StackProfile, ends: _Ends, split: str) -> StackFit:
+    mine = [slot for slot in (ProfileSlot(profile.name, path) for path in profile.free) if slot in ends.found.values]
     seen = [(case, error) for case, error in ends.fitted if ends.of(profile, case)]
     sets = {case.row.dataset for case, _ in seen}
     judged = [error for case, error in ends.judged if ends.of(profile, case) and case.row.dataset in sets]
     before = ends.problem.values(ends.problem.start)
     return StackFit(
         profile=profile,
-        numbers=tuple(Number(s.path, before[s], ends.found.values[s]) for s in mine if s not in ends.found.untold),
+        numbers=tuple(FittedNumber(s.path, before[s], ends.found.values[s]) for s in mine if s not in ends.found.untold),
         untold=tuple(slot.path for slot in mine if slot in ends.found.untold),
         together=ends.profiles.names, data_sets=tuple(sorted(sets)), split=split,
         fit=Accuracy.of([error for _, error in seen]), judged=Accuracy.of(judged) if judged else None,

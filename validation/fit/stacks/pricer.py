@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import priced_alike
 from ....backends.pricing.timing import Timing, annotate
-from ....cost.step.policy import Policy
+from ....cost.step.policy import StepPolicy
 from ....cost.step.rollup import roll_up
 from ....cost.step.stages import Staging
 from ....ir.records import dataclass
 from ....ir.sizes.points import Points
-from ...training.judge import Prepared
+from ...training.judge import PreparedCases
 
 Array = NDArray[np.float64]
 
@@ -24,14 +24,14 @@ Array = NDArray[np.float64]
 class StackPricer:
     """A table of steps; nodes are priced again only where a stack prices them otherwise than the one before."""
 
-    table: Prepared
+    table: PreparedCases
     measured_s: Array
     _points: Points
     _staging: Staging
     _priced: tuple[StackConstants, Timing] | None = field(default=None)
 
     @classmethod
-    def of(cls, table: Prepared) -> StackPricer:
+    def of(cls, table: PreparedCases) -> StackPricer:
         """Lay out the stages, which no stack changes."""
         points = Points(table.plans)
         measured = np.asarray([case.measured_s for case in table.cases], dtype=np.float64)
@@ -49,4 +49,4 @@ class StackPricer:
             key = priced_alike(system.stack)
             if self._priced is None or self._priced[0] != key:
                 self._priced = key, annotate(lowered.program, system, plans, points=self._points)
-            return roll_up(self._priced[1], plans, self._staging, Policy.of(system), lowered.step).time_s
+            return roll_up(self._priced[1], plans, self._staging, StepPolicy.of(system), lowered.step).time_s

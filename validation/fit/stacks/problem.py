@@ -17,7 +17,7 @@ from ....backends.machine.software.stack_limits import movable, moved
 from ....ir.records import dataclass
 from ..fitting import FARTHEST, ROBUST
 from .pricer import StackPricer
-from .profiles import Profiles, Slot, Taken
+from .profiles import Profiles, ProfileSlot, Taken
 
 Array = NDArray[np.float64]
 Report = Callable[[str], None]
@@ -35,7 +35,7 @@ class StackProblem:
 
     pricers: tuple[StackPricer, ...]
     taken: tuple[Taken, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[ProfileSlot, ...]
     start: Array
     low: Array
     high: Array
@@ -58,7 +58,7 @@ class StackProblem:
         wide = self.high - self.low
         return np.where(self.start >= _SMALL * wide, self.start, wide / 4.0)
 
-    def values(self, numbers: Array) -> Mapping[Slot, float]:
+    def values(self, numbers: Array) -> Mapping[ProfileSlot, float]:
         """Return numbers by their slots."""
         return {slot: float(x) for slot, x in zip(self.slots, numbers, strict=True)}
 
@@ -66,7 +66,7 @@ class StackProblem:
         """Return log(predicted / measured), table by table; far ones are all alike."""
         return np.concatenate(self.by_table(self.values(numbers)))
 
-    def by_table(self, values: Mapping[Slot, float]) -> list[Array]:
+    def by_table(self, values: Mapping[ProfileSlot, float]) -> list[Array]:
         """Return log(predicted / measured) of each table."""
         pairs = zip(self.pricers, self.taken, strict=True)
         return [_bounded(pricer.log_errors(with_values(taken, values))) for pricer, taken in pairs]
@@ -81,7 +81,7 @@ class StackProblem:
             found[:, k] = np.concatenate([self._change(n, slot, beside, here[n]) for n in range(len(here))]) / step
         return found
 
-    def _change(self, place: int, slot: Slot, beside: Mapping[Slot, float], here: Array) -> Array:
+    def _change(self, place: int, slot: ProfileSlot, beside: Mapping[ProfileSlot, float], here: Array) -> Array:
         taken = self.taken[place]
         if slot not in taken.slots.values():
             return np.zeros_like(here)
@@ -92,8 +92,8 @@ class StackProblem:
 class Solution:
     """Numbers as fitted; `untold` are those that no step depends on, which stay where they were."""
 
-    values: Mapping[Slot, float]
-    untold: frozenset[Slot]
+    values: Mapping[ProfileSlot, float]
+    untold: frozenset[ProfileSlot]
 
 
 class Moving(Protocol):
@@ -171,7 +171,7 @@ def least(problem: Moving, report: Report) -> tuple[Array, NDArray[np.bool_]]:
     return np.asarray(found.x * scale), np.asarray(idle)
 
 
-def with_values(taken: Taken, values: Mapping[Slot, float]) -> StackConstants:
+def with_values(taken: Taken, values: Mapping[ProfileSlot, float]) -> StackConstants:
     """Return a stack with the numbers of a fit where it takes them."""
     return moved(taken.plain, {path: values[slot] for path, slot in taken.slots.items() if slot in values})
 
@@ -180,7 +180,7 @@ def _bounded(errors: Array) -> Array:
     return np.asarray(np.clip(np.nan_to_num(errors, nan=FARTHEST), -FARTHEST, FARTHEST))
 
 
-def rounded(slot: Slot, value: float) -> float:
+def rounded(slot: ProfileSlot, value: float) -> float:
     """Return a number with as many digits as a fit tells, in base units."""
     scale = movable(slot.path).scale
     return float(f"{value / scale:.4g}") * scale

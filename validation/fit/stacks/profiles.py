@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class StackProfile:
     """A stack that says what is free.
 
     Attributes:
@@ -41,7 +41,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ProfileSlot:
     """One number that a fit moves: of which profile, and where it stands in it."""
 
     profile: str
@@ -60,7 +60,7 @@ class Taken:
     """
 
     plain: StackConstants
-    slots: Mapping[str, Slot]
+    slots: Mapping[str, ProfileSlot]
     profiles: tuple[str, ...]
     data_sets: frozenset[str]
 
@@ -72,7 +72,7 @@ class Profiles:
     A number that is free in a profile moves in every stack that is like it, unless that one sets or frees it itself.
     """
 
-    members: tuple[Profile, ...]
+    members: tuple[StackProfile, ...]
     _taken: dict[tuple[str, str], Taken] = field(default_factory=dict)
     _chips: dict[str, str] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Profiles:
             self._taken[key] = self._find(stack, chip)
         return self._taken[key]
 
-    def start(self, slot: Slot) -> StackConstants:
+    def start(self, slot: ProfileSlot) -> StackConstants:
         """Return the stack that has the number from which a fit moves it."""
         return self.of_stack(slot.profile, split_chip(slot.path)[0]).plain
 
@@ -113,18 +113,18 @@ class Profiles:
         plain = build_stack(on_chip(read_stack(stack, unfitted=self.names).tree, chip), stack)
         return Taken(plain, slots, tuple(p.name for p in mine), frozenset(name for p in mine for name in p.data_sets))
 
-    def _slot(self, chain: Sequence[File], paths: Sequence[str]) -> Slot | None:
+    def _slot(self, chain: Sequence[File], paths: Sequence[str]) -> ProfileSlot | None:
         """Return the nearest of the paths that is free, None where one that is set comes before."""
         for path in paths:
             for file in chain:
                 profile = self._member(file)
                 if profile is not None and path in profile.free:
-                    return Slot(profile.name, path)
+                    return ProfileSlot(profile.name, path)
                 if _has(file.tree, path):
                     return None
         return None
 
-    def _member(self, file: File) -> Profile | None:
+    def _member(self, file: File) -> StackProfile | None:
         return next((one for one in self.members if _place(one.file) == _place(file)), None)
 
 
@@ -156,7 +156,7 @@ def all_profiles() -> list[tuple[str, ...]]:
     return [tuple(sorted(group)) for group in sorted(found, key=min)]
 
 
-def _profile(name: str) -> Profile:
+def _profile(name: str) -> StackProfile:
     file = read_stack(name, unfitted=(name,))
     fit = section_of(STACK, on_chip(file.tree, None), f"stack '{name}'").fit
     if fit is None:
@@ -166,7 +166,7 @@ def _profile(name: str) -> Profile:
     refused = sorted(JUDGES_ONLY.intersection(fit.data_sets))
     if refused:
         raise UsageError(f"stack '{name}': {', '.join(refused)} only judges: no stack is fitted to it")
-    return Profile(name, fit.data_sets, fit.free, file)
+    return StackProfile(name, fit.data_sets, fit.free, file)
 
 
 def _place(file: File) -> str:

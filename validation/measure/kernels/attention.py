@@ -15,7 +15,7 @@ from .probe import Call, Probe
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TimedCallSizes:
     """Sizes of a call: sequences, their length, heads, heads of keys and values, width of a head."""
 
     batch: int
@@ -27,13 +27,13 @@ class Shape:
 
 # Lengths fill whole blocks of 128 queries, as those that models are trained on do.
 FULL = tuple(
-    Shape(batch, length, heads, kv_heads, dim)
+    TimedCallSizes(batch, length, heads, kv_heads, dim)
     for batch, length in ((1, 128), (2, 128), (1, 384), (2, 384), (1, 640), (1, 768), (1, 1280))
     for heads, kv_heads, dim in ((6, 6, 64), (12, 4, 64), (12, 12, 128), (10, 5, 96))
 )
-QUICK = (Shape(1, 128, 4, 2, 64), Shape(1, 384, 8, 4, 64), Shape(2, 128, 8, 8, 32))
+QUICK = (TimedCallSizes(1, 128, 4, 2, 64), TimedCallSizes(1, 384, 8, 4, 64), TimedCallSizes(2, 128, 8, 8, 32))
 LARGE = tuple(
-    Shape(batch, length, heads, kv_heads, 128)
+    TimedCallSizes(batch, length, heads, kv_heads, 128)
     for batch, length in ((1, 512), (1, 2048), (4, 2048), (1, 8192))
     for heads, kv_heads in ((16, 16), (32, 8), (64, 8))
 )
@@ -46,7 +46,7 @@ def attention_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Prob
         yield _probe(device, dtype, shape, "train_bwd")
 
 
-def _leaves(device: Device, dtype: DType, s: Shape) -> tuple[Tensor, Tensor, Tensor]:
+def _leaves(device: Device, dtype: DType, s: TimedCallSizes) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values as projections leave them: heads beside one another."""
     q, k, v = (device.random(dtype, s.batch, s.length, h, s.dim) for h in (s.heads, s.kv_heads, s.kv_heads))
     return tuple(x.requires_grad_() for x in (q, k, v))  # type: ignore[return-value]
@@ -57,7 +57,7 @@ def _attend(leaves: tuple[Tensor, Tensor, Tensor], grouped: bool) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
 
 
-def _probe(device: Device, dtype: DType, s: Shape, phase: str) -> Probe:
+def _probe(device: Device, dtype: DType, s: TimedCallSizes, phase: str) -> Probe:
     grouped = s.heads != s.kv_heads
     cells: dict[str, str | int | float] = {
         "kernel": "scaled_dot_product_attention", "phase": phase, "dtype": dtype.value, "kv_dtype": dtype.value,

@@ -28,7 +28,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredProbe:
     """A probe with the least of its medians; `spread` is how far the greatest lies above it, as a share."""
 
     probe: Probe

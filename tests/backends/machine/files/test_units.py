@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.files.faults import Fault, in_files
+from slipstick.backends.machine.files.faults import FileFault, in_files
 from slipstick.backends.machine.files.kinds import LATENCY, RESERVE, NumberKind
 from slipstick.backends.machine.files.number import Number
 from slipstick.ir.errors import UsageError
@@ -140,7 +140,7 @@ def test_shows(shown: str, expected: str) -> None:
 
 
 def test_a_fault_in_no_file_has_no_place() -> None:
-    assert in_files([])(Fault(("chip",), "chip", "missing")) == ""
+    assert in_files([])(FileFault(("chip",), "chip", "missing")) == ""
 
 
 @pytest.mark.parametrize(("kind", "text"), [(LATENCY, "0.1 ps"), (LATENCY, "11 s"), (RESERVE, "12 B")])

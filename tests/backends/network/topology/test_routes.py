@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.backends.network.topology.level import Edge
-from slipstick.backends.network.topology.routes import Load, loads
+from slipstick.backends.network.topology.routes import RouteLoad, loads
 
 
 def line(size: int, slow: float = 1.0) -> tuple[Edge, ...]:
@@ -38,19 +38,19 @@ def test_patterns_on_a_line_of_four(pattern: str, hops: float, seconds: float) -
 
 def test_ways_that_are_as_short_share_what_is_sent() -> None:
     # Across a square half goes either way: four bytes over two links each, on eight links of one direction.
-    assert loads(SQUARE, 4, 1, "swap") == Load(2.0, 1.0)
+    assert loads(SQUARE, 4, 1, "swap") == RouteLoad(2.0, 1.0)
     # Two links between the same members are one of twice the bandwidth.
-    assert loads((*SQUARE, *SQUARE), 4, 1, "swap") == Load(2.0, 0.5)
+    assert loads((*SQUARE, *SQUARE), 4, 1, "swap") == RouteLoad(2.0, 0.5)
 
 
 def test_groups_lie_side_by_side_and_only_full_ones_talk() -> None:
     # Two groups of every second member: 0 to 2 and 1 to 3 share the links between, and so do the ways back.
-    assert loads(line(4), 2, 2, "ring") == Load(2.0, 2.0)
+    assert loads(line(4), 2, 2, "ring") == RouteLoad(2.0, 2.0)
     # Two pairs of neighbours keep to their own links: the slow one has one of them.
-    assert loads(line(4, slow=0.125), 2, 1, "ring") == Load(1.0, 8.0)
+    assert loads(line(4, slow=0.125), 2, 1, "ring") == RouteLoad(1.0, 8.0)
     # Of six members four are a group, and two are none: nothing goes over the link between these.
-    assert loads(line(6, slow=0.125), 4, 1, "ring") == Load(3.0, 1.0)
+    assert loads(line(6, slow=0.125), 4, 1, "ring") == RouteLoad(3.0, 1.0)
 
 
 def test_a_group_of_one_sends_nothing() -> None:
-    assert loads(line(4), 1, 1, "ring") == Load(1.0, 0.0)
+    assert loads(line(4), 1, 1, "ring") == RouteLoad(1.0, 0.0)

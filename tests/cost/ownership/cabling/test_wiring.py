@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.machine import LevelEquipment
 from slipstick.backends.network.topology.edges import read_edges
 from slipstick.backends.network.topology.level import Dragonfly, NetworkLevel, Topology
-from slipstick.cost.ownership.cabling.wiring import Ports, wiring
+from slipstick.cost.ownership.cabling.wiring import LevelPorts, wiring
 from slipstick.ir.errors import UsageError
 
-PORTS_64 = Ports(1.0, 64)
+PORTS_64 = LevelPorts(1.0, 64)
 
 
 def level(topology: Topology, size: int | None = None, dims: tuple[int, ...] = ()) -> NetworkLevel:
@@ -28,7 +28,7 @@ def test_cables_of_a_torus_and_a_mesh_are_the_edges_of_the_grid(dims: list[int])
     for topology, periodic in shapes:
         # networkx closes a dimension of one by a cable from a node to itself.
         edges = [e for e in nx.grid_graph(dims, periodic).edges if e[0] != e[1]]
-        assert wiring(level(topology, size, tuple(dims)), 1, size, Ports()).num_links == pytest.approx(len(edges))
+        assert wiring(level(topology, size, tuple(dims)), 1, size, LevelPorts()).num_links == pytest.approx(len(edges))
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ def test_cables_of_a_torus_and_a_mesh_are_the_edges_of_the_grid(dims: list[int])
 )
 def test_cables_of_direct_topologies_are_the_edges_of_their_graphs(topology: Topology, graph: "nx.Graph[int]") -> None:
     size = graph.number_of_nodes()
-    found = wiring(level(topology, size), 1, size, Ports())
+    found = wiring(level(topology, size), 1, size, LevelPorts())
     assert found.num_links == pytest.approx(graph.number_of_edges())
     assert found.switches == 0.0
     assert found.ends == pytest.approx(2 * graph.number_of_edges())
 
 
 def test_a_torus_of_three_dimensions_has_three_cables_a_node() -> None:
-    assert wiring(level("torus", 8960, (16, 20, 28)), 1, 8960, Ports()).num_links == 3 * 8960
+    assert wiring(level("torus", 8960, (16, 20, 28)), 1, 8960, LevelPorts()).num_links == 3 * 8960
 
 
 def test_more_ports_are_more_cables_side_by_side() -> None:
     # Eight Gaudi 2, 21 ports of each to the seven others: three cables a pair.
-    assert wiring(level("fully_connected", 8), 1, 8, Ports(21.0)).num_links == 28 * 3
+    assert wiring(level("fully_connected", 8), 1, 8, LevelPorts(21.0)).num_links == 28 * 3
 
 
 def test_full_groups_of_a_direct_topology_are_alike() -> None:
-    assert wiring(level("fully_connected", 8), 1, 64, Ports()).num_links == 8 * 28
+    assert wiring(level("fully_connected", 8), 1, 64, LevelPorts()).num_links == 8 * 28
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_node_alone_needs_no_network() -> None:
 
 
 def test_two_members_are_joined_back_to_back() -> None:
-    found = wiring(level("switch"), 8, 16, Ports(2.0, 64))
+    found = wiring(level("switch"), 8, 16, LevelPorts(2.0, 64))
     assert (found.switches, found.num_links, found.ends) == (0, 16, 32)
 
 
@@ -106,8 +106,8 @@ def test_groups_of_a_size_have_switches_of_their_own() -> None:
 
 def test_switches_as_their_makers_count_them() -> None:
     nvlink = replace(level("switch", 8), equipment=LevelEquipment(switch="nvswitch-3", switches=4))
-    assert wiring(nvlink, 1, 64, Ports(18.0)).switches == 32
-    assert wiring(nvlink, 1, 60, Ports(18.0)).switches == 32
+    assert wiring(nvlink, 1, 64, LevelPorts(18.0)).switches == 32
+    assert wiring(nvlink, 1, 60, LevelPorts(18.0)).switches == 32
 
 
 def test_a_spine_over_pods_joins_their_switches() -> None:
@@ -117,7 +117,7 @@ def test_a_spine_over_pods_joins_their_switches() -> None:
     # ceil(24576 / 7 / 64): every switch of the spine reaches all eight pods.
     assert found.switches == 55
     assert found.ends == 0
-    pods = wiring(level("fat_tree", 3072), 8, 8 * 3072, Ports(1.0, 64, above=7 / 8))
+    pods = wiring(level("fat_tree", 3072), 8, 8 * 3072, LevelPorts(1.0, 64, above=7 / 8))
     # Each pod: 96 leaves, 96 switches that 32 ports of each go down from, and 55 that have 56 of 64 down.
     assert pods.switches == 8 * (96 + 96 + 55)
 
@@ -125,7 +125,7 @@ def test_a_spine_over_pods_joins_their_switches() -> None:
 def test_routers_and_links_of_a_dragonfly() -> None:
     # The balanced dragonfly of Kim et al. (ISCA 2008): p = h = 2, a = 4, nine groups, 72 hosts.
     balanced = replace(level("dragonfly", 72), dragonfly=Dragonfly(2, 4, 9, 2, 25e9))
-    found = wiring(balanced, 1, 72, Ports())
+    found = wiring(balanced, 1, 72, LevelPorts())
     assert found.switches == 36
     # Nine complete graphs of four, and one cable between each two groups.
     assert found.links == (72, 9 * 6, 9 * 8 // 2)
@@ -133,15 +133,15 @@ def test_routers_and_links_of_a_dragonfly() -> None:
 
 def test_a_graph_has_its_edges() -> None:
     edges = read_edges("0 leaf 50 GB/s\n1 leaf 50 GB/s\n0 1 25 GB/s")
-    found = wiring(replace(level("graph", 2), edges=edges), 1, 4, Ports())
+    found = wiring(replace(level("graph", 2), edges=edges), 1, 4, LevelPorts())
     assert (found.switches, found.num_links, found.ends) == (2, 6, 8)
 
 
 def test_switches_that_are_part_of_something_bought_are_not_counted() -> None:
-    found = wiring(level("switch", 8), 1, 64, Ports(2.0))
+    found = wiring(level("switch", 8), 1, 64, LevelPorts(2.0))
     assert (found.switches, found.ends) == (0, 128)
 
 
 def test_a_switch_has_four_ports_or_more() -> None:
     with pytest.raises(UsageError, match="a switch of 2 ports makes no tree: 4 or more"):
-        wiring(level("switch"), 8, 64, Ports(1.0, 2))
+        wiring(level("switch"), 8, 64, LevelPorts(1.0, 2))

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.cost.serving.batching.continuous import steady
 from slipstick.cost.serving.batching.times import StepTimes
-from slipstick.cost.serving.disaggregated import Link, Pool, decode_tpot_s, disaggregated, exposed_s, rates
+from slipstick.cost.serving.disaggregated import (
+    TransferLink,
+    WorkerGroup,
+    decode_tpot_s,
+    disaggregated,
+    exposed_s,
+    rates,
+)
 from slipstick.cost.serving.slo import SLO, concurrency_under, fewest_replicas, rate_under
 from slipstick.cost.serving.split import fewest_workers, rate_matched
 from slipstick.cost.serving.traffic.requests import Lengths
@@ -21,23 +28,23 @@ from slipstick.ir.errors import InfeasibleError, UsageError
 Replica = Callable[..., StepTimes]
 Engines = Callable[..., Engine]
 LENGTHS = Lengths(1000, 101)
-LINK = Link(bytes_per_s=13e9, latency_s=1e-3)
+LINK = TransferLink(bytes_per_s=13e9, latency_s=1e-3)
 # A prompt of 1000 tokens: 20 + 1 ms, and 1e-10 x 1000^2; its cache of 130 MB takes 10 ms over the link.
 PREFILL_S, TRANSFER_S = 21.1e-3, 11e-3
 
 
 @pytest.fixture(scope="module")
-def pools(replica: Replica, engine: Engines) -> Callable[[int, int], tuple[Pool, Pool]]:
-    def build(prefill: int, decode: int) -> tuple[Pool, Pool]:
+def pools(replica: Replica, engine: Engines) -> Callable[[int, int], tuple[WorkerGroup, WorkerGroup]]:
+    def build(prefill: int, decode: int) -> tuple[WorkerGroup, WorkerGroup]:
         return (
-            Pool(times=replica(), engine=engine(), workers=prefill, gpus=2),
-            Pool(times=replica(), engine=engine(), workers=decode, gpus=4),
+            WorkerGroup(times=replica(), engine=engine(), workers=prefill, gpus=2),
+            WorkerGroup(times=replica(), engine=engine(), workers=decode, gpus=4),
         )
 
     return build
 
 
-Pools = Callable[[int, int], tuple[Pool, Pool]]
+Pools = Callable[[int, int], tuple[WorkerGroup, WorkerGroup]]
 
 
 def test_one_request_passes_prefill_link_and_decode(pools: Pools) -> None:
@@ -124,7 +131,7 @@ def test_pools_that_cannot_be_are_refused(pools: Pools) -> None:
     with pytest.raises(UsageError, match="output=1: the prefill makes the only token"):
         disaggregated(*pools(1, 1), LINK, 4, Lengths(1000, 1))
     with pytest.raises(UsageError, match="bytes_per_s=0"):
-        Link(bytes_per_s=0.0)
+        TransferLink(bytes_per_s=0.0)
     with pytest.raises(UsageError, match="workers=0 of a pool"):
         pools(0, 1)
     with pytest.raises(UsageError, match=r"busiest=1\.2"):
@@ -178,7 +185,7 @@ def test_many_pools_are_each_what_one_pair_of_them_is(pools: Pools) -> None:
     many = disaggregated(prefill, decode, links, clients, LENGTHS)
     for i, num in enumerate((1, 2, 7)):
         first, then = pools(num, num + 1)
-        link = Link(bytes_per_s=num * 13e9, latency_s=num * 1e-3)
+        link = TransferLink(bytes_per_s=num * 13e9, latency_s=num * 1e-3)
         each = disaggregated(replace(first, batch=int(batch[i, 0])), then, link, clients, LENGTHS)
         assert many.served.ttft_s[i].tolist() == each.served.ttft_s.tolist()
         assert many.served.requests_per_s[i].tolist() == each.served.requests_per_s.tolist()

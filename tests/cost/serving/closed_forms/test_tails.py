@@ -14,7 +14,7 @@ from slipstick.cost.serving.batching.times import Curve, StepTimes, Surface
 from slipstick.cost.serving.simulate.run import Pool, simulate
 from slipstick.cost.serving.slo import SLO, tails_of
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.cost.serving.traffic.sizes import Fixed, Mix
+from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix
 from slipstick.cost.serving.traffic.traffic import poisson
 from slipstick.ir.errors import UsageError
 
@@ -75,7 +75,7 @@ def test_more_requests_than_can_be_answered_wait_without_end() -> None:
 @pytest.mark.parametrize("rate", [5.0, 15.0, 25.0])
 def test_percentiles_are_those_of_simulated_requests(mixed: bool, rate: float) -> None:
     found = Flights.of(times(), engine(mixed), LENGTHS).tails(rate)
-    run = simulate(poisson(rate, Mix(Fixed(512), Fixed(64)), 4000), Pool(times(), engine(mixed))).middle(0.1)
+    run = simulate(poisson(rate, LengthMix(Fixed(512), Fixed(64)), 4000), Pool(times(), engine(mixed))).middle(0.1)
     for share, most in ((0.5, 0.15), (0.95, 0.25), (0.99, 0.35)):
         first, gap = found.at(share)
         assert first[0] == pytest.approx(np.quantile(run.ttft_s, share), rel=most)

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run
-from slipstick.ir.kept import Kept
+from slipstick.ir.kept import RecentResults
 from slipstick.ir.plan.layout.layouts import Layouts
 from slipstick.ir.plan.layout.stages import lay_stages
 
@@ -51,7 +51,7 @@ def test_an_error_is_raised_every_time(twelve: Graph) -> None:
 
 def test_what_was_asked_for_longest_ago_goes() -> None:
     made: list[int] = []
-    kept = Kept[int, None](2)
+    kept = RecentResults[int, None](2)
     for number in (1, 2, 1, 3, 1, 2):
         kept.of(number, lambda: made.append(number))  # noqa: B023
     assert made == [1, 2, 3, 2]

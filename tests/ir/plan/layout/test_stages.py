@@ -7,11 +7,11 @@ import pytest
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Region, Run, Workload
 from slipstick.ir.layers import num_layers
-from slipstick.ir.plan.layout.stages import Layout, chunk_rows, lay_stages
+from slipstick.ir.plan.layout.stages import StageLayout, chunk_rows, lay_stages
 from slipstick.ir.types import DType
 
 
-def sizes(layout: Layout) -> dict[int, tuple[tuple[int, ...], int]]:
+def sizes(layout: StageLayout) -> dict[int, tuple[tuple[int, ...], int]]:
     return {c.first: (c.counts, c.number) for c in layout.classes}
 
 

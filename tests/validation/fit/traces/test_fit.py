@@ -13,14 +13,14 @@ from slipstick.backends.machine.software.stack import StackConstants
 from slipstick.cli import run
 from slipstick.ir.errors import UsageError
 from slipstick.measured.match.match import Matched, match
-from slipstick.measured.match.planned import PlannedNode, PlannedStage, PlannedStep, Product
+from slipstick.measured.match.planned import MatrixProduct, PlannedNode, PlannedStage, PlannedStep
 from slipstick.measured.traces.trace import read_trace
 from slipstick.validation.fit.traces.fit import ClassTime, PredictedParts, fit_trace
 from tests.measured.conftest import Trained, trained
 
 __all__ = ["trained"]
 # A product of 10 us and a norm of 2 us whose issue takes 5.
-NODES = (PlannedNode("block/%1", "matmul", "matmul", "q", "forward", 1e-5, (Product(1, 64, 32, 16),)),
+NODES = (PlannedNode("block/%1", "matmul", "matmul", "q", "forward", 1e-5, (MatrixProduct(1, 64, 32, 16),)),
          PlannedNode("block/%2", "norm", "norm", "norm", "forward", 5e-6, kernel_s=2e-6))  # fmt: skip
 STEP = PlannedStep(NODES, (PlannedStage(0, ((("block", 0),),)),), 1, 1)
 STACK = StackConstants("mine", 0.0, 0.0, 0.0)

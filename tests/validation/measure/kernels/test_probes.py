@@ -9,11 +9,11 @@ import torch
 from slipstick.ir.types import DType
 from slipstick.validation.measure.device import Device
 from slipstick.validation.measure.kernels.attention import attention_probes
-from slipstick.validation.measure.kernels.probe import Measured, Probe
+from slipstick.validation.measure.kernels.probe import MeasuredProbe, Probe
 from slipstick.validation.measure.kernels.products import product_probes
 from slipstick.validation.measure.kernels.rowwise import KERNELS, rowwise_probes
 from slipstick.validation.measure.kernels.updates import layer_shapes, update_probes
-from slipstick.validation.measure.run import MEDIUM, SMALL, Origin, rows_of, write_tables
+from slipstick.validation.measure.run import MEDIUM, SMALL, MeasurementOrigin, rows_of, write_tables
 
 CPU = Device("cpu", 1, 4)
 
@@ -76,8 +76,8 @@ def test_kinds_are_those_of_the_model() -> None:
 
 def test_rows_are_written_whole(tmp_path: Path) -> None:
     probe = Probe("gemm", "fp32_NN_2_3_4", {"dtype": "fp32", "m": 2, "n": 3, "k": 4}, lambda: print)
-    origin = Origin("cpu", "A core", "PyTorch 2", "slipstick", "median")
-    (path,) = write_tables(rows_of([Measured(probe, 12.5e-6, 0.01)], origin), tmp_path)
+    origin = MeasurementOrigin("cpu", "A core", "PyTorch 2", "slipstick", "median")
+    (path,) = write_tables(rows_of([MeasuredProbe(probe, 12.5e-6, 0.01)], origin), tmp_path)
     header, line = path.read_text().splitlines()
     assert header.startswith("id,dataset,source,status,accelerator")
     assert line.startswith("cpu_gemm_fp32_NN_2_3_4,measured_gemm,slipstick,measured,A core,PyTorch 2,,fp32")
