@@ -73,9 +73,15 @@ class CompareCommand(Answering):
     help="Hide changes of at most this percentage; for parts, percent of the whole.",
 )
 def compare_command(
-    a: str, b: str | None, measured: tuple[str, ...], steps: int | None, stage: int | None, timeline: str | None,
-    gates: tuple[str, ...], threshold: float,
-) -> ComparisonResult:  # fmt: skip
+    a: str,
+    b: str | None,
+    measured: tuple[str, ...],
+    steps: int | None,
+    stage: int | None,
+    timeline: str | None,
+    gates: tuple[str, ...],
+    threshold: float,
+) -> ComparisonResult:
     """Compare result A with result B, or with a measured run: what changed, and why.
 
     Both are files that `slipstick estimate --format json` wrote, or `slipstick compile --emit report`; `-` is stdin.

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
     from ..report.results.result import Result
 
 # What can be written, and the names of the files when there are several.
-FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json",
-         "plan": "plan.yaml", "chakra": "chakra",
-         "model-explorer": "model-explorer", "onnx": "costed.onnx"}  # fmt: skip
+FILES = {
+    "graph": "traced.graph",
+    "sharded": "sharded.graph",
+    "costed": "costed.csv",
+    "report": "report.json",
+    "plan": "plan.yaml",
+    "chakra": "chakra",
+    "model-explorer": "model-explorer",
+    "onnx": "costed.onnx",
+}
 # The most ranks that a list of them may name; what needs a price, and so a system.
 MOST_RANKS = 2**22
 _PRICED = {"costed", "report", "chakra", "model-explorer", "onnx"}

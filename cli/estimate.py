@@ -42,8 +42,16 @@ TRACE = "trace"
 
 # Flags that say nothing of the other kind of estimate.
 OF_SERVING = tuple(str(flag.name) for flag in (*REQUESTS, *LIMITS, *TARGETS, *LOADS, *POOLS, *DRAFTS))
-OF_STEPS = ("seq", "mbs", "gbs", "trace_detail", "trace_stages", "sensitivity", "allow_infeasible", *(
-    str(flag.name) for flag in RUN_FLAGS))  # fmt: skip
+OF_STEPS = (
+    "seq",
+    "mbs",
+    "gbs",
+    "trace_detail",
+    "trace_stages",
+    "sensitivity",
+    "allow_infeasible",
+    *(str(flag.name) for flag in RUN_FLAGS),
+)
 
 
 class EstimateCommand(ServeCommand):

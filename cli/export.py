@@ -63,10 +63,14 @@ def step_subject(request: Request) -> ExportSubject:
     graph, plan = sized(request)
     system = None if request.machine.system is None else system_of(request)
     return ExportSubject(
-        plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request),
-        stack=None if system is None else system.stack, node_size=None if system is None else system.node_size,
+        plan=plan,
+        model=request.source.model,
+        dtype=request.source.dtype,
+        config=_config(request),
+        stack=None if system is None else system.stack,
+        node_size=None if system is None else system.node_size,
         layers=_layers(request, graph, plan) if plan.pp > 1 and request.words.phase == "train" else (),
-    )  # fmt: skip
+    )
 
 
 def server_subject(request: Request, serving: Serving) -> ExportSubject:
@@ -82,9 +86,16 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
     longest = serving.prompt + serving.output
     plan = plan_of(asked.said({"phase": "decode", "seq": longest}))
     return ExportSubject(
-        plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request), stack=system.stack,
-        node_size=system.node_size, scheduler=serving.limited(engine).scheduler, longest=longest, is_server=True,
-    )  # fmt: skip
+        plan=plan,
+        model=request.source.model,
+        dtype=request.source.dtype,
+        config=_config(request),
+        stack=system.stack,
+        node_size=system.node_size,
+        scheduler=serving.limited(engine).scheduler,
+        longest=longest,
+        is_server=True,
+    )
 
 
 def _config(request: Request) -> Mapping[str, object] | None:

@@ -52,9 +52,17 @@ def graph_of(request: Request) -> Graph:
     if source.graph is not None:
         return _of_phase(source.graph, request.words.phase)
     return load(
-        source.model, request.words.phase, source.dtype, cache, _progress(request), dims_of(source.dims),
-        source.allow_unpriced, spelled_out=spelled_out, asked=_asked(request), images=source.images,
-    )  # fmt: skip
+        source.model,
+        request.words.phase,
+        source.dtype,
+        cache,
+        _progress(request),
+        dims_of(source.dims),
+        source.allow_unpriced,
+        spelled_out=spelled_out,
+        asked=_asked(request),
+        images=source.images,
+    )
 
 
 def _of_phase(graph: Graph, phase: str) -> Graph:
@@ -70,9 +78,13 @@ def _asked(request: Request) -> AskedSizes:
 
     source, seq = request.source, request.words.seq_len
     return AskedSizes(
-        source.inputs, source.loss or "", source.fixed, source.leaves, source.caches,
+        source.inputs,
+        source.loss or "",
+        source.fixed,
+        source.leaves,
+        source.caches,
         {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
-    )  # fmt: skip
+    )
 
 
 def sized(request: Request, stack: StackConstants | None = None) -> tuple[Graph, Plan]:

@@ -108,9 +108,15 @@ def _own_sizes(graph: Graph, batch: int, seq: int) -> tuple[int, int]:
 
 
 def _graph(
-    model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool,
+    model: str,
+    phase: str,
+    dtype: str,
+    dims: Mapping[str, str],
+    cache: bool,
+    quiet: bool,
+    allow_unpriced: bool,
     asked: AskedSizes,
-) -> Graph:  # fmt: skip
+) -> Graph:
     from ..frontend import GraphCache, load
 
     kept = GraphCache.default() if cache else None

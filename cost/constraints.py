@@ -46,8 +46,15 @@ class ConstraintProgram:
         given = graph.constraints
         rows = [as_expr(c.dim) for c in given] + [product(symbol(a) for a in c.axes) for c in given]
         copied = np.array([[c.copied] for c in given], dtype=np.bool_).reshape(-1, 1)
-        return cls(ExprTable.of(rows), copied, num_layers(graph), has_experts(graph), fixed_sizes(source),
-                   counts_tokens(source), asked_bounds(source))  # fmt: skip
+        return cls(
+            ExprTable.of(rows),
+            copied,
+            num_layers(graph),
+            has_experts(graph),
+            fixed_sizes(source),
+            counts_tokens(source),
+            asked_bounds(source),
+        )
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
         """Return for each plan whether all constraints hold."""

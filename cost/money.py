@@ -121,9 +121,15 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
         check_whole(bill)
     made = embodied(cost, system, prices)
     return Money(
-        terms=terms, system=system, prices=prices, package=package, cost=cost, owned=owned, made=made,
+        terms=terms,
+        system=system,
+        prices=prices,
+        package=package,
+        cost=cost,
+        owned=owned,
+        made=made,
         outdated=outdated(system, terms.basis, terms.rented),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

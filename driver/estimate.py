@@ -221,8 +221,9 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
     run_s = None if answer.run is None else answer.run.metrics.get("train_time_s")
     if run_s is not None and answer.run is not None and answer.run.run.sites is not None:
         run_s *= answer.run.run.sites.num  # money is of the GPUs of one site
-    work = SystemWork(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
-                m["model_flops"], run_s)  # fmt: skip
+    work = SystemWork(
+        table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"], m["model_flops"], run_s
+    )
     money = system_money(table.system, answer.plan.num_gpus, terms)
     found = step_money(money, work, table.timing, table.plans)
     metrics = {name: float(np.ravel(value)[0]) for name, value in found.metrics.items()}

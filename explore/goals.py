@@ -25,7 +25,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "mem": "peak_mem_bytes",
         "memory": "peak_mem_bytes",
     }
-)  # fmt: skip
+)
 # The memory of a device may be given as a share of what it has.
 MEMORY = "peak_mem_bytes"
 _LIMIT = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=|<|>)\s*(.+?)\s*")
@@ -105,8 +105,8 @@ class MetricLimit:
             UnknownNameError: a metric that a search does not know.
             UsageError: no relation, or a number or a unit that is none.
 
-        >>> Limit.of("step_time<=1min", ["step_time_s"])
-        Limit(name='step_time_s', relation='<=', value=60.0, is_share=False)
+        >>> MetricLimit.of("step_time<=1min", ["step_time_s"])
+        MetricLimit(name='step_time_s', relation='<=', value=60.0, is_share=False)
         """
         match = _LIMIT.fullmatch(text)
         if match is None:

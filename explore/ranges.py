@@ -53,9 +53,13 @@ def range_of(name: str, text: str, dimension: str | None = None) -> Range:
         raise UsageError(f"{name}={text}: a logarithmic range is of numbers above zero")
     whole = not unit and all(re.fullmatch(r"[+-]?\d+", match[end].strip()) for end in ("first", "last"))
     return Range(
-        name=name, first=int(first) if whole else first, last=int(last) if whole else last, unit=unit,
-        is_log=scale == _LOG, is_whole=whole,
-    )  # fmt: skip
+        name=name,
+        first=int(first) if whole else first,
+        last=int(last) if whole else last,
+        unit=unit,
+        is_log=scale == _LOG,
+        is_whole=whole,
+    )
 
 
 def _ends(name: str, text: str, first: str, last: str, dimension: str | None) -> tuple[float, float, str]:

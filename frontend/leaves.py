@@ -55,9 +55,16 @@ class MixtureOfExperts(nn.Module):
     """Router, experts and, with `shared_ffn`, an expert for every row: `forward(x [.., hidden])` gives x's shape."""
 
     def __init__(
-        self, hidden: int, ffn: int, num_experts: int, top_k: int, gated: bool = True, bias: bool = False,
-        shared_ffn: int = 0, router_bias: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        hidden: int,
+        ffn: int,
+        num_experts: int,
+        top_k: int,
+        gated: bool = True,
+        bias: bool = False,
+        shared_ffn: int = 0,
+        router_bias: bool = False,
+    ) -> None:
         """Hold a router, the banks, and the shared expert's matrices."""
         super().__init__()
         self.top_k = top_k
@@ -248,8 +255,14 @@ def _sizes(banks: ExpertWeights) -> dict[str, int]:
     ffn = areas[0] // hidden
     rest = [s for s in banks.outside if len(s) == 2 and s[0] != banks.num_experts and hidden in s and min(s) > 1]
     shared = sum(a * b for a, b in rest) // (hidden * (3 if gated else 2))
-    return {"num_experts": banks.num_experts, "gated": int(gated), "hidden": hidden, "ffn": ffn,
-            "bias": int(bool(banks.vectors)), "shared_ffn": shared}  # fmt: skip
+    return {
+        "num_experts": banks.num_experts,
+        "gated": int(gated),
+        "hidden": hidden,
+        "ffn": ffn,
+        "bias": int(bool(banks.vectors)),
+        "shared_ffn": shared,
+    }
 
 
 def _hidden(banks: ExpertWeights) -> int | None:

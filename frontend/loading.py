@@ -223,9 +223,14 @@ def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, 
 
 
 def _record_config(
-    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool,
+    config: Config,
+    workload: Workload,
+    dtype: DType,
+    report: Report | None,
+    allow_unpriced: bool,
+    spelled_out: bool,
     images: int,
-) -> Graph:  # fmt: skip
+) -> Graph:
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .huggingface.configs.building import build_noted

@@ -193,9 +193,12 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
     else:
         said: list[str] = []
         graph = record_and_fold(
-            run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
+            run.module,
+            _identity(run, asking),
+            is_transformers=True,
+            allow_unpriced=asking.allow_unpriced,
             plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
-        )  # fmt: skip
+        )
         graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
     numbers = feeds.numbers
     fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())

@@ -251,7 +251,7 @@ class LengthBound:
     def holds(self, size: int) -> bool:
         """Whether a size is one of them.
 
-        >>> [Bound("seq", 16, 64, 16).holds(n) for n in (16, 40, 64, 80)]
+        >>> [LengthBound("seq", 16, 64, 16).holds(n) for n in (16, 40, 64, 80)]
         [True, False, True, False]
         """
         inside = size >= self.low and (not self.high or size <= self.high)
@@ -261,7 +261,7 @@ class LengthBound:
     def legal(self) -> str:
         """The sizes in words.
 
-        >>> Bound("seq", 16, 64, 16).legal, Bound("seq", 33, 0).legal, Bound("seq", 512, 512).legal
+        >>> LengthBound("seq", 16, 64, 16).legal, LengthBound("seq", 33, 0).legal, LengthBound("seq", 512, 512).legal
         ('16 to 64 in steps of 16', '33 or more', '512')
         """
         if self.low == self.high:

@@ -17,7 +17,7 @@ class RecentResults(Generic[K, V]):
     def __init__(self, most: int) -> None:
         """Keep none yet, and never more than `most`.
 
-        >>> kept = Kept[int, str](2)
+        >>> kept = RecentResults[int, str](2)
         >>> [kept.of(n, lambda: str(n)) for n in (1, 2, 1, 3)], 1 in kept, 2 in kept
         (['1', '2', '1', '3'], True, False)
         """

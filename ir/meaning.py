@@ -92,8 +92,10 @@ def chained(links: Sequence[ChainLink | None], inputs: Sequence[int], outputs: S
         if any(isinstance(place[link.inputs[k]], Out) for k in _complex(link.meaning)):
             return None
         start = len(steps)
-        steps += [OperatorCall(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
-                  for s in link.meaning.steps]  # fmt: skip
+        steps += [
+            OperatorCall(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
+            for s in link.meaning.steps
+        ]
         made = [_moved(o, link, place, start) for o in link.meaning.outputs]
         place |= {o: m for o, m in zip(link.outputs, made, strict=False) if isinstance(m, In | Out)}
     if any(o not in place for o in outputs):

@@ -83,9 +83,10 @@ def _unit_again(region: Region) -> Region:
     later = {_kind(n): n for n in reversed(gathers) if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)}
     again = {i for n in gathers if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD) for i in gathered_parameters(region, n)}
     idle = [
-        n for n in gathers
+        n
+        for n in gathers
         if n.phase is Phase.FORWARD and _kind(n) in later and again.isdisjoint(gathered_parameters(region, n))
-    ]  # fmt: skip
+    ]
     if not idle:
         return region
     fresh = max(region.by_id) + 1

@@ -169,9 +169,10 @@ def _without_weights(head: Sequence[Region]) -> frozenset[str]:
     found: set[str] = set()
     for region in head:
         bound = {
-            v.id for v in region.values
+            v.id
+            for v in region.values
             if v.role in (Role.PARAM, Role.CACHE) or (v.role is Role.PORT and v.name not in found)
-        }  # fmt: skip
+        }
         for node in (n for n in region.nodes if not bound.isdisjoint(n.inputs)):
             bound.update(node.outputs)
         found |= {p.name for p in region.outputs if p.value not in bound}
@@ -198,8 +199,9 @@ def _shared_gradients(graph: Graph) -> Mapping[tuple[str, ...], list[Value]]:
                     holders.setdefault(v.name, {})[region.name] = None
     grads = {
         r.by_id[param].name: replace(r.by_id[grad], name=r.by_id[param].name)
-        for r in graph.regions for param, grad in r.grads
-    }  # fmt: skip
+        for r in graph.regions
+        for param, grad in r.grads
+    }
     found: dict[tuple[str, ...], list[Value]] = {}
     for name in sorted(grads.keys() & {n for n, places in groups.items() if len(places) > 1}):
         found.setdefault(tuple(holders[name]), []).append(grads[name])

@@ -54,9 +54,13 @@ def keys_of(table: str, chip: str, library: str, kind: str) -> tuple[Key, ...]:
     (('gemm', 'H100', '*', 'bf16'), ('gemm', 'H100', '*', '*'))
     """
     return (
-        (table, chip, library, kind), (table, chip, ANY, kind), (table, chip, ANY, ANY),
-        (table, ANY, library, kind), (table, ANY, ANY, kind), (table, ANY, ANY, ANY),
-    )  # fmt: skip
+        (table, chip, library, kind),
+        (table, chip, ANY, kind),
+        (table, chip, ANY, ANY),
+        (table, ANY, library, kind),
+        (table, ANY, ANY, kind),
+        (table, ANY, ANY, ANY),
+    )
 
 
 def nearest(table: str, chip: str, library: str, kinds: Sequence[str]) -> RowAccuracy | None:

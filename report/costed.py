@@ -48,8 +48,11 @@ def _rows(answer: Estimate, priced: PricedGroup) -> Iterator[CostedNode]:
             bound = "network"
         else:
             w = e.work
-            amounts = (float(w.tensor_flops.evaluate(env)), float(w.vector_flops.evaluate(env)),
-                       float(w.num_bytes.evaluate(env)))  # fmt: skip
+            amounts = (
+                float(w.tensor_flops.evaluate(env)),
+                float(w.vector_flops.evaluate(env)),
+                float(w.num_bytes.evaluate(env)),
+            )
             bound = priced.kernels.bound(i, int(priced.point[0])) if priced.kernels is not None else ""
         time_s = float(priced.time_s[i, priced.point[0]])
         yield CostedNode(e.name, e.op, e.scope, str(e.phase), e.count, *amounts, time_s, bound)

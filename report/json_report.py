@@ -98,20 +98,26 @@ def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:
 def _replicated(found: Replicated) -> dict[str, object]:
     """What every rank of a tensor-parallel group holds and computes, as fractions of the model."""
     return {
-        "parameter_bytes_share": found.bytes_share, "flops_share": found.flops_share,
-        "parameters": dict(found.parameters), "modules": dict(found.modules),
-    }  # fmt: skip
+        "parameter_bytes_share": found.bytes_share,
+        "flops_share": found.flops_share,
+        "parameters": dict(found.parameters),
+        "modules": dict(found.modules),
+    }
 
 
 def _trust(answer: Estimate) -> dict[str, object]:
     """Errors as fractions, of each part of the breakdown."""
     parts = {
         name: {
-            "median_ape": t.median, "p90_ape": t.p90, "rows": t.num_rows, "judged_share": t.judged,
-            "on_chip_share": t.on_chip, "from": [" ".join((a.table, a.kind, a.library, a.chip)) for a in t.lines],
+            "median_ape": t.median,
+            "p90_ape": t.p90,
+            "rows": t.num_rows,
+            "judged_share": t.judged,
+            "on_chip_share": t.on_chip,
+            "from": [" ".join((a.table, a.kind, a.library, a.chip)) for a in t.lines],
         }
         for name, t in trust_of_parts(answer).items()
-    }  # fmt: skip
+    }
     return {"breakdown": parts}
 
 
@@ -128,15 +134,20 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
         "phase": str(graph.workload),
         "dtype": str(graph.dtype),
         "system": {
-            "name": system.name, "stack": system.stack.name, "overrides": list(overrides), "num_gpus": plan.num_gpus,
-            "chip": system.chip.name, "calibration": system.kernels.name, "cuda_graph": system.stack.cuda_graph,
+            "name": system.name,
+            "stack": system.stack.name,
+            "overrides": list(overrides),
+            "num_gpus": plan.num_gpus,
+            "chip": system.chip.name,
+            "calibration": system.kernels.name,
+            "cuda_graph": system.stack.cuda_graph,
             "numbers_sha256": _numbers_sha256(system),
         },
         "plan": plan_inputs(answer),
         "flops_convention": str(answer.table.convention),
         **({} if answer.run is None else {"run": run_inputs(answer.run)}),
         **({} if answer.money is None else {"money": money_inputs(answer.money)}),
-    }  # fmt: skip
+    }
 
 
 def plan_inputs(answer: Estimate) -> dict[str, object]:
@@ -144,9 +155,11 @@ def plan_inputs(answer: Estimate) -> dict[str, object]:
     plan, family = answer.plan, answer.plan.family
     made: dict[str, object] = {
         **{name: getattr(plan, name) for name in ("dp", "etp", "num_micro_batches")},
-        "cp_method": family.cp, "tp_plan": family.tp_plan, "layers_by_stage": str(answer.table.staging.layouts[0]),
+        "cp_method": family.cp,
+        "tp_plan": family.tp_plan,
+        "layers_by_stage": str(answer.table.staging.layouts[0]),
         "precision_of": (*family.published_of, *family.precision_of),
-    }  # fmt: skip
+    }
     words = plan.words
     said = {row.name: getattr(words, row.field) for row in numbers_first() if row.name not in ("phase", "gpus")}
     return {name: _plain(value) for name, value in {**said, **made}.items()}

@@ -17,29 +17,41 @@ if TYPE_CHECKING:
 _SHOWN = 2
 _PARTS = MappingProxyType(
     {
-        "compute.memory": "data movement", "compute.lent_sms": "SM contention", "offload": "host copies",
-        "optimizer.clip": "gradient clipping", "checkpoint": "checkpoints",
+        "compute.memory": "data movement",
+        "compute.lent_sms": "SM contention",
+        "offload": "host copies",
+        "optimizer.clip": "gradient clipping",
+        "checkpoint": "checkpoints",
     }
-)  # fmt: skip
+)
 _OF_REQUESTS = MappingProxyType(
     {
-        "host.request": "host: request overhead", "host.steps": "host: steps", "queue": "waits before the first token",
-        "interference": "prefill interference", "transfer": "cache to the decode pool",
+        "host.request": "host: request overhead",
+        "host.steps": "host: steps",
+        "queue": "waits before the first token",
+        "interference": "prefill interference",
+        "transfer": "cache to the decode pool",
         "draft": "drafts",
     }
-)  # fmt: skip
+)
 _BOUNDS = MappingProxyType(
     {
-        "matrix": "matrix units", "vector": "vector units", "hbm": "HBM bandwidth", "l2": "L2 bandwidth",
-        "launch": "launch + fixed work", "host_link": "host link",
+        "matrix": "matrix units",
+        "vector": "vector units",
+        "hbm": "HBM bandwidth",
+        "l2": "L2 bandwidth",
+        "launch": "launch + fixed work",
+        "host_link": "host link",
     }
-)  # fmt: skip
+)
 _PARAMETERS = MappingProxyType(
     {
-        "overhead.kernels": "launch + fixed work", "overhead.collectives": "fixed of collectives",
-        "overhead.host": "host overheads", "overhead.network": "measured messages",
+        "overhead.kernels": "launch + fixed work",
+        "overhead.collectives": "fixed of collectives",
+        "overhead.host": "host overheads",
+        "overhead.network": "measured messages",
     }
-)  # fmt: skip
+)
 
 
 def part_label(name: str) -> str:

@@ -145,13 +145,24 @@ def memory_outcome(verdict: Verdict) -> Outcome:
     if isinstance(verdict, FitsRow):
         label = Label(verdict.fitted, verdict.fits)
         return Outcome(
-            row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes, kind="reserved",
+            row=row,
+            table="memory",
+            part=Part.JUDGED,
+            unit="B",
+            predicted=verdict.predicted_bytes,
+            kind="reserved",
             label=label,
-        )  # fmt: skip
+        )
     return Outcome(
-        row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes,
-        measured=verdict.measured_bytes, kind=verdict.quantity, reason="; ".join(verdict.assumed),
-    )  # fmt: skip
+        row=row,
+        table="memory",
+        part=Part.JUDGED,
+        unit="B",
+        predicted=verdict.predicted_bytes,
+        measured=verdict.measured_bytes,
+        kind=verdict.quantity,
+        reason="; ".join(verdict.assumed),
+    )
 
 
 def _measured(row: Row) -> tuple[str, float | None]:

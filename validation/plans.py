@@ -75,9 +75,13 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
     given = row.measured("etp")
     has = row.measured("n_experts") or row.number("ep", 1) > 1
     counted = replace(
-        words, dp=dp, etp=int(given) if given is not None and has else None, vpp=_chunks(row), micro_batch=micro,
+        words,
+        dp=dp,
+        etp=int(given) if given is not None and has else None,
+        vpp=_chunks(row),
+        micro_batch=micro,
         global_batch=row.number("global_batch", micro * dp * words.pp),
-    )  # fmt: skip
+    )
     return made_of(counted, stack)
 
 

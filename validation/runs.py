@@ -110,7 +110,15 @@ def _outcome(row: Row, arguments: Sequence[str], answer: Mapping[str, float] | S
     # A table says which rows constants may have seen: those of the half by which all tables are split.
     fitted = bool(row.text("fitted")) and in_first_half(TABLE, row.id)
     return Outcome(
-        row=row, table=TABLE, part=Part.FIT if fitted else Part.JUDGED, unit=unit, predicted=answer[metric],
-        measured=float(row.text("measured")), system=system, kind=metric, group=row.id, reason=row.text("note"),
+        row=row,
+        table=TABLE,
+        part=Part.FIT if fitted else Part.JUDGED,
+        unit=unit,
+        predicted=answer[metric],
+        measured=float(row.text("measured")),
+        system=system,
+        kind=metric,
+        group=row.id,
+        reason=row.text("note"),
         engine=engine,
-    )  # fmt: skip
+    )

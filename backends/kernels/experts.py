@@ -105,9 +105,15 @@ def experts_times(
 def of_loads(loads: Array, tokens: Array, hidden: Array, ffn: Array, gated: bool, dtype: str) -> ExpertSizes:
     """Return the sizes of a bank whose experts get so many rows each, the last axis of `loads`."""
     return ExpertSizes(
-        padded(loads, tile_rows(dtype)), loads.sum(axis=-1), np.asarray((loads > 0).sum(axis=-1), dtype=np.float64),
-        tokens, hidden, ffn, ffn * (2.0 if gated else 1.0), np.array(OPERAND_BYTES[dtype]),
-    )  # fmt: skip
+        padded(loads, tile_rows(dtype)),
+        loads.sum(axis=-1),
+        np.asarray((loads > 0).sum(axis=-1), dtype=np.float64),
+        tokens,
+        hidden,
+        ffn,
+        ffn * (2.0 if gated else 1.0),
+        np.array(OPERAND_BYTES[dtype]),
+    )
 
 
 def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str) -> ExpertSizes:

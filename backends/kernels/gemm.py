@@ -236,9 +236,7 @@ class GemmMachine:
         Terms: `overhead` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap,
         `quantise`.
         """
-        given = (
-            sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
-        )  # fmt: skip
+        given = (sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised)
         shape = np.broadcast_shapes(*(a.shape for a in given))
         out = self._under_all(given, shape) if self.machines else self._in_chunks(given, shape)
         return KernelTimes(out[0], MappingProxyType(dict(zip(TERMS, out[1:], strict=True))))

@@ -18,17 +18,27 @@ OPERAND_BYTES: Mapping[str, float] = MappingProxyType(
 # What multiplies formats with scales.
 UNITS: Mapping[str, str] = MappingProxyType(
     {
-        "nvfp4": "fp4", "mxfp4": "fp4", "fp8_row": "fp8", "fp8_block": "fp8", "fp8_tile": "fp8", "mxfp8": "fp8",
+        "nvfp4": "fp4",
+        "mxfp4": "fp4",
+        "fp8_row": "fp8",
+        "fp8_block": "fp8",
+        "fp8_tile": "fp8",
+        "mxfp8": "fp8",
         "int4_group": "int4",
     }
-)  # fmt: skip
+)
 # Whose constants serve a dtype: fp16 and bf16 are one unit, one rate, one set of kernels.
 _KINDS: Mapping[str, str] = MappingProxyType(
     {
-        "fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4", "fp8_row": "fp8", "fp8_block": "fp8", "mxfp8": "fp8",
+        "fp16": "bf16",
+        "fp4": "nvfp4",
+        "fp6": "nvfp4",
+        "fp8_row": "fp8",
+        "fp8_block": "fp8",
+        "mxfp8": "fp8",
         "int8": "fp8",
     }
-)  # fmt: skip
+)
 
 
 def unit_of(dtype: str) -> str:

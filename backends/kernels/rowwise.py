@@ -117,10 +117,16 @@ class RowwiseMachine:
         # Copies that software starts keep memory busy whatever the instructions, and no block waits for its row.
         issue, column = (k.issue, k.column) if chip.has_threads else (np.inf, 0.0)
         numbers = (
-            k.overhead_s, k.memory * chip.hbm_bytes_per_s, issue * cores * (chip.clock_hz * k.pace),
-            BLOCKS_PER_SM * cores, column, chip.clock_hz, k.arithmetic * chip.vector_flop_per_s,
-            k.arithmetic * chip.specials_per_s, k.warm * chip.l2_bytes,
-        )  # fmt: skip
+            k.overhead_s,
+            k.memory * chip.hbm_bytes_per_s,
+            issue * cores * (chip.clock_hz * k.pace),
+            BLOCKS_PER_SM * cores,
+            column,
+            chip.clock_hz,
+            k.arithmetic * chip.vector_flop_per_s,
+            k.arithmetic * chip.specials_per_s,
+            k.warm * chip.l2_bytes,
+        )
         return cls(*(np.array(x, dtype=np.float64) for x in numbers))
 
     @classmethod

@@ -23,11 +23,15 @@ _BY_OP: Mapping[str, str] = MappingProxyType(
 _NORMS: Mapping[str, str] = MappingProxyType({"rms": "rmsnorm", "layer": "layernorm"})
 # Of a chain: the first of these that it has all functions of.
 _BY_FUNCTIONS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"silu", "mul"}), "silu_mul"), (frozenset({"silu_bwd", "mul"}), "silu_mul_bwd"),
-    (frozenset({"silu"}), "silu"), (frozenset({"silu_bwd"}), "silu_bwd"), (frozenset({"gelu"}), "gelu"),
-    (frozenset({"gelu_bwd"}), "gelu_bwd"), (frozenset({"dropout"}), "dropout"),
+    (frozenset({"silu", "mul"}), "silu_mul"),
+    (frozenset({"silu_bwd", "mul"}), "silu_mul_bwd"),
+    (frozenset({"silu"}), "silu"),
+    (frozenset({"silu_bwd"}), "silu_bwd"),
+    (frozenset({"gelu"}), "gelu"),
+    (frozenset({"gelu_bwd"}), "gelu_bwd"),
+    (frozenset({"dropout"}), "dropout"),
     (frozenset({"dropout_bwd"}), "dropout_bwd"),
-)  # fmt: skip
+)
 _PLAIN = ("add", "mul")
 # Functions whose kernels are those of another.
 _ALIKE: Mapping[str, str] = MappingProxyType({"square": "mul", "addcmul": "mul"})

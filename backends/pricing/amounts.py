@@ -123,9 +123,15 @@ def amounts_of(num_entries: int, owners: Owners, values: Array) -> Amounts:
     )
     tensor, vector, moved, rows, cols = whole
     return Amounts(
-        tensor, vector, moved, rows, cols, AttentionCalls(owners.calls, *calls), ExpertBanks(owners.banks, *banks),
+        tensor,
+        vector,
+        moved,
+        rows,
+        cols,
+        AttentionCalls(owners.calls, *calls),
+        ExpertBanks(owners.banks, *banks),
         Products(owners.products, *products),
-    )  # fmt: skip
+    )
 
 
 def _lengths(call: AttentionShape) -> tuple[Expr, ...]:

@@ -23,7 +23,7 @@ ALL = "all"
 
 def calibrate_stacks(
     files: tuple[Path, ...], asked: str, part: str, output: Path, report: Callable[[str], None]
-) -> int:  # fmt: skip
+) -> int:
     """Fit the numbers of stacks and write them; what was fitted stands on stdout."""
     from ...backends.machine.software.stack_limits import MOVABLE
     from ...frontend import GraphCache

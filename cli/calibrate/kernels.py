@@ -114,14 +114,23 @@ def calibrate_command(
     report = _reporter(quiet)
     if measured is not None:
         choices = {
-            "--from": files, "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half",
-            "--engine": engine, "--device": device, "--quick": quick, "--check": check,
-        }  # fmt: skip
+            "--from": files,
+            "--where": where,
+            "--leave-out": leave_out,
+            "--joint": joint,
+            "--part": part != "half",
+            "--engine": engine,
+            "--device": device,
+            "--quick": quick,
+            "--check": check,
+        }
         if given := [name for name, said in choices.items() if said]:
             raise UsageError(f"--measured fits a stack to one trace: leave out {', '.join(given)}")
         if predicted is None:
-            raise UsageError("--measured needs the prediction of the run: --predicted REPORT.json, which `slipstick "
-                             "estimate ... -o REPORT.json` writes")  # fmt: skip
+            raise UsageError(
+                "--measured needs the prediction of the run: --predicted REPORT.json, which `slipstick "
+                "estimate ... -o REPORT.json` writes"
+            )
         from .measured import calibrate_trace
 
         return calibrate_trace(measured, predicted, stack, Path(output), steps, report)
@@ -129,9 +138,13 @@ def calibrate_command(
         raise UsageError("--predicted and --steps are of a trace: give one with --measured TRACE")
     if device is not None:
         choices = {
-            "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,
+            "--where": where,
+            "--leave-out": leave_out,
+            "--joint": joint,
+            "--part": part != "half",
+            "--stack": stack,
             "--engine": engine,
-        }  # fmt: skip
+        }
         _refuse_mixed(files, [name for name, given in choices.items() if given], output)
         return _measure(device, threads, quick, check, Path(output), report)
     if not files:
@@ -162,9 +175,13 @@ def _reporter(quiet: bool) -> Callable[[str], None]:
 
 
 def _of_software(
-    files: tuple[Path, ...], stack: str | None, engine: str | None, part: str, output: Path,
+    files: tuple[Path, ...],
+    stack: str | None,
+    engine: str | None,
+    part: str,
+    output: Path,
     report: Callable[[str], None],
-) -> int:  # fmt: skip
+) -> int:
     from .fits import calibrate_engines, calibrate_stacks
 
     if engine is not None:
@@ -235,8 +252,10 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
     one_file = output.suffix in (".yaml", ".yml")
     owners = dict.fromkeys(fit.owner for fit in fits)
     if one_file and len(owners) > 1:
-        raise UsageError(f"'{output}' would hold {len(owners)} chips ({', '.join(owners)}): give a folder, --where or "
-                         "--leave-out for one of them, or --joint")  # fmt: skip
+        raise UsageError(
+            f"'{output}' would hold {len(owners)} chips ({', '.join(owners)}): give a folder, --where or "
+            "--leave-out for one of them, or --joint"
+        )
     if joint and not one_file:
         raise UsageError(f"--joint makes one file: give -o NAME.yaml instead of the folder '{output}'")
     found: dict[Path, list[KindFit]] = {}

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 # Designs that an optimiser chooses at once by default: they are priced as a table.
 AT_ONCE = 32
 STUDY = click.Option(
-    ["--study"], type=click.Path(path_type=Path), metavar="FILE",
+    ["--study"],
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Keep the trials of the optimiser here, as a journal of Optuna, and resume those that it holds.",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +67,20 @@ class Axes:
             else axis(self.power_density or "", "W/mm2", "--power-density")
         )
         return DesignSpace(
-            nodes=words(self.node), die_mm2=axis(self.die_area, "mm2", "--die-area"), power_w=watts,
-            num_dies=counts(self.chiplets, "--chiplets"), units=words(self.unit), memories=words(self.memory),
-            num_stacks=counts(self.stacks, "--stacks") if self.stacks is not None else (), links=words(self.link),
-            joints=tuple(as_joint(word) for word in words(self.joint or "")), d2d=interfaces,
+            nodes=words(self.node),
+            die_mm2=axis(self.die_area, "mm2", "--die-area"),
+            power_w=watts,
+            num_dies=counts(self.chiplets, "--chiplets"),
+            units=words(self.unit),
+            memories=words(self.memory),
+            num_stacks=counts(self.stacks, "--stacks") if self.stacks is not None else (),
+            links=words(self.link),
+            joints=tuple(as_joint(word) for word in words(self.joint or "")),
+            d2d=interfaces,
             d2d_bytes_per_s=axis(self.d2d_bandwidth, "B/s", "--d2d-bandwidth") if self.d2d_bandwidth else (),
-            joins=tuple(as_join(word) for word in words(self.join or "line")), power_is_density=self.power is None,
-        )  # fmt: skip
+            joins=tuple(as_join(word) for word in words(self.join or "line")),
+            power_is_density=self.power is None,
+        )
 
 
 class SweepCommand(Answering, PlanCommand):

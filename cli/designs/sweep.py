@@ -178,18 +178,27 @@ def _setting(
     return DesignSetting(
         technology=load_technology(technology, of_technology),
         prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
-        num_packages=packages, network=network, like=like,
-        num_gpus=USUAL_GPUS if num_gpus is None else num_gpus, volume=volume, gross_margin=gross_margin,
-        stack=at.stack, calibration=at.calibration, overrides=(*at.graphs, *rest),
-    )  # fmt: skip
+        num_packages=packages,
+        network=network,
+        like=like,
+        num_gpus=USUAL_GPUS if num_gpus is None else num_gpus,
+        volume=volume,
+        gross_margin=gross_margin,
+        stack=at.stack,
+        calibration=at.calibration,
+        overrides=(*at.graphs, *rest),
+    )
 
 
 def _check_names(space: DesignSpace, technology: Technology) -> None:
     """Refuse a misspelt name before anything slow happens."""
     for names, find in (
-        (space.nodes, technology.node), (space.units, technology.unit), (space.memories, technology.memory),
-        (space.links, technology.link), (tuple(filter(None, space.d2d)), technology.d2d),
-    ):  # fmt: skip
+        (space.nodes, technology.node),
+        (space.units, technology.unit),
+        (space.memories, technology.memory),
+        (space.links, technology.link),
+        (tuple(filter(None, space.d2d)), technology.d2d),
+    ):
         for name in names:
             find(name)
 
@@ -211,6 +220,12 @@ def _num_steps(run: TrainingRun, plan: Plan) -> float | None:
 
     if run.checkpoints is not None or run.failures is not None:
         raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")
-    one = TrainingJob(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
-              num_gpus=plan.num_gpus, num_nodes=1, state_bytes=0.0)  # fmt: skip
+    one = TrainingJob(
+        step_time_s=1.0,
+        samples=plan.global_batch,
+        tokens=plan.global_batch * plan.seq_len,
+        num_gpus=plan.num_gpus,
+        num_nodes=1,
+        state_bytes=0.0,
+    )
     return run.over(one).metrics["num_steps"]

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 # Numbers of designs, by the flag's parameter: the base unit of each.
 _NUMBERS = {
-    "die_area": "mm2", "power": "W", "power_density": "W/mm2", "chiplets": "1", "stacks": "1", "d2d_bandwidth": "B/s",
-}  # fmt: skip
+    "die_area": "mm2",
+    "power": "W",
+    "power_density": "W/mm2",
+    "chiplets": "1",
+    "stacks": "1",
+    "d2d_bandwidth": "B/s",
+}
 _COUNTS = ("chiplets", "stacks")
 
 

@@ -142,8 +142,10 @@ def count_of(text: str) -> float:
 
 def _length(run: RunWords) -> tuple[float | None, Amount]:
     units: tuple[tuple[Amount, str | None], ...] = (
-        ("tokens", run.tokens), ("samples", run.samples), ("steps", run.steps),
-    )  # fmt: skip
+        ("tokens", run.tokens),
+        ("samples", run.samples),
+        ("steps", run.steps),
+    )
     given: list[tuple[Amount, str]] = [(unit, text) for unit, text in units if text is not None]
     if not given:
         return None, "tokens"
@@ -154,20 +156,27 @@ def _length(run: RunWords) -> tuple[float | None, Amount]:
 
 def _checkpoints(run: RunWords) -> Checkpoints | None:
     given = (
-        run.checkpoint_every, run.checkpoint_bandwidth, run.checkpoint_node_bandwidth,
-        run.checkpoint_bytes, run.checkpoint_stall, run.checkpoint_async,
-    )  # fmt: skip
+        run.checkpoint_every,
+        run.checkpoint_bandwidth,
+        run.checkpoint_node_bandwidth,
+        run.checkpoint_bytes,
+        run.checkpoint_stall,
+        run.checkpoint_async,
+    )
     if all(flag is None for flag in given):
         return None
     from ...cost.run.training_run import Checkpoints
 
     every_steps, every_s = _every(run.checkpoint_every)
     return Checkpoints(
-        every_steps=every_steps, every_s=every_s, bytes_per_s=quantity_of(run.checkpoint_bandwidth, "B/s"),
+        every_steps=every_steps,
+        every_s=every_s,
+        bytes_per_s=quantity_of(run.checkpoint_bandwidth, "B/s"),
         node_bytes_per_s=quantity_of(run.checkpoint_node_bandwidth, "B/s"),
         num_bytes=quantity_of(run.checkpoint_bytes, "B"),
-        stall_s=quantity_of(run.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(run.checkpoint_async),
-    )  # fmt: skip
+        stall_s=quantity_of(run.checkpoint_stall, "s", "--checkpoint-stall"),
+        asynchronous=bool(run.checkpoint_async),
+    )
 
 
 def _every(text: str | None) -> tuple[int | None, float | None]:

@@ -203,9 +203,16 @@ _OTHER = (
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
-    {"Workload": tuple(_worded("Workload")), "Plan": tuple(_worded("Plan")), "Machine": _MACHINE,
-     "Training run": RUN_FLAGS, "Money": MONEY, "Compiler": _COMPILER, "Other": _OTHER}
-)  # fmt: skip
+    {
+        "Workload": tuple(_worded("Workload")),
+        "Plan": tuple(_worded("Plan")),
+        "Machine": _MACHINE,
+        "Training run": RUN_FLAGS,
+        "Money": MONEY,
+        "Compiler": _COMPILER,
+        "Other": _OTHER,
+    }
+)
 
 # Sections whose flags say what is estimated; the others say how a run is made and watched.
 _SAID = ("Workload", "Plan", "Machine", "Training run", "Money")

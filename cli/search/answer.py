@@ -51,9 +51,13 @@ def front_of(answer: SearchAnswer) -> Front:
     goals = answer.rows.goals
     behind = ~np.isin(_places(cloud), _places(rows))
     return Front.of(
-        goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
-        {goal.name: cloud[goal.name][behind] for goal in goals}, answer.tally.num_kept,
-    )  # fmt: skip
+        goals,
+        labels,
+        {name: rows[name] for name in answer.rows.metrics},
+        answer.model,
+        {goal.name: cloud[goal.name][behind] for goal in goals},
+        answer.tally.num_kept,
+    )
 
 
 def _places(rows: Columns) -> NDArray[np.float64]:

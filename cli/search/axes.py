@@ -38,30 +38,38 @@ _FREE = frozenset({*NUMBERS, *CHOICES} - {"gpus", "gbs"})
 SERVING = (
     ENGINE,
     click.Option(
-        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N",
+        ["--isl", "--prompt", "--input-len"],
+        default="1024",
+        show_default=True,
+        metavar="N",
         help="Tokens of a prompt, a whole number.",
     ),
     click.Option(
-        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N",
+        ["--osl", "--output-len"],
+        default="1024",
+        show_default=True,
+        metavar="N",
         help="Tokens of an answer, a whole number; the prompt makes the first.",
     ),
     *(flag for flag in REQUESTS if flag.name not in ("isl", "osl")),
     *TARGETS,
     *LIMITS,
     click.Option(
-        ["--pools"], type=Named(("auto", "on", "off")), default="auto", show_default=True,
+        ["--pools"],
+        type=Named(("auto", "on", "off")),
+        default="auto",
+        show_default=True,
         help="Disaggregated prefill and decode: searched beside colocated replicas, alone, or not at all.",
     ),
     *(flag for flag in POOLS if flag.name != "disagg"),
-)  # fmt: skip
+)
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
-        *_of(SearchAxis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
-        "as_of",
-        "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
-        "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
-        "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
+        *_of(SearchAxis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system",
+        "stack", "as_of", "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced",
+        "flops_convention", "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot",
+        "max_num_seqs", "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
     }
 )  # fmt: skip
 # Flags that a search has no use for.
@@ -125,11 +133,15 @@ class Asked:
     def over(self, below: Asked) -> Asked:
         """Return both, this one on top: the command line overrides its file."""
         return replace(
-            self, model=self.model or below.model, flags={**below.flags, **self.flags},
-            paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
+            self,
+            model=self.model or below.model,
+            flags={**below.flags, **self.flags},
+            paths={**below.paths, **self.paths},
+            objectives=self.objectives or below.objectives,
             constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
-            rows_at_once=self.rows_at_once or below.rows_at_once, sampling=self.sampling.over(below.sampling),
-        )  # fmt: skip
+            rows_at_once=self.rows_at_once or below.rows_at_once,
+            sampling=self.sampling.over(below.sampling),
+        )
 
 
 def parameter(key: str) -> str:

@@ -64,11 +64,17 @@ def space_yaml(asked: Asked) -> str:
     """
     words: dict[str, object] = {"schema": SCHEMA, MODEL: asked.model}
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
-    words |= {key: value for key, value in (
-        (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if not _is_varied(values)]),
-        (VARY, {path: _one_or_all(values) for path, values in asked.paths.items() if _is_varied(values)}),
-        (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
-    ) if value}  # fmt: skip
+    words |= {
+        key: value
+        for key, value in (
+            (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if not _is_varied(values)]),
+            (VARY, {path: _one_or_all(values) for path, values in asked.paths.items() if _is_varied(values)}),
+            (OBJECTIVES, list(asked.objectives)),
+            (CONSTRAINTS, list(asked.constraints)),
+            (ROWS, asked.rows_at_once),
+        )
+        if value
+    }
     words |= asked.sampling.given()
     return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
 
@@ -112,11 +118,17 @@ def space_schema() -> dict[str, object]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "schema": {"const": SCHEMA}, MODEL: {"type": "string"}, **flags, SET: texts,
-            VARY: {"type": "object", "additionalProperties": listed}, OBJECTIVES: texts, CONSTRAINTS: texts,
-            ROWS: {"type": "integer", "minimum": 1}, **schema(),
+            "schema": {"const": SCHEMA},
+            MODEL: {"type": "string"},
+            **flags,
+            SET: texts,
+            VARY: {"type": "object", "additionalProperties": listed},
+            OBJECTIVES: texts,
+            CONSTRAINTS: texts,
+            ROWS: {"type": "integer", "minimum": 1},
+            **schema(),
         },
-    }  # fmt: skip
+    }
 
 
 def _written(name: str, values: tuple[Value, ...]) -> object:

@@ -30,64 +30,84 @@ if TYPE_CHECKING:
 FRONTS = (".svg", ".html", ".json", ".txt")
 _SPACE = (
     click.Option(
-        ["--objective", "objectives"], multiple=True, metavar="LIST",
+        ["--objective", "objectives"],
+        multiple=True,
+        metavar="LIST",
         help="Metrics to optimise, in order of priority, as step_time_s,usd_per_mtok; with several, plans on the "
         "Pareto front are marked. Prefix + to maximise or - to minimise a metric that has no direction of its "
         "own. Repeatable.  [default: step_time_s]",
     ),
     click.Option(
-        ["--constraint", "constraints"], multiple=True, metavar="LIMIT",
+        ["--constraint", "constraints"],
+        multiple=True,
+        metavar="LIMIT",
         help="Limit that a plan must meet: 'peak_mem_bytes<=0.95' (a share of the device), 'step_time_s<=20s', "
         "'mfu>=0.4'. "
         "Repeatable.",
     ),
     click.Option(
-        ["--fix"], multiple=True, metavar="KEY=VALUE",
+        ["--fix"],
+        multiple=True,
+        metavar="KEY=VALUE",
         help="Fixed value, e.g. tp=8 or zero=1: the same as the flag. Repeatable.",
     ),
     click.Option(
-        ["--vary"], multiple=True, metavar="KEY=VALUES",
+        ["--vary"],
+        multiple=True,
+        metavar="KEY=VALUES",
         help="Values to search: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
         "number of the system by its path or the end of it, as a list or first:last:how many: "
         "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
         "1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
-        ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
+        ["--space", "space_file"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
         help="Search space as YAML, see `slipstick schema space`; flags override it.",
     ),
-)  # fmt: skip
+)
 _RUN = (
     click.Option(["--max-memory"], default="2GiB", show_default=True, metavar="SIZE", help="Memory limit per process."),
     click.Option(
-        ["--executor"], type=Named(("local", "processes", "ray")), default="local", show_default=True,
+        ["--executor"],
+        type=Named(("local", "processes", "ray")),
+        default="local",
+        show_default=True,
         help="Where plans are evaluated: in this process, in worker processes, or on a Ray cluster.",
     ),
     click.Option(["--jobs"], type=Whole(), metavar="N", help="Worker processes.  [default: one per core]"),
-    click.Option(["--address"], metavar="HOST:PORT", help="Address of a running Ray cluster; without it one is "
-    "started here."),
+    click.Option(
+        ["--address"], metavar="HOST:PORT", help="Address of a running Ray cluster; without it one is started here."
+    ),
     click.Option(["--resume"], metavar="RUN", help="Resume a run; finished blocks are not repeated."),
     click.Option(
-        ["--runs"], type=click.Path(path_type=Path), metavar="DIR",
+        ["--runs"],
+        type=click.Path(path_type=Path),
+        metavar="DIR",
         help="Folder of runs.  [default: that of `slipstick runs list`]",
     ),
     click.Option(
-        ["--ledger/--no-ledger"], default=True, show_default=True,
+        ["--ledger/--no-ledger"],
+        default=True,
+        show_default=True,
         help="Save finished blocks of plans, so that the run can be resumed and exported.",
     ),
-)  # fmt: skip
+)
 _ANSWER = (
     click.Option(["--top"], type=Whole(min=1), default=20, show_default=True, metavar="N", help="Best plans."),
     click.Option(["--best-plan"], metavar="FILE", help="Write the best plan, for `estimate --plan FILE`."),
     click.Option(
-        ["--front"], metavar="FILE",
+        ["--front"],
+        metavar="FILE",
         help="Write the Pareto front, as .svg, .html, .json or .txt.",
     ),
-    click.Option(["--why/--no-why"], default=True, show_default=True, help="Explain why the best plan beats the "
-    "second."),
+    click.Option(
+        ["--why/--no-why"], default=True, show_default=True, help="Explain why the best plan beats the second."
+    ),
     format_flag(*FORMS, "svg"),
     output_flag(),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +140,12 @@ class SearchCommand(Answering, PlanCommand):
     forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
     serves = True
     more = (
-        ("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER),
+        ("Space", _SPACE),
+        ("Optimiser", options(AT_ONCE)),
+        ("Run", _RUN),
+        ("Answer", _ANSWER),
         ("Servers (--phase serve)", SERVING),
-    )  # fmt: skip
+    )
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters; none is needed."""

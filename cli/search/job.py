@@ -108,9 +108,16 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     money = any("usd" in name or name in _ENERGY for name in named)
     priced = terms_of(plain) if money or asked.flags.get("basis") or asked.flags.get("rent") else None
     job = PlanJob(
-        graph=graph, space=_space(asked, plain, graph), machines=machines, goals=goals, limits=limits, text=text,
-        rows_at_once=asked.rows_at_once or MOST_ROWS, terms=priced, convention=Convention(plain.flops_convention),
-    )  # fmt: skip
+        graph=graph,
+        space=_space(asked, plain, graph),
+        machines=machines,
+        goals=goals,
+        limits=limits,
+        text=text,
+        rows_at_once=asked.rows_at_once or MOST_ROWS,
+        terms=priced,
+        convention=Convention(plain.flops_convention),
+    )
     _check_some(job, asked)
     return job
 
@@ -143,9 +150,13 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
         bases = tuple(_bases(asked, plain.said({"system": name})))
         for own in overrides:
             yield PlanMachine(
-                name=name, bases=bases, overrides=own, stack=plain.machine.stack, calibration=plain.machine.calibration,
+                name=name,
+                bases=bases,
+                overrides=own,
+                stack=plain.machine.stack,
+                calibration=plain.machine.calibration,
                 prices=plain.machine.prices,
-            )  # fmt: skip
+            )
 
 
 def checked_systems(asked: Asked, plain: Request) -> list[str]:
@@ -242,10 +253,13 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
 
     decode = plain.words.phase == "decode"
     return PlanSpace(
-        degrees=_degrees(asked), choices=_choices(asked, graph), seq_len=plain.words.seq_len,
-        kv_len=plain.words.seq_len if decode else 0, capacity_factor=plain.words.capacity_factor,
+        degrees=_degrees(asked),
+        choices=_choices(asked, graph),
+        seq_len=plain.words.seq_len,
+        kv_len=plain.words.seq_len if decode else 0,
+        capacity_factor=plain.words.capacity_factor,
         expert_imbalance=plain.words.expert_imbalance,
-    )  # fmt: skip
+    )
 
 
 def _degrees(asked: Asked) -> Degrees:

@@ -39,9 +39,13 @@ def progress(num_candidates: int, quiet: bool) -> Iterator[Progress]:
 
     hide_stage()
     columns = (
-        TextColumn("{task.percentage:>3.0f}%"), BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[best]}"),
-    )  # fmt: skip
+        TextColumn("{task.percentage:>3.0f}%"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[best]}"),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=num_candidates, rate="", best="")
 

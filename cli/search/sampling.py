@@ -51,9 +51,11 @@ class Sampling:
         if sampler is not None and sampler not in SAMPLER_NAMES:
             raise UsageError(f"{name}: sampler: '{sampler}' is none: {', '.join(SAMPLER_NAMES)}")
         return cls(
-            trials=numbers.get("trials"), sampler=None if sampler is None else str(sampler), seed=numbers.get("seed"),
+            trials=numbers.get("trials"),
+            sampler=None if sampler is None else str(sampler),
+            seed=numbers.get("seed"),
             trials_at_once=numbers.get("trials_at_once"),
-        )  # fmt: skip
+        )
 
 
 NUMBERS: Mapping[str, int] = {"trials": 1, "seed": 0, "trials_at_once": 1}
@@ -82,25 +84,32 @@ def options(at_once: int) -> tuple[click.Option, ...]:
     """Return the flags of trials; so many are chosen at once by default."""
     return (
         click.Option(
-            ["--trials"], type=Whole(1, _MOST_TRIALS), metavar="N",
+            ["--trials"],
+            type=Whole(1, _MOST_TRIALS),
+            metavar="N",
             help="Number of trials that a sampler chooses, instead of all combinations; ranges such as "
             "2TB/s..10TB/s need it. Needs slipstick[search].",
         ),
         click.Option(
-            ["--sampler"], type=Named(SAMPLER_NAMES),
+            ["--sampler"],
+            type=Named(SAMPLER_NAMES),
             help="Sampler: tpe (Bayesian), nsga2 (evolutionary, for several objectives; needs hundreds of trials), "
             "random.  [default: tpe]",
         ),
         click.Option(
-            ["--seed"], type=Whole(min=0), metavar="N",
+            ["--seed"],
+            type=Whole(min=0),
+            metavar="N",
             help="Random seed; the same seed gives the same points.  [default: 0]",
         ),
         click.Option(
-            ["--trials-at-once"], type=Whole(min=1), metavar="N",
+            ["--trials-at-once"],
+            type=Whole(min=1),
+            metavar="N",
             help="Trials per batch: larger batches run faster, smaller ones let the sampler learn sooner.  [default: "
             f"{at_once}]",
         ),
-    )  # fmt: skip
+    )
 
 
 def schema() -> dict[str, object]:

@@ -68,9 +68,13 @@ def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
         )
     how = asked.sampling
     return TrialJob(
-        plans=plans, axes=tuple(axes), num_trials=how.trials or 1, sampler=how.sampler or "tpe", seed=how.seed or 0,
+        plans=plans,
+        axes=tuple(axes),
+        num_trials=how.trials or 1,
+        sampler=how.sampler or "tpe",
+        seed=how.seed or 0,
         at_once=how.trials_at_once or AT_ONCE,
-    )  # fmt: skip
+    )
 
 
 def _ends(path: str, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,21 +21,21 @@ USUAL_LENGTH = 4
 
 DRAFTS = (
     click.Option(["--draft"], metavar="MODEL", help="Draft tokens with a small model on the same GPUs."),
+    click.Option(["--draft-length"], type=Whole(min=0), metavar="N", help="Draft tokens per round.  [default: 4]"),
     click.Option(
-        ["--draft-length"], type=Whole(min=0), metavar="N", help="Draft tokens per round.  [default: 4]"
+        ["--mtp"],
+        type=Whole(min=0),
+        metavar="N",
+        help="Draft N tokens per round with the model's multi-token-prediction heads.",
     ),
+    click.Option(["--ngram"], type=Whole(min=0), metavar="N", help="Draft N tokens per round by n-gram lookup (free)."),
     click.Option(
-        ["--mtp"], type=Whole(min=0), metavar="N", help="Draft N tokens per round with the model's "
-        "multi-token-prediction heads."
-    ),
-    click.Option(
-        ["--ngram"], type=Whole(min=0), metavar="N", help="Draft N tokens per round by n-gram lookup (free)."
-    ),
-    click.Option(
-        ["--acceptance"], type=Real(0.0, 1.0), metavar="X",
+        ["--acceptance"],
+        type=Real(0.0, 1.0),
+        metavar="X",
         help="Probability that a draft token is accepted when all before it were; needed with a draft.",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,38 +44,51 @@ ENGINE = _text(
 )
 REQUESTS = (
     click.Option(
-        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N|SIZES",
+        ["--isl", "--prompt", "--input-len"],
+        default="1024",
+        show_default=True,
+        metavar="N|SIZES",
         help="Input tokens per request; with --serve also 128..1024, lognormal:MEAN,CV, or a file of prompts and "
         "answers.",
     ),
     click.Option(
-        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N|SIZES",
+        ["--osl", "--output-len"],
+        default="1024",
+        show_default=True,
+        metavar="N|SIZES",
         help="Output tokens per request; prefill makes the first.",
     ),
     _number("--cached", help="Input tokens found in the prefix cache.  [default: 0]", least=0),
     click.Option(
-        ["--prefix-hit"], type=Real(0.0, 1.0, max_open=True), metavar="X",
+        ["--prefix-hit"],
+        type=Real(0.0, 1.0, max_open=True),
+        metavar="X",
         help="Prefix-cache hit rate: the same as a share of the prompt.",
     ),
     click.Option(["--shared-prefix"], is_flag=True, help="All requests share one cached prefix: it takes memory once."),
-)  # fmt: skip
+)
 LIMITS = (
     _number(
-        "--chunked-prefill", "--max-num-batched-tokens",
-        help="Chunked prefill: most tokens per step; 0: prompts are never split.  [default: the engine's]", least=0,
+        "--chunked-prefill",
+        "--max-num-batched-tokens",
+        help="Chunked prefill: most tokens per step; 0: prompts are never split.  [default: the engine's]",
+        least=0,
     ),
     _number("--max-num-seqs", help="Most sequences in flight per replica.  [default: the engine's]"),
     _number("--block-size", help="Tokens per KV-cache block.  [default: the engine's]"),
     click.Option(
-        ["--memory-utilization"], type=Real(0.0, 1.0, min_open=True), metavar="X",
+        ["--memory-utilization"],
+        type=Real(0.0, 1.0, min_open=True),
+        metavar="X",
         help="Fraction of GPU memory that the engine reserves.  [default: the engine's]",
     ),
     click.Option(
-        ["--dual-batch", "--enable-dbo", "--enable-two-batch-overlap"], is_flag=True,
+        ["--dual-batch", "--enable-dbo", "--enable-two-batch-overlap"],
+        is_flag=True,
         help="With --ep: run halves of each step in turn where that is quicker, so that exchanges of experts hide "
         "behind the computation of the other half.",
     ),
-)  # fmt: skip
+)
 TARGETS = (
     _text("--ttft", metavar="[pN:]TIME", help="Limit on the time to first token: 500ms of the mean, or p99:500ms."),
     _text("--tpot", metavar="[pN:]TIME", help="Limit on the time per output token: 30ms of the mean, or p95:30ms."),

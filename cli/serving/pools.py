@@ -89,8 +89,11 @@ class Apart:
     def _check_idle(self) -> None:
         given = {
             "--prefill-system": self.prefill_system,
-            "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-ep": self.prefill_ep,
+            "--prefill-tp": self.prefill_tp,
+            "--prefill-pp": self.prefill_pp,
+            "--prefill-ep": self.prefill_ep,
             "--prefill-batch": self.prefill_batch,
-            "--kv-bandwidth": self.kv_bandwidth, "--stream-kv": self.stream_kv or None,
-        }  # fmt: skip
+            "--kv-bandwidth": self.kv_bandwidth,
+            "--stream-kv": self.stream_kv or None,
+        }
         refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")

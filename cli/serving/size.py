@@ -149,9 +149,13 @@ def _sizes(
 
     def of_rate(rate: float) -> Sizing:
         question = Question(
-            requests_per_s=rate, target=serving.target, lengths=serving.lengths, engine=serving.limited(engine),
-            most_gpus=sought.max_gpus or 10**6, convention=Convention(request.flops_convention),
-        )  # fmt: skip
+            requests_per_s=rate,
+            target=serving.target,
+            lengths=serving.lengths,
+            engine=serving.limited(engine),
+            most_gpus=sought.max_gpus or 10**6,
+            convention=Convention(request.flops_convention),
+        )
         found = size(question, system, shapes, lowered, sought.pools)
         simulates = sought.confirm == "on" or (sought.confirm == "auto" and serving.target.of_tails)
         found = confirmed(found, _CONFIRMED, only_first) if simulates and serving.target else found
@@ -259,19 +263,32 @@ def _lowered(request: Request) -> Callable[[ReplicaShape], tuple[ServedModel, Pl
 
     @cache
     def served(pp: bool, ep: bool, etp: bool) -> tuple[ServedModel, Plan]:
-        shape = request.said({
-            "tp": 2 if ep and not etp else 1, "pp": 2 if pp else 1, "ep": 2 if ep else 1, "dp": 2 if ep and etp else 1,
-            "gpus": None, "etp": None if etp else 1,
-        })  # fmt: skip
+        shape = request.said(
+            {
+                "tp": 2 if ep and not etp else 1,
+                "pp": 2 if pp else 1,
+                "ep": 2 if ep else 1,
+                "dp": 2 if ep and etp else 1,
+                "gpus": None,
+                "etp": None if etp else 1,
+            }
+        )
         return served_of(shape)
 
     def of_shape(shape: ReplicaShape) -> tuple[ServedModel, Plan]:
         found, like = served(shape.pp > 1, shape.ep > 1, shape.tp == 1 or shape.ep == 1)
         family = like.family
         plan = make_plan(
-            num_gpus=shape.num_gpus, seq_len=request.words.seq_len, family=family, tp=shape.tp, pp=shape.pp,
-            ep=shape.ep, dp=shape.dp, etp=None if family.etp else 1, kv_len=request.words.seq_len,
-        )  # fmt: skip
+            num_gpus=shape.num_gpus,
+            seq_len=request.words.seq_len,
+            family=family,
+            tp=shape.tp,
+            pp=shape.pp,
+            ep=shape.ep,
+            dp=shape.dp,
+            etp=None if family.etp else 1,
+            kv_len=request.words.seq_len,
+        )
         return found, plan
 
     return of_shape

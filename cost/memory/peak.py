@@ -119,9 +119,11 @@ class MemoryProgram:
         values = self.table.evaluate(env, num)
         layers, shared, alive, empty = (values[a:b] for a, b in pairwise((0, *self.bounds)))
         sizes = StateBytes(
-            layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, NUM_STATES, num),
-            np.maximum.reduceat(alive, self.first, axis=0), empty,
-        )  # fmt: skip
+            layers.reshape(-1, len(ALL) - 1, num),
+            shared.reshape(-1, NUM_STATES, num),
+            np.maximum.reduceat(alive, self.first, axis=0),
+            empty,
+        )
         copies = GradientCopies(self.copy_share if holding.gradient_copy else 0.0, holding.last)
         return fullest(sizes, self.rules, point, plans, staging, copies)
 
@@ -135,9 +137,12 @@ def _alike(found: Iterable[Alive]) -> dict[tuple[str, frozenset[str]], dict[Expr
 
 
 def _rules(
-    graph: Graph, sizes: tuple[Sequence[Expr], Sequence[Expr]], once: Sequence[HeldParameter],
-    live: Sequence[tuple[str, frozenset[str]]], empty: Sequence[Sequence[int]],
-) -> Rules:  # fmt: skip
+    graph: Graph,
+    sizes: tuple[Sequence[Expr], Sequence[Expr]],
+    once: Sequence[HeldParameter],
+    live: Sequence[tuple[str, frozenset[str]]],
+    empty: Sequence[Sequence[int]],
+) -> Rules:
     layers, shared = (_rows(part, num) for part, num in zip(sizes, (len(ALL) - 1, NUM_STATES), strict=True))
     names = [r.name for r in graph.regions]
     behind = [runs_behind(graph, name) for name in names]
@@ -146,14 +151,16 @@ def _rules(
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
 
     return Rules(
-        tuple(_some(row, STATES) for row in layers), tuple(_some(row, KEPT) for row in layers),
+        tuple(_some(row, STATES) for row in layers),
+        tuple(_some(row, KEPT) for row in layers),
         names.index(graph.sequence_once()[-1]),
         np.array([names.index(region) for region, _ in live], dtype=np.intp),
         table([[float(n in needed) for n in names] for _, needed in live]),
         table([[float(b.get(n, 0)) for n in names] for b in behind]),
         table([[float(n in h.regions) for n in names] for h in once]),
-        tuple(_some(row, range(NUM_STATES)) for row in shared), table(empty),
-    )  # fmt: skip
+        tuple(_some(row, range(NUM_STATES)) for row in shared),
+        table(empty),
+    )
 
 
 def _rows(exprs: Sequence[Expr], num: int) -> list[Sequence[Expr]]:

@@ -136,9 +136,12 @@ def _computed(group: PricingGroup, sizes: Array, energy: EnergySection, memory: 
     )
     moved = amounts.num_bytes * energy.memory[memory].si
     return (
-        amounts.tensor_flops * each, amounts.vector_flops * energy.vector.si, moved + amounts.num_bytes * host,
-        amounts.num_bytes * energy.cache.si, np.zeros_like(moved),
-    )  # fmt: skip
+        amounts.tensor_flops * each,
+        amounts.vector_flops * energy.vector.si,
+        moved + amounts.num_bytes * host,
+        amounts.num_bytes * energy.cache.si,
+        np.zeros_like(moved),
+    )
 
 
 def _of_dtype(energy: EnergySection, entry: PricedEntry) -> float:

@@ -82,8 +82,9 @@ def rental(system: System, num_gpus: Num, prices: Prices) -> Ownership:
     price = prices.section.cloud[name].price.si * 3600.0
     hours = _hours(prices)
     values: dict[str, Num] = {"count": num_gpus, "hours": hours, "usd_per_hour": price}
-    rent = Bill("rent", num_gpus * hours * price, "count * hours * usd_per_hour", values,
-                (f"prices.cloud.{name}.price",))  # fmt: skip
+    rent = Bill(
+        "rent", num_gpus * hours * price, "count * hours * usd_per_hour", values, (f"prices.cloud.{name}.price",)
+    )
     return Ownership(num_gpus, 0.0, Bill.of("year", [rent]), hours, prices.section.tco.it_life.si / YEAR_S)
 
 

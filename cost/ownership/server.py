@@ -94,8 +94,13 @@ def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None
         return Owned(Bill("packages", 0.0), unpriced=("packages: add a section package to the chip",))
     share = described.gross_margin if described is not None and basis == "market" else None
     kept = prices.section.servers.package_margin.si if share is None else share
-    margin = Bill("margin", package.usd * kept / (1.0 - kept), "made_usd * share / (1 - share)",
-                  {"made_usd": package.usd, "share": kept}, _margin_path(share))  # fmt: skip
+    margin = Bill(
+        "margin",
+        package.usd * kept / (1.0 - kept),
+        "made_usd * share / (1 - share)",
+        {"made_usd": package.usd, "share": kept},
+        _margin_path(share),
+    )
     bill = Bill.of("packages", [package, margin]).times(count)
     return Owned(bill, unpriced=(_AT_COST,) if basis == "market" and share is None and np.all(kept == 0.0) else ())
 

@@ -104,8 +104,13 @@ def _owed(name: str, usd: Num, path: str, life_s: float, prices: Prices) -> tupl
     rate = prices.section.tco.interest_rate.si
     share = total_interest_usd(1.0, rate, life_s)
     values: dict[str, Num] = {"price_usd": usd, "interest": share, "life_years": life_s / YEAR_S, "rate_a_year": rate}
-    loan = Bill(name, usd * (share * (YEAR_S / life_s)), "price_usd * interest / life_years", values,
-                ("prices.tco.interest_rate", f"prices.{path}"))  # fmt: skip
+    loan = Bill(
+        name,
+        usd * (share * (YEAR_S / life_s)),
+        "price_usd * interest / life_years",
+        values,
+        ("prices.tco.interest_rate", f"prices.{path}"),
+    )
     return _written_off(name, usd, path, life_s), loan
 
 
@@ -123,8 +128,10 @@ def _operations(estate: Estate, prices: Prices) -> Bill:
         return Bill.of("operations", lines)
     care_usd = estate.it_usd * (t.server_opex.si * YEAR_S / t.it_life.si)
     values: dict[str, Num] = {
-        "price_usd": estate.it_usd, "share": t.server_opex.si, "life_years": t.it_life.si / YEAR_S
-    }  # fmt: skip
+        "price_usd": estate.it_usd,
+        "share": t.server_opex.si,
+        "life_years": t.it_life.si / YEAR_S,
+    }
     numbers = ("prices.tco.server_opex", "prices.tco.it_life")
     lines = [Bill("servers", care_usd, "price_usd * share / life_years", values, numbers)]
     if f.charged == "per_watt":

@@ -49,10 +49,12 @@ class Checkpoints:
     def __post_init__(self) -> None:
         """Refuse what is not positive, and storage without a speed."""
         numbers = {
-            "--checkpoint-every": (self.every_steps, self.every_s), "--checkpoint-bandwidth": (self.bytes_per_s,),
-            "--checkpoint-node-bandwidth": (self.node_bytes_per_s,), "--checkpoint-bytes": (self.num_bytes,),
+            "--checkpoint-every": (self.every_steps, self.every_s),
+            "--checkpoint-bandwidth": (self.bytes_per_s,),
+            "--checkpoint-node-bandwidth": (self.node_bytes_per_s,),
+            "--checkpoint-bytes": (self.num_bytes,),
             "--checkpoint-stall": (self.stall_s,),
-        }  # fmt: skip
+        }
         for name, values in numbers.items():
             wrong = [v for v in values if v is not None and not 0 < v < math.inf]
             if wrong:
@@ -120,12 +122,15 @@ class TrainingJob:
         link = system.chip.host_link
         length = plan.seq_len if counts_tokens(graph) else 1
         return cls(
-            step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * length,
-            num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
+            step_time_s=step_time_s,
+            samples=plan.global_batch,
+            tokens=plan.global_batch * length,
+            num_gpus=plan.num_gpus,
+            num_nodes=-(-plan.num_gpus // system.node_size),
             state_bytes=checkpoint_bytes(graph, OptimizerAttrs(*plan.family.states)),
             num_parameters=float(graph.num_parameters.evaluate({})),
             copy_bytes_per_s=None if link is None else float(link.bytes_per_s * link.efficiency),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +191,16 @@ class TrainingRun:
         if self.amount is not None and not 1 <= self.amount < math.inf:
             raise UsageError(f"a run of {self.amount:g} {self.unit}: 1 or more")
         if self.failures is not None and self.checkpoints is None:
-            raise UsageError("--mtbf needs checkpoints, without which a failure loses the whole run: say what their "
-                             "storage takes with --checkpoint-bandwidth or --checkpoint-node-bandwidth")  # fmt: skip
+            raise UsageError(
+                "--mtbf needs checkpoints, without which a failure loses the whole run: say what their "
+                "storage takes with --checkpoint-bandwidth or --checkpoint-node-bandwidth"
+            )
         saved = self.checkpoints
         if saved is not None and self.failures is None and saved.every_steps is None and saved.every_s is None:
-            raise UsageError("the best interval of checkpoints depends on how often something fails: say --mtbf, or "
-                             "--checkpoint-every with a time or a number of steps")  # fmt: skip
+            raise UsageError(
+                "the best interval of checkpoints depends on how often something fails: say --mtbf, or "
+                "--checkpoint-every with a time or a number of steps"
+            )
 
     def over(self, job: TrainingJob) -> RunEstimate:
         """Estimate the run from its steps, which are those of one site where there are several."""
@@ -281,9 +290,14 @@ def _saving(asked: Checkpoints, job: TrainingJob, mtbf_s: float, restart_s: floa
             f"written: {format_bytes(num_bytes)} take {format_time(write_s)}; every {least} steps or more"
         )
     return Saving(
-        num_bytes=num_bytes, write_s=write_s, stall_s=stall_s, late_s=late_s, every_steps=num,
-        every_s=num * job.step_time_s, chosen=chosen,
-    )  # fmt: skip
+        num_bytes=num_bytes,
+        write_s=write_s,
+        stall_s=stall_s,
+        late_s=late_s,
+        every_steps=num,
+        every_s=num * job.step_time_s,
+        chosen=chosen,
+    )
 
 
 def _stall_and_write(asked: Checkpoints, job: TrainingJob, num_bytes: float) -> tuple[float, float]:

@@ -173,9 +173,13 @@ def _slowest(times: ClassTimes, rows: Sequence[Sequence[int]], which: Index) -> 
 
 
 def _closed_s(
-    cases: Sequence[ClosedCase], case: Index, times: ClassTimes, which: Index, shape: PipelineShape,
+    cases: Sequence[ClosedCase],
+    case: Index,
+    times: ClassTimes,
+    which: Index,
+    shape: PipelineShape,
     rows: Sequence[Sequence[int]],
-) -> Array:  # fmt: skip
+) -> Array:
     """The closed forms, of plans together whose rows of stages have equally many runs."""
     cut = np.full(len(which), -1.0)
     for place, one in enumerate(cases):

@@ -32,7 +32,7 @@ from .workers import WorkerGroup as WorkerGroup
 def transfer_s(link: CacheTransfer, kv_bytes: Nums) -> Array:
     """Return the time of sending one request's cache: latency + bytes / bandwidth.
 
-    >>> float(transfer_s(Link(bytes_per_s=50e9, latency_s=1e-3), 1e9))
+    >>> float(transfer_s(TransferLink(bytes_per_s=50e9, latency_s=1e-3), 1e9))
     0.021
     """
     return np.asarray(link.latency_s + np.asarray(kv_bytes, dtype=np.float64) / link.bytes_per_s)

@@ -117,8 +117,11 @@ class SLO:
     def missed_by(self, ttft_s: float, tpot_s: float, when: str) -> InfeasibleError:
         """Return the error that names what is asked, and the least that can be reached."""
         pairs = zip(self.labels, self.bounds, (ttft_s, tpot_s), strict=True)
-        said = (f"{name} {_time(asked)} asked; the least is {_time(least)} {when}"
-                for name, asked, least in pairs if least > asked)  # fmt: skip
+        said = (
+            f"{name} {_time(asked)} asked; the least is {_time(least)} {when}"
+            for name, asked, least in pairs
+            if least > asked
+        )
         return InfeasibleError(f"{'; '.join(said)}: use faster or more devices for a replica, or ask for less")
 
     def missed(self, best: ServingMetrics, when: str) -> InfeasibleError:

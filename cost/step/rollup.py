@@ -150,9 +150,11 @@ def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
     for cls, stage in enumerate(stages[1:], 1):
         here = pace == cls
         best = StageTime(
-            best.forward.where(here, stage.forward), best.backward.where(here, stage.backward), best.once,
+            best.forward.where(here, stage.forward),
+            best.backward.where(here, stage.backward),
+            best.once,
             np.where(here, stage.wgrad_s, best.wgrad_s),
-        )  # fmt: skip
+        )
     return best
 
 

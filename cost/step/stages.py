@@ -88,9 +88,12 @@ class Staging:
         """Return the same layouts with one class of stages alone."""
         one = slice(cls, cls + 1)
         return replace(
-            self, counts=self.counts[:, one], messages=self.messages[:, one], first=self.first[:, one],
+            self,
+            counts=self.counts[:, one],
+            messages=self.messages[:, one],
+            first=self.first[:, one],
             number=self.number[:, one],
-        )  # fmt: skip
+        )
 
     def is_there(self, cls: int) -> NDArray[np.bool_]:
         """Return which plans have a stage of this class."""

@@ -112,9 +112,14 @@ class ReplicaFleet:
 
 
 def answer_of(
-    server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate,
+    server: Server,
+    lengths: Lengths,
+    load: Load,
+    found: ServingMetrics,
+    prefill: Estimate,
+    decode: Estimate,
     together: bool = False,
-) -> ServeEstimate:  # fmt: skip
+) -> ServeEstimate:
     """Put a closed form of one replica into the answer for all of them; prompts may have run together."""
     whole = server.runs_together(load)
     most = server.most_together(lengths, float(found.batch)) if whole else float(server.most(lengths).requests_per_s)
@@ -122,12 +127,17 @@ def answer_of(
     fleet = ReplicaFleet(server.plan.num_gpus, server.num_replicas, most, held)
     notes = () if load.traffic else wave_notes(found) if together else room_notes(server, lengths, found)
     return ServeEstimate(
-        server, lengths, load, found, prefill, decode,
+        server,
+        lengths,
+        load,
+        found,
+        prefill,
+        decode,
         dict(metrics_of(server, fleet, lengths, found, decode)),
         request_parts(server, lengths, found, prefill, decode, together),
         memory_of(server, lengths, found, decode),
         (*warnings_of(server, prefill, decode), *notes),
-    )  # fmt: skip
+    )
 
 
 def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[str, ...]:
@@ -186,7 +196,9 @@ def fleet_metrics(
     tails = {} if np.isnan(found.ttft_tail_s).all() else {name: getattr(found, name) for name in TAILS}
     drafted = {} if server.speculation is None else {"tokens_per_round": np.asarray(server.tokens_per_gap)}
     return {
-        **latencies, **tails, "e2el_s": found.e2el_s,
+        **latencies,
+        **tails,
+        "e2el_s": found.e2el_s,
         "requests_per_s": found.requests_per_s * replicas,
         "tokens_per_s": tokens,
         "tokens_per_s_per_gpu": tokens / num_gpus,
@@ -202,7 +214,7 @@ def fleet_metrics(
         "mbu": read_bytes / (_bandwidth(server) * found.itl_s),
         "flops_per_request": np.asarray(flops),
         "kv_bytes_per_request": held_bytes(server.times, server.engine.scheduler, lengths.total),
-    }  # fmt: skip
+    }
 
 
 def request_flops(server: Server, lengths: Lengths, convention: Convention = Convention.FULL) -> float:
@@ -231,9 +243,7 @@ def _bandwidth(server: Server) -> float:
     return float(server.system.chip.hbm_bytes_per_s)
 
 
-def memory_of(
-    server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
-) -> Mapping[str, float]:  # fmt: skip
+def memory_of(server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate) -> Mapping[str, float]:
     """Return what the engine reserves of the fullest device: weights, room for a step, the cache, in use or free."""
     at, capacity = server.engine.scheduler, float(server.system.chip.hbm_bytes)
     free = server.times.free_bytes

@@ -23,9 +23,12 @@ def drafting(server: Server, speculation: Speculation) -> Server:
     free = replace(speculation, drafter=Drafter(weight_bytes=speculation.drafter.weight_bytes))
     made = speculate(server.times, server.engine, speculation)
     return replace(
-        server, times=made.times, engine=made.engine, speculation=speculation,
+        server,
+        times=made.times,
+        engine=made.engine,
+        speculation=speculation,
         checking=speculate(server.times, server.engine, free).times,
-    )  # fmt: skip
+    )
 
 
 def draft_model(served: ServedModel, system: System, plan: Plan, engine: Engine, longest: int) -> Drafter:

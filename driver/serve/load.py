@@ -52,9 +52,11 @@ class Load:
     def given(self) -> dict[str, float | str | None]:
         """What may be given, by name."""
         return {
-            "concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch,
+            "concurrency": self.concurrency,
+            "requests_per_s": self.requests_per_s,
+            "batch": self.batch,
             "traffic": self.traffic,
-        }  # fmt: skip
+        }
 
     @property
     def name(self) -> str:

@@ -52,9 +52,7 @@ def together_of(server: Server, load: Load, lengths: Lengths) -> float | None:
     return float(max_batch(server.times, server.engine.scheduler, lengths, whole=True))
 
 
-def phases_of(
-    server: Server, lengths: Lengths, found: ServingMetrics, together: bool
-) -> tuple[Estimate, Estimate]:  # fmt: skip
+def phases_of(server: Server, lengths: Lengths, found: ServingMetrics, together: bool) -> tuple[Estimate, Estimate]:
     """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context.
 
     With pipeline stages either is of one group of the batch.

@@ -88,14 +88,23 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     fleet = ReplicaFleet(pools.num_gpus, 1.0, most, held)
     notes = () if load.traffic else room_notes(decode, lengths, served)
     more = {
-        "prefill_busy": float(found.prefill_busy), "decode_busy": float(found.decode_busy),
+        "prefill_busy": float(found.prefill_busy),
+        "decode_busy": float(found.decode_busy),
         "transfer_s": float(found.transfer_s),
-    }  # fmt: skip
+    }
     return ServeEstimate(
-        decode, lengths, load, served, first, step, {**dict(metrics_of(decode, fleet, lengths, served, step)), **more},
-        _parts(pools, lengths, served, first, step), memory_of(decode, lengths, served, step),
-        (*warnings_of(decode, first, step), *notes), pools=pools,
-    )  # fmt: skip
+        decode,
+        lengths,
+        load,
+        served,
+        first,
+        step,
+        {**dict(metrics_of(decode, fleet, lengths, served, step)), **more},
+        _parts(pools, lengths, served, first, step),
+        memory_of(decode, lengths, served, step),
+        (*warnings_of(decode, first, step), *notes),
+        pools=pools,
+    )
 
 
 def _parts(

@@ -90,9 +90,12 @@ class Server:
         """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
         rows = max(1, round(batch))
         plan = replace(
-            of_phase(self.plan, lowered.source.workload), micro_batch=rows, global_batch=rows * self.plan.dp,
-            seq_len=max(1, round(seq)), kv_len=round(context),
-        )  # fmt: skip
+            of_phase(self.plan, lowered.source.workload),
+            micro_batch=rows,
+            global_batch=rows * self.plan.dp,
+            seq_len=max(1, round(seq)),
+            kv_len=round(context),
+        )
         return estimate(lowered.source, self.system, plan, self.convention, lowered)
 
 

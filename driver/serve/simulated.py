@@ -86,8 +86,9 @@ def _finished(
     warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, most_per_s))
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
-        asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))
-                 if value is not None}  # fmt: skip
+        asked = {
+            name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s)) if value is not None
+        }
         good = kept.goodput(**asked)
         metrics |= {"request_goodput_rps": good.requests_per_s, "request_goodput_share": good.share}
     return replace(answer, metrics=metrics, simulated=kept, warnings=warnings)
@@ -96,8 +97,9 @@ def _finished(
 def mean_lengths(run: SimulatedServing) -> Lengths:
     """Return the mean request, in whole tokens."""
     served = run.served
-    prompt, output, cached = (max(round(float(a.mean())), least) for a, least in
-                              ((served.prompt, 1), (served.output, 1), (served.cached, 0)))  # fmt: skip
+    prompt, output, cached = (
+        max(round(float(a.mean())), least) for a, least in ((served.prompt, 1), (served.output, 1), (served.cached, 0))
+    )
     return Lengths(float(prompt), float(output), float(min(cached, prompt - 1)))
 
 
@@ -115,11 +117,16 @@ def _as_metrics(run: SimulatedServing, server: Server, replicas: int, full: Full
         batch=np.asarray(batch),
         # Little's law of those that have their first token and not yet their last.
         decodes=np.asarray(min(max(rate * gaps * gap, 1.0), batch) if gaps else 1.0),
-        prompt=np.asarray(lengths.prompt), output=np.asarray(lengths.output),
-        ttft_s=np.asarray(run.ttft.mean), ttft_low_s=np.asarray(first.min()), ttft_high_s=np.asarray(first.max()),
-        tpot_s=np.asarray(gap), requests_per_s=np.asarray(rate), stall_s=np.asarray(run.itl.longest),
+        prompt=np.asarray(lengths.prompt),
+        output=np.asarray(lengths.output),
+        ttft_s=np.asarray(run.ttft.mean),
+        ttft_low_s=np.asarray(first.min()),
+        ttft_high_s=np.asarray(first.max()),
+        tpot_s=np.asarray(gap),
+        requests_per_s=np.asarray(rate),
+        stall_s=np.asarray(run.itl.longest),
         tokens_per_gap=server.tokens_per_gap,
-    )  # fmt: skip
+    )
 
 
 def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
@@ -134,7 +141,11 @@ def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
 def _of_run(run: SimulatedServing) -> Mapping[str, float]:
     full = run.fullness[-1]
     return {
-        "num_requests": float(len(run.served.output)), "duration_s": run.duration_s, "batch": full.batch_mean,
-        "peak_batch": full.batch_peak, "kv_cache_share": full.kv_mean, "peak_kv_cache_share": full.kv_peak,
+        "num_requests": float(len(run.served.output)),
+        "duration_s": run.duration_s,
+        "batch": full.batch_mean,
+        "peak_batch": full.batch_peak,
+        "kv_cache_share": full.kv_mean,
+        "peak_kv_cache_share": full.kv_peak,
         "preemptions": float(run.preemptions),
-    }  # fmt: skip
+    }

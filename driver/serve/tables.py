@@ -122,8 +122,11 @@ def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: 
     """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
     cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
     one = PlanTable.of([of_phase(plan, lowered.source.workload)]).repeated(len(batch))
-    return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
-                                             seq_len=length, kv_len=cached))  # fmt: skip
+    return evaluate(
+        lowered,
+        system,
+        replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch), seq_len=length, kv_len=cached),
+    )
 
 
 def _attention_s(table: Estimates) -> Array:

@@ -41,9 +41,15 @@ _ROWS = 8192
 _S_PER_HOUR = 3600.0
 # Metrics of a step that are columns of a design; those of money are all.
 _METRICS = (
-    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "exposed_comm_s", "peak_mem_bytes", "ttft_s",
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "exposed_comm_s",
+    "peak_mem_bytes",
+    "ttft_s",
     "tpot_s",
-)  # fmt: skip
+)
 
 # What nobody can say without the carbon of every part.
 _OF_MAKING = ("kg_co2e_per_mtok", "tco2e_embodied", "tco2e")

@@ -31,9 +31,15 @@ _OWN_LEVEL = re.compile(r"network\.(d2d|scale-up)\.(bandwidth|link_bandwidth|lin
 def machine_text(form: DesignForm, design: Design, setting: DesignSetting, name: str = _NAME) -> str:
     """Return the machine of one design as YAML, as `slipstick design system` writes it."""
     return system_text(
-        design, name, setting.num_packages, setting.network, setting.technology, form.joint, setting.like,
+        design,
+        name,
+        setting.num_packages,
+        setting.network,
+        setting.technology,
+        form.joint,
+        setting.like,
         Sale(setting.volume, setting.gross_margin),
-    )  # fmt: skip
+    )
 
 
 def machine_of(form: DesignForm, design: Design, setting: DesignSetting) -> System:

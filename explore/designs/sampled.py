@@ -27,11 +27,21 @@ from .space import DesignForm, DesignSpace
 # Flags of a space of designs, and what the space calls them.
 FIELDS: Mapping[str, str] = MappingProxyType(
     {
-        "node": "nodes", "die-area": "die_mm2", "power": "power_w", "power-density": "power_w", "chiplets": "num_dies",
-        "d2d": "d2d", "d2d-bandwidth": "d2d_bytes_per_s", "join": "joins", "unit": "units", "memory": "memories",
-        "stacks": "num_stacks", "link": "links", "joint": "joints",
+        "node": "nodes",
+        "die-area": "die_mm2",
+        "power": "power_w",
+        "power-density": "power_w",
+        "chiplets": "num_dies",
+        "d2d": "d2d",
+        "d2d-bandwidth": "d2d_bytes_per_s",
+        "join": "joins",
+        "unit": "units",
+        "memory": "memories",
+        "stacks": "num_stacks",
+        "link": "links",
+        "joint": "joints",
     }
-)  # fmt: skip
+)
 TRIAL = "trial"
 # A design: its form and the numbers of its budget.
 Point: TypeAlias = tuple[DesignForm | float, ...]

@@ -20,10 +20,13 @@ Array = NDArray[np.float64]
 # The axes of numbers, as people call them.
 _CALLED: Mapping[str, str] = MappingProxyType(
     {
-        "die_mm2": "area of a die", "power_w": "power", "num_dies": "dies of a package",
-        "num_stacks": "stacks of a package", "d2d_bytes_per_s": "bandwidth between dies",
+        "die_mm2": "area of a die",
+        "power_w": "power",
+        "num_dies": "dies of a package",
+        "num_stacks": "stacks of a package",
+        "d2d_bytes_per_s": "bandwidth between dies",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +108,15 @@ class DesignSpace:
             alone = dies == 1
             for joint in self.joints or (usual_joint(memory),):
                 form = DesignForm(
-                    node=node, num_dies=dies, unit=unit, memory=memory, link=link, joint=joint,
-                    d2d="" if alone else d2d, join="line" if alone or not d2d else join,
-                )  # fmt: skip
+                    node=node,
+                    num_dies=dies,
+                    unit=unit,
+                    memory=memory,
+                    link=link,
+                    joint=joint,
+                    d2d="" if alone else d2d,
+                    join="line" if alone or not d2d else join,
+                )
                 if form not in seen:
                     seen.add(form)
                     yield form
@@ -121,10 +130,18 @@ class DesignSpace:
         )
         area_mm2 = area * form.num_dies
         return Budget(
-            form.node, area_mm2, power * area_mm2 if self.power_is_density else power, form.unit, form.memory,
-            form.link, form.num_dies, d2d=form.d2d, d2d_bytes_per_s=rate, join=form.join,
+            form.node,
+            area_mm2,
+            power * area_mm2 if self.power_is_density else power,
+            form.unit,
+            form.memory,
+            form.link,
+            form.num_dies,
+            d2d=form.d2d,
+            d2d_bytes_per_s=rate,
+            join=form.join,
             num_stacks=number if self.num_stacks else None,
-        )  # fmt: skip
+        )
 
     def num_designs(self) -> int:
         """Return how many designs there are, those that cannot be built as well.

@@ -87,9 +87,12 @@ def _connect(address: str | None, num_cpus: int, timeout_s: float) -> None:
         with _environment({**_quiet(), **dict.fromkeys(ONE_THREAD, "1")}):
             try:
                 ray.init(
-                    "local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False,
+                    "local",
+                    num_cpus=num_cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
                     logging_level=logging.ERROR,
-                )  # fmt: skip
+                )
             except Exception as error:
                 # Ray raises what it likes where one of its processes dies meanwhile.
                 why = " ".join(str(error).split())[:_LONGEST_REASON]

@@ -108,9 +108,12 @@ def _driver() -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
         # A session of its own: what the terminal sends is for the search, which ends its driver in order.
         subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            start_new_session=True,
         ) as process,
-    ):  # fmt: skip
+    ):
         try:
             yield process, told
         finally:

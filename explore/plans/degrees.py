@@ -144,9 +144,11 @@ def _batches(degrees: Degrees, family: Family, rows: Rows, num_blocks: int) -> C
     stages, num = np.asarray(case.pp), np.asarray(case.batch // case.step)
     most = int(stages.max(initial=1)) + 1
     rows = _tried(
-        rows, "vpp", num * most + stages,
+        rows,
+        "vpp",
+        num * most + stages,
         lambda key: _chunks(degrees.vpp, family.schedule, key % most, key // most, num_blocks),
-    )  # fmt: skip
+    )
     numbers = PlanCase.columns(family, rows).completed
     return np.stack(np.broadcast_arrays(*(np.asarray(numbers[row.field]) for row in _COUNTS))).astype(np.int64)
 

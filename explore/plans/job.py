@@ -53,9 +53,17 @@ _TOGETHER = 256
 # Columns that all rows of a part share, besides its machine.
 WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
 _STEP = (
-    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "model_flops", "model_flop_per_s_per_gpu",
-    "peak_mem_bytes", "exposed_comm_s", "hidden_comm_s",
-)  # fmt: skip
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "hfu",
+    "model_flops",
+    "model_flop_per_s_per_gpu",
+    "peak_mem_bytes",
+    "exposed_comm_s",
+    "hidden_comm_s",
+)
 # Of a graph without tokens.
 _SAMPLES = ("samples_per_s", "samples_per_s_per_gpu")
 # What is offloaded; zero where nothing is.
@@ -166,9 +174,17 @@ class PlanJob:
     @cached_property
     def _digest(self) -> str:
         text = "\n".join(
-            [print_graph(self.graph), repr(self.space), repr(self.machines), repr(self.goals), repr(self.limits),
-             repr((self.rows_at_once, self.terms, self.convention)), *contents(self.machines), *self._files()]
-        )  # fmt: skip
+            [
+                print_graph(self.graph),
+                repr(self.space),
+                repr(self.machines),
+                repr(self.goals),
+                repr(self.limits),
+                repr((self.rows_at_once, self.terms, self.convention)),
+                *contents(self.machines),
+                *self._files(),
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _files(self) -> Iterator[str]:
@@ -206,11 +222,14 @@ class PlanJob:
         """Return what a part puts into all its rows: numbers, or places among `words`."""
         f, words = part.family, self.words
         return {
-            "system": float(part.machine), "base": float(part.base), "sp": float(f.sp), "zero": float(f.zero),
+            "system": float(part.machine),
+            "base": float(part.base),
+            "sp": float(f.sp),
+            "zero": float(f.zero),
             "recompute": float(words["recompute"].index(f.recompute)),
             "schedule": float(words["schedule"].index(f.schedule)),
             "cp_method": float(words["cp_method"].index(f.cp)),
-        }  # fmt: skip
+        }
 
     def numbers(self, part: PlanPart) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""

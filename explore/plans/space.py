@@ -66,8 +66,10 @@ class PlanSpace:
 
     def load(self, family: Family) -> Mapping[str, float]:
         """Return the numbers of experts that all plans of a family share."""
-        load = {"capacity_factor": self.capacity_factor if family.capacity else None,
-                "expert_imbalance": self.expert_imbalance if family.imbalance else None}  # fmt: skip
+        load = {
+            "capacity_factor": self.capacity_factor if family.capacity else None,
+            "expert_imbalance": self.expert_imbalance if family.imbalance else None,
+        }
         return {name: number for name, number in load.items() if number is not None}
 
     def families(self, base: Family, has_experts: bool) -> Iterator[tuple[Family, Above]]:

@@ -51,8 +51,8 @@ class ColumnCondition:
             UsageError: no condition, with the grammar; a number or a unit that is none.
             UnknownNameError: a column or a word that there is not.
 
-        >>> Condition.of("step_time_s<2min", ["step_time_s"], {})
-        Condition(name='step_time_s', relation='<', values=(120.0,))
+        >>> ColumnCondition.of("step_time_s<2min", ["step_time_s"], {})
+        ColumnCondition(name='step_time_s', relation='<', values=(120.0,))
         """
         match = _CONDITION.fullmatch(text)
         if match is None:
@@ -234,8 +234,12 @@ def _join_parts(db: DuckDBPyConnection, selection: Selection, folder: Path, whol
     """Join the parts in their order; a folder may have a name that DuckDB would take for a pattern."""
     pattern = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(folder)) + "/part-*.parquet"
     run = selection.ledger.run
-    told = {"slipstick_version": run.tool_version, "slipstick_digest": run.digest, "slipstick_command": run.command,
-            "slipstick_space": run.text}  # fmt: skip
+    told = {
+        "slipstick_version": run.tool_version,
+        "slipstick_digest": run.digest,
+        "slipstick_command": run.command,
+        "slipstick_space": run.text,
+    }
     metadata = ", ".join(f"{name}: {_literal(text)}" for name, text in told.items())
     db.execute(
         f"COPY (SELECT * FROM read_parquet({_literal(pattern)})) TO {_literal(str(whole))} "

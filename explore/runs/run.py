@@ -54,9 +54,16 @@ class SearchRun:
         """Return the run of a job."""
         kept = {name: tuple(found) for name, found in (words or {}).items()}
         return cls(
-            tool_version, job.digest, job.text, tuple(job.columns), len(job.blocks()), model, command,
-            tuple(objectives), kept,
-        )  # fmt: skip
+            tool_version,
+            job.digest,
+            job.text,
+            tuple(job.columns),
+            len(job.blocks()),
+            model,
+            command,
+            tuple(objectives),
+            kept,
+        )
 
     def to_json(self) -> str:
         """Return it as one line of text."""

@@ -72,8 +72,10 @@ def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
     layers = num_layers(server.served) if space.stream_kv else 1
     different, which = np.unique(num_gpus, return_inverse=True)
     links = [link_of(server.system, int(n), layers, space.kv_bytes_per_s) for n in different]
-    rate, latency = (np.array(column)[which].reshape(num_gpus.shape) for column in
-                     ([link.bytes_per_s for link in links], [link.latency_s for link in links]))  # fmt: skip
+    rate, latency = (
+        np.array(column)[which].reshape(num_gpus.shape)
+        for column in ([link.bytes_per_s for link in links], [link.latency_s for link in links])
+    )
     return ManyLinks(bytes_per_s=rate, latency_s=latency, layers=layers)
 
 
@@ -149,15 +151,21 @@ def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:
     pairs = ((f.name, getattr(one.served, f.name), getattr(more.served, f.name)) for f in fields(ServingMetrics))
     served = {name: np.hstack([a, b]) for name, a, b in pairs if isinstance(a, np.ndarray)}
     return PoolMetrics(
-        replace(one.served, **served), np.hstack([one.prefill_busy, more.prefill_busy]),
-        np.hstack([one.decode_busy, more.decode_busy]), one.transfer_s, one.gpus,
-    )  # fmt: skip
+        replace(one.served, **served),
+        np.hstack([one.prefill_busy, more.prefill_busy]),
+        np.hstack([one.decode_busy, more.decode_busy]),
+        one.transfer_s,
+        one.gpus,
+    )
 
 
 def _rows(
-    group: ServerGroup, servers: tuple[Server, Server], many: Many, found: PoolMetrics,
+    group: ServerGroup,
+    servers: tuple[Server, Server],
+    many: Many,
+    found: PoolMetrics,
     at: tuple[NDArray[np.intp], NDArray[np.intp]],
-) -> Rows:  # fmt: skip
+) -> Rows:
     """Rows of the pairs and loads at some places of a table."""
     shape = found.served.ttft_s.shape
 
@@ -168,7 +176,14 @@ def _rows(
     served = replace(found.served, **{name: of(c) for name, c in columns.items() if isinstance(c, np.ndarray)})
     prefill, decode = servers
     return Rows(
-        group, decode, prefill, of(many.decode.workers), of(many.prefill.workers), of(np.asarray(many.prefill.batch)),
-        served, of(np.minimum(many.able.prefill_per_s, many.able.decode_per_s)), float(np.max(many.able.batch)),
+        group,
+        decode,
+        prefill,
+        of(many.decode.workers),
+        of(many.prefill.workers),
+        of(np.asarray(many.prefill.batch)),
+        served,
+        of(np.minimum(many.able.prefill_per_s, many.able.decode_per_s)),
+        float(np.max(many.able.batch)),
         {name: of(getattr(found, name)) for name in OF_POOLS},
-    )  # fmt: skip
+    )

@@ -28,9 +28,19 @@ from .units import ServerGroup
 SETTINGS = ("system", "engine", "max_batched_tokens", "precision", "kv_dtype", "apart")
 # `tp` to `dp` are of replicas, or of workers of answers; those of prompts are zero where replicas do both.
 NUMBERS = (
-    "gpus", "tp", "pp", "ep", "etp", "dp", "prefill_tp", "prefill_pp", "prefill_etp", "prefill_dp", "prefill_batch",
+    "gpus",
+    "tp",
+    "pp",
+    "ep",
+    "etp",
+    "dp",
+    "prefill_tp",
+    "prefill_pp",
+    "prefill_etp",
+    "prefill_dp",
+    "prefill_batch",
     "concurrency",
-)  # fmt: skip
+)
 METRICS = (
     "ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "e2el_s", "requests_per_s", "tokens_per_s", "tokens_per_s_per_gpu",
     "tokens_per_s_per_user", "total_tokens_per_s", "total_tokens_per_s_per_gpu", "batch", "max_batch",
@@ -38,9 +48,14 @@ METRICS = (
 )  # fmt: skip
 OF_POOLS = ("prefill_busy", "decode_busy", "transfer_s")
 MONEY = (
-    "usd_per_mtok", "usd_per_mtok_output", "usd_per_request", "usd_per_gpu_hour", "average_power_w", "j_per_token",
+    "usd_per_mtok",
+    "usd_per_mtok_output",
+    "usd_per_request",
+    "usd_per_gpu_hour",
+    "average_power_w",
+    "j_per_token",
     "kg_co2e_per_mtok",
-)  # fmt: skip
+)
 # Every metric that a search of servers can be for.
 KNOWN = (*METRICS, *OF_POOLS, *MONEY)
 COLUMNS = (*SETTINGS, *NUMBERS, *KNOWN)
@@ -111,10 +126,16 @@ def _numbers(rows: Rows) -> Mapping[str, Array | float]:
     unit, first = rows.group.unit, rows.group.first
     of_prompts = (0, 0, 0) if first is None else (first.tp, first.pp, first.etp)
     found: dict[str, Array | float] = {
-        "gpus": rows.num_gpus, "tp": unit.tp, "pp": unit.pp, "ep": unit.ep, "etp": unit.etp, "dp": rows.dp,
-        "prefill_dp": rows.prompts, "prefill_batch": rows.at_once,
+        "gpus": rows.num_gpus,
+        "tp": unit.tp,
+        "pp": unit.pp,
+        "ep": unit.ep,
+        "etp": unit.etp,
+        "dp": rows.dp,
+        "prefill_dp": rows.prompts,
+        "prefill_batch": rows.at_once,
         "concurrency": rows.found.concurrency * (rows.dp if first is None else 1.0),
-    }  # fmt: skip
+    }
     return found | dict(zip(("prefill_tp", "prefill_pp", "prefill_etp"), of_prompts, strict=True))
 
 
@@ -150,8 +171,9 @@ def _phases(rows: Rows, lengths: Lengths) -> tuple[PhaseSteps, PhaseSteps]:
     groups = groups_of(server.times, found.batch)
     context = float(np.asarray(lengths.prompt)) + float(np.asarray(lengths.output)) / 2
     ones, fresh = np.ones(len(rows.dp)), float(lengths.fresh)
-    step = _phase(server, server.served.decode, rows.dp, found.decodes / groups,
-                  context if rows.first is None else 1.0, context)  # fmt: skip
+    step = _phase(
+        server, server.served.decode, rows.dp, found.decodes / groups, context if rows.first is None else 1.0, context
+    )
     if rows.first is not None:
         return _phase(rows.first, rows.first.served.prefill, rows.prompts, ones, fresh, 0.0), step
     together = found.batch / groups if rows.together else ones
@@ -166,9 +188,14 @@ def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float
     plan, ones = server.plan, np.ones(len(codes))
     like = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(codes))
     table = replace(
-        like, num_gpus=replicas * (plan.num_gpus // plan.dp), dp=replicas, micro_batch=each, num_micro_batches=ones,
-        seq_len=ones * max(1, round(seq)), kv_len=ones * round(context),
-    )  # fmt: skip
+        like,
+        num_gpus=replicas * (plan.num_gpus // plan.dp),
+        dp=replicas,
+        micro_batch=each,
+        num_micro_batches=ones,
+        seq_len=ones * max(1, round(seq)),
+        kv_len=ones * round(context),
+    )
     return PhaseSteps(evaluate(lowered, server.system, table, server.convention), of_row.reshape(-1), server)
 
 
@@ -183,12 +210,16 @@ def _money(
         return dict.fromkeys(MONEY, np.nan)
     apart = rows.first is not None
     doing = Doing(
-        prefill=first.energy(money), decode=step.energy(money), prefill_s=first.step_time_s,
-        prompts=first.sequences * rows.dp, prefill_busy=rows.of_pools["prefill_busy"] if apart else None,
+        prefill=first.energy(money),
+        decode=step.energy(money),
+        prefill_s=first.step_time_s,
+        prompts=first.sequences * rows.dp,
+        prefill_busy=rows.of_pools["prefill_busy"] if apart else None,
         requests_per_s=rows.found.requests_per_s * (1.0 if apart else rows.dp),
-        output=float(np.asarray(lengths.output)), tokens=tokens,
+        output=float(np.asarray(lengths.output)),
+        tokens=tokens,
         flops=request_flops(server, lengths, server.convention),
-    )  # fmt: skip
+    )
     energy = requests_energy(doing)
     found = requests_money(money, doing, owned_at(money, energy), energy)
     # A lower bound is no number to search by.

@@ -114,11 +114,19 @@ class Servers:
             placed |= {"expert_popularity": popularity, "eplb": space.eplb}
             placed["redundant_experts"] = space.redundant_experts
         words = PlanWords(
-            phase=str(workload), mla=space.mla if workload is Workload.DECODE else "latent",
-            exchange=space.exchange if unit.ep > 1 else "alltoall", kernels=space.kernels,
-            precision=found.recipe, published_of=found.of, kv_dtype=setting.kv_dtype,
-            seq_len=space.prompt + space.output, tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp,
-        )  # fmt: skip
+            phase=str(workload),
+            mla=space.mla if workload is Workload.DECODE else "latent",
+            exchange=space.exchange if unit.ep > 1 else "alltoall",
+            kernels=space.kernels,
+            precision=found.recipe,
+            published_of=found.of,
+            kv_dtype=setting.kv_dtype,
+            seq_len=space.prompt + space.output,
+            tp=unit.tp,
+            pp=unit.pp,
+            ep=unit.ep,
+            etp=unit.etp,
+        )
         return structure_of(changed(words, placed), system.stack)
 
     def server(self, setting: ServerSetting, unit: Unit) -> Server | RefusedServer:
@@ -137,9 +145,16 @@ class Servers:
         try:
             prefill, decode = (self.family(setting, unit, w) for w in (Workload.PREFILL, Workload.DECODE))
             plan = make_plan(
-                num_gpus=unit.num_gpus * max(unit.dp, 1), tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp,
-                dp=max(unit.dp, 1), seq_len=longest, kv_len=longest, family=decode,
-            )  # fmt: skip
+                num_gpus=unit.num_gpus * max(unit.dp, 1),
+                tp=unit.tp,
+                pp=unit.pp,
+                ep=unit.ep,
+                etp=unit.etp,
+                dp=max(unit.dp, 1),
+                seq_len=longest,
+                kv_len=longest,
+                family=decode,
+            )
             server = Server.of(self._lowered(prefill, decode), system, plan, engine, longest)
         except NotBuiltError as error:
             return RefusedServer("not modelled", str(error))

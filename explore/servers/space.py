@@ -206,10 +206,13 @@ class ServingSpace:
         """Of each column whose numbers stand for words, the words from 0 on."""
         limits = (str(tokens) if tokens else "never cut" for tokens in self.max_batched_tokens)
         return {
-            "system": tuple(map(str, self.systems)), "engine": self.engines,
-            "max_batched_tokens": tuple(limits) or ("as the engine",), "precision": self.precision,
-            "kv_dtype": self.kv_dtype, "apart": ("replicas", "pools"),
-        }  # fmt: skip
+            "system": tuple(map(str, self.systems)),
+            "engine": self.engines,
+            "max_batched_tokens": tuple(limits) or ("as the engine",),
+            "precision": self.precision,
+            "kv_dtype": self.kv_dtype,
+            "apart": ("replicas", "pools"),
+        }
 
     def numbers_of(self, setting: ServerSetting) -> Mapping[str, float]:
         """Return where a setting stands in the tuples of the space, by the names of columns."""
@@ -228,9 +231,13 @@ class ServingSpace:
         at = {name: int(row[name]) for name in ("system", "engine", "max_batched_tokens", "precision", "kv_dtype")}
         limits = self.max_batched_tokens or (None,)
         return ServerSetting(
-            bool(row["apart"]), self.systems[at["system"]], self.engines[at["engine"]],
-            limits[at["max_batched_tokens"]], self.precision[at["precision"]], self.kv_dtype[at["kv_dtype"]],
-        )  # fmt: skip
+            bool(row["apart"]),
+            self.systems[at["system"]],
+            self.engines[at["engine"]],
+            limits[at["max_batched_tokens"]],
+            self.precision[at["precision"]],
+            self.kv_dtype[at["kv_dtype"]],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,14 @@ def _together(server: Server) -> bool:
 
 
 def _rows(
-    group: ServerGroup, server: Server, lengths: Lengths, loads: ServingMetrics, place: NDArray[np.intp],
-    load: NDArray[np.intp], most: int,
-) -> Rows:  # fmt: skip
+    group: ServerGroup,
+    server: Server,
+    lengths: Lengths,
+    loads: ServingMetrics,
+    place: NDArray[np.intp],
+    load: NDArray[np.intp],
+    most: int,
+) -> Rows:
     together, num = _together(server), len(place)
     able = server.most_together(lengths) if together else float(server.most(lengths).requests_per_s)
     none = np.zeros(num)

@@ -143,8 +143,10 @@ def _points(im: Importer, node: fx.Node, tensor: Tensor, dims: Collection[int]) 
 
 
 DECOMPOSITIONS: Mapping[str, Callable[..., object]] = {
-    "aten._fft_r2c.default": _to_complex, "aten._fft_c2r.default": _to_real, "aten._fft_c2c.default": _of_complex,
-}  # fmt: skip
+    "aten._fft_r2c.default": _to_complex,
+    "aten._fft_c2r.default": _to_real,
+    "aten._fft_c2c.default": _of_complex,
+}
 
 
 HANDLERS: Mapping[str, Handler] = {

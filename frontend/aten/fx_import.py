@@ -207,9 +207,13 @@ POINTWISE, STEPS = "pointwise", "steps"
 
 
 def import_fx(
-    graph: fx.Graph, world: FakeWorld, results: Sequence[fx.Node], grads: Mapping[str, fx.Node],
-    handlers: Mapping[str, Handler], calls: Mapping[int, str] = MappingProxyType({}),
-) -> Flat:  # fmt: skip
+    graph: fx.Graph,
+    world: FakeWorld,
+    results: Sequence[fx.Node],
+    grads: Mapping[str, fx.Node],
+    handlers: Mapping[str, Handler],
+    calls: Mapping[int, str] = MappingProxyType({}),
+) -> Flat:
     """Import a whole graph; UnsupportedOpError lists every operator without a rule, with module paths.
 
     `calls` are the calls of modules that scopes name; without them scopes are module paths.

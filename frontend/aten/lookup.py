@@ -220,11 +220,14 @@ def _put_in(im: Importer, node: fx.Node, labels: Sequence[Labels] | None, accumu
 
 
 HANDLERS: Mapping[str, Handler] = {
-    "aten.diagonal": _diagonal, "aten.index": _index, "aten.index_select": _index_select, "aten.gather": _gather,
+    "aten.diagonal": _diagonal,
+    "aten.index": _index,
+    "aten.index_select": _index_select,
+    "aten.gather": _gather,
     **dict.fromkeys(("aten.roll", "aten.flip"), _reordered),
     **dict.fromkeys(("aten.repeat", "aten.tile", "aten.repeat_interleave", "aten.one_hot"), _repeated),
     **dict.fromkeys(("aten.histc", "aten.bincount"), _counted),
     **dict.fromkeys(("aten.scatter", "aten.scatter_add", "aten.scatter_reduce"), _scatter),
     **dict.fromkeys(("aten.index_add", "aten.index_copy", "aten.index_fill"), _index_add),
     **dict.fromkeys(("aten.index_put", "aten._unsafe_index_put"), _index_put),
-}  # fmt: skip
+}

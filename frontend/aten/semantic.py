@@ -25,9 +25,14 @@ def _attention(im: Importer, node: fx.Node) -> None:
     sinks, causal, window, dropout, *rest = node.args[6 if backward else 3 :]
     bias, ids, softcap = (rest[i] if i < len(rest) else None for i in range(3))
     attrs = AttentionAttrs(
-        bool(causal), int(str(window)), sinks is not None, float(str(dropout)), bias=bias is not None,
-        softcap=float(str(softcap or 0.0)), keys=ids.meta["val"].shape[-1] if isinstance(ids, fx.Node) else 0,
-    )  # fmt: skip
+        bool(causal),
+        int(str(window)),
+        sinks is not None,
+        float(str(dropout)),
+        bias=bias is not None,
+        softcap=float(str(softcap or 0.0)),
+        keys=ids.meta["val"].shape[-1] if isinstance(ids, fx.Node) else 0,
+    )
     im.emit(node, "attention_bwd" if backward else "attention", im.inputs(node), attrs)
 
 

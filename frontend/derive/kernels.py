@@ -237,8 +237,17 @@ def cross_entropy(tape: Tape, node: Node, grads: Grads) -> None:
 
 
 RULES: Mapping[str, Rule] = {
-    "reduce": reduce, "cumsum": cumsum, "softmax": softmax, "channel_norm": channel_norm,
-    "matmul": matmul, "grouped_matmul": grouped_matmul,
-    "attention": attention, "experts": experts, "norm": norm, "scan": scan, "conv": conv, "rope": rope,
+    "reduce": reduce,
+    "cumsum": cumsum,
+    "softmax": softmax,
+    "channel_norm": channel_norm,
+    "matmul": matmul,
+    "grouped_matmul": grouped_matmul,
+    "attention": attention,
+    "experts": experts,
+    "norm": norm,
+    "scan": scan,
+    "conv": conv,
+    "rope": rope,
     "cross_entropy": cross_entropy,
-}  # fmt: skip
+}

@@ -184,6 +184,14 @@ def _where(node: Node) -> str:
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("cast", "copy", "expand", "identity"), passed_on),
-    "reshape": reshape, "permute": permute, "slice": slice_, "pad": pad, "concat": concat, "gather": gather,
-    "scatter": scatter, "topk": chosen, "sort": chosen, "embedding": embedding,
-}  # fmt: skip
+    "reshape": reshape,
+    "permute": permute,
+    "slice": slice_,
+    "pad": pad,
+    "concat": concat,
+    "gather": gather,
+    "scatter": scatter,
+    "topk": chosen,
+    "sort": chosen,
+    "embedding": embedding,
+}

@@ -28,9 +28,11 @@ _ATTENTION = {"slipstick.attention": 0, "slipstick.attention_bwd": 1, "attention
 _MEETINGS = {0: (1, 1), 1: (3, 2)}
 # Convolutions, with the place of the input, behind which lies the weight, and of the argument that says `transposed`.
 _CONVOLUTIONS = {
-    "aten.convolution": (0, 6), "aten.convolution_backward": (1, 7),
-    "slipstick.causal_conv": (0, None), "slipstick.causal_conv_bwd": (1, None),
-}  # fmt: skip
+    "aten.convolution": (0, 6),
+    "aten.convolution_backward": (1, 7),
+    "slipstick.causal_conv": (0, None),
+    "slipstick.causal_conv_bwd": (1, None),
+}
 _LENGTH = 96.0
 _Dims: TypeAlias = tuple[Dim, ...]
 _Run: TypeAlias = tuple[str, str, float]

@@ -154,9 +154,16 @@ class _Folding:
         regions = tuple(_region(self.cut, places, self.region_name(places[0]), self.names) for places in chosen)
         runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
         graph = Graph(
-            identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
-            max_positions=identity.max_positions, hints=identity.hints, spelled_out=identity.spelled_out,
-        )  # fmt: skip
+            identity.name,
+            identity.workload,
+            identity.dtype,
+            regions,
+            runs,
+            notes=identity.notes,
+            max_positions=identity.max_positions,
+            hints=identity.hints,
+            spelled_out=identity.spelled_out,
+        )
         _prove_schedule(graph)
         return mark_saved(graph)
 
@@ -312,9 +319,13 @@ def _joined(c: Cut, place: int, given: Sequence[str]) -> str:
 
 
 def _local(
-    v: Value, number: Mapping[int, int], home: Mapping[int, int], names: Mapping[int, str], said: Mapping[int, str],
+    v: Value,
+    number: Mapping[int, int],
+    home: Mapping[int, int],
+    names: Mapping[int, str],
+    said: Mapping[int, str],
     made: set[int],
-) -> Value:  # fmt: skip
+) -> Value:
     role = Role.PORT if v.role is Role.RESULT and v.id not in made else v.role
     name = names[v.id] if role is Role.PORT else said.get(v.id, v.name)
     storage = (number if role is Role.PORT else home).get(v.storage, number[v.id])

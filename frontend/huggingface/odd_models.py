@@ -21,10 +21,14 @@ from ..record.preserve import Contexts, FunctionMode, one_context
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
 _CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
     {
-        "apply_spec_augment": False, "mask_time_prob": 0.0, "mask_feature_prob": 0.0, "layerdrop": 0.0,
-        "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
+        "apply_spec_augment": False,
+        "mask_time_prob": 0.0,
+        "mask_feature_prob": 0.0,
+        "layerdrop": 0.0,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
     }
-)  # fmt: skip
+)
 
 
 @one_context
@@ -64,10 +68,16 @@ class _AllFinite(FunctionMode):
         return out
 
 
-_ASKS_FOR_NUMBERS: Mapping[object, bool] = MappingProxyType({
-    torch.isfinite: True, Tensor.isfinite: True, torch.isinf: False, Tensor.isinf: False, torch.isnan: False,
-    Tensor.isnan: False,
-})  # fmt: skip
+_ASKS_FOR_NUMBERS: Mapping[object, bool] = MappingProxyType(
+    {
+        torch.isfinite: True,
+        Tensor.isfinite: True,
+        torch.isinf: False,
+        Tensor.isinf: False,
+        torch.isnan: False,
+        Tensor.isnan: False,
+    }
+)
 _OF_ALL = (torch.all, Tensor.all, torch.any, Tensor.any)
 
 
@@ -196,10 +206,12 @@ def _axial_positions(part: nn.Module) -> Mapping[str, object]:
     return {"forward": forward}
 
 
-_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({
-    "AxialPositionEmbeddings": _axial_positions,
-    "CpmAntModel": _mask_with_prompts,
-    "FlaubertModel": _whole_sequences,
-    "XLMModel": _whole_sequences,
-    "XmodOutput": _one_language,
-})  # fmt: skip
+_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType(
+    {
+        "AxialPositionEmbeddings": _axial_positions,
+        "CpmAntModel": _mask_with_prompts,
+        "FlaubertModel": _whole_sequences,
+        "XLMModel": _whole_sequences,
+        "XmodOutput": _one_language,
+    }
+)

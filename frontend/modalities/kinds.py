@@ -147,9 +147,17 @@ def _features(sizes: ConfigSizes) -> Sequence[Dims]:
 def _bins(sizes: ConfigSizes) -> int | None:
     """Numbers of a frame of a spectrum, by the names that configs have for them."""
     return sizes.number(
-        "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
-        "input_feat_size", "feature_size", "model_in_dim", "audio_embed_dim",
-    )  # fmt: skip
+        "num_mel_bins",
+        "feature_projection_input_dim",
+        "input_feat_per_channel",
+        "input_dim",
+        "n_mels",
+        "mel_bins",
+        "input_feat_size",
+        "feature_size",
+        "model_in_dim",
+        "audio_embed_dim",
+    )
 
 
 def _sound(sizes: ConfigSizes) -> Sequence[Dims]:
@@ -205,27 +213,29 @@ def _tokens(sizes: ConfigSizes) -> Sequence[Dims]:
     return [("batch", "seq"), *([("batch", "seq", rows), ("batch", "seq", rows + 1)] if rows else [])]
 
 
-KINDS: Mapping[str, InputKind] = MappingProxyType({
-    "input_ids": InputKind(_tokens, torch.int64),
-    "decoder_input_ids": InputKind(_tokens, torch.int64),
-    "pixel_values": InputKind(_pictures),
-    "pixel_values_videos": InputKind(_films),
-    "input_features": InputKind(_features, length=FRAMES),
-    "audio_mel": InputKind(_features, length=FRAMES),
-    "input_values": InputKind(_sound, length=SAMPLES, whole=WHOLE_SAMPLES),
-    "past_values": InputKind(_series),
-    "past_time_features": InputKind(_rest_of_series("past", "num_time_features")),
-    "past_observed_mask": InputKind(_rest_of_series("past")),
-    "future_values": InputKind(_rest_of_series("future")),
-    "future_time_features": InputKind(_rest_of_series("future", "num_time_features")),
-    "states": InputKind(_of_steps("state_dim")),
-    "actions": InputKind(_of_steps("act_dim"), beside="states"),
-    "returns_to_go": InputKind(_of_steps(), beside="states"),
-    "timesteps": InputKind(lambda sizes: [("batch", "seq")], torch.int64, beside="states"),
-    "latents": InputKind(_latents),
-    "hidden_states": InputKind(_latents, length=SAMPLES),
-    "inputs_embeds": InputKind(_of_steps("hidden_size", "d_model")),
-})  # fmt: skip
+KINDS: Mapping[str, InputKind] = MappingProxyType(
+    {
+        "input_ids": InputKind(_tokens, torch.int64),
+        "decoder_input_ids": InputKind(_tokens, torch.int64),
+        "pixel_values": InputKind(_pictures),
+        "pixel_values_videos": InputKind(_films),
+        "input_features": InputKind(_features, length=FRAMES),
+        "audio_mel": InputKind(_features, length=FRAMES),
+        "input_values": InputKind(_sound, length=SAMPLES, whole=WHOLE_SAMPLES),
+        "past_values": InputKind(_series),
+        "past_time_features": InputKind(_rest_of_series("past", "num_time_features")),
+        "past_observed_mask": InputKind(_rest_of_series("past")),
+        "future_values": InputKind(_rest_of_series("future")),
+        "future_time_features": InputKind(_rest_of_series("future", "num_time_features")),
+        "states": InputKind(_of_steps("state_dim")),
+        "actions": InputKind(_of_steps("act_dim"), beside="states"),
+        "returns_to_go": InputKind(_of_steps(), beside="states"),
+        "timesteps": InputKind(lambda sizes: [("batch", "seq")], torch.int64, beside="states"),
+        "latents": InputKind(_latents),
+        "hidden_states": InputKind(_latents, length=SAMPLES),
+        "inputs_embeds": InputKind(_of_steps("hidden_size", "d_model")),
+    }
+)
 
 
 def _frames(dims: Dims, sizes: ConfigSizes) -> Dims:
@@ -272,39 +282,45 @@ def _zeros(dims: Dims, sizes: ConfigSizes) -> Sequence[int]:
     return (0,)
 
 
-ASIDE: Mapping[str, Aside] = MappingProxyType({
-    "past_values_padding": Aside("past_values", lambda dims, sizes: dims[:2], row=_zeros),
-    "freq": Aside("past_values", lambda dims, sizes: (dims[0], 1), row=_zeros),
-    "prompt_pixel_values": Aside("pixel_values", lambda dims, sizes: dims, None),
-    "prompt_masks": Aside("pixel_values", lambda dims, sizes: dims, None),
-    "input_features_mask": Aside("input_features", _frames),
-    "feature_attention_mask": Aside("input_features", _frames),
-    "chunk_sample_lengths": Aside(
-        "input_features", lambda dims, sizes: dims[:1],
-        row=lambda dims, sizes: [(sizes.number("hop_length") or 1) * (FRAMES if n == "seq" else int(n))
-                                 for n in _frames(dims, sizes)[1:]],
-    ),
-    "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),
-    "pixel_attention_mask": Aside("pixel_values", _places),
-    "pixel_mask": Aside("pixel_values", _places),
-    "image_attention_mask": Aside("pixel_values", lambda dims, sizes: (dims[0], "seq", dims[1])),
-    "image_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
-    "spatial_shapes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
-    "target_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
-    "pixel_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
-    "image_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
-    "merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
-    "image_merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
-    "high_res_pixel_values": Aside("pixel_values", lambda dims, sizes: (*dims[:-2], 1024, 1024), None),
-    "attention_mask": Aside("input_ids", _beside_ids()),
-    "bbox": Aside("input_ids", _beside_ids(4), row=_zeros),
-    "visual_feats": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_feat_dim") or 1), None),
-    "visual_pos": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_pos_dim") or 4), None),
-    "image_embeds_position_mask": Aside("input_ids", _beside_ids()),
-    "qformer_input_ids": Aside("input_ids", _beside_ids()),
-    "mm_token_type_ids": Aside("input_ids", _beside_ids(), row=_zeros),
-    "query_embeds": Aside("", lambda dims, sizes: ("batch", 32, sizes.number("hidden_size") or 768), None),
-    "encoder_hidden_states": Aside(
-        "query_embeds", lambda dims, sizes: ("batch", 257, sizes.number("encoder_hidden_size") or 768), None
-    ),
-})  # fmt: skip
+ASIDE: Mapping[str, Aside] = MappingProxyType(
+    {
+        "past_values_padding": Aside("past_values", lambda dims, sizes: dims[:2], row=_zeros),
+        "freq": Aside("past_values", lambda dims, sizes: (dims[0], 1), row=_zeros),
+        "prompt_pixel_values": Aside("pixel_values", lambda dims, sizes: dims, None),
+        "prompt_masks": Aside("pixel_values", lambda dims, sizes: dims, None),
+        "input_features_mask": Aside("input_features", _frames),
+        "feature_attention_mask": Aside("input_features", _frames),
+        "chunk_sample_lengths": Aside(
+            "input_features",
+            lambda dims, sizes: dims[:1],
+            row=lambda dims, sizes: [
+                (sizes.number("hop_length") or 1) * (FRAMES if n == "seq" else int(n)) for n in _frames(dims, sizes)[1:]
+            ],
+        ),
+        "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),
+        "pixel_attention_mask": Aside("pixel_values", _places),
+        "pixel_mask": Aside("pixel_values", _places),
+        "image_attention_mask": Aside("pixel_values", lambda dims, sizes: (dims[0], "seq", dims[1])),
+        "image_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+        "spatial_shapes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+        "target_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+        "pixel_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
+        "image_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
+        "merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
+        "image_merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
+        "high_res_pixel_values": Aside("pixel_values", lambda dims, sizes: (*dims[:-2], 1024, 1024), None),
+        "attention_mask": Aside("input_ids", _beside_ids()),
+        "bbox": Aside("input_ids", _beside_ids(4), row=_zeros),
+        "visual_feats": Aside(
+            "input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_feat_dim") or 1), None
+        ),
+        "visual_pos": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_pos_dim") or 4), None),
+        "image_embeds_position_mask": Aside("input_ids", _beside_ids()),
+        "qformer_input_ids": Aside("input_ids", _beside_ids()),
+        "mm_token_type_ids": Aside("input_ids", _beside_ids(), row=_zeros),
+        "query_embeds": Aside("", lambda dims, sizes: ("batch", 32, sizes.number("hidden_size") or 768), None),
+        "encoder_hidden_states": Aside(
+            "query_embeds", lambda dims, sizes: ("batch", 257, sizes.number("encoder_hidden_size") or 768), None
+        ),
+    }
+)

@@ -53,9 +53,13 @@ class Builder:
     max_positions: int = 0
 
     def emit(
-        self, op: str, inputs: Sequence[int], outputs: Sequence[tuple[TensorType, int | None]], origin: NodeOrigin,
+        self,
+        op: str,
+        inputs: Sequence[int],
+        outputs: Sequence[tuple[TensorType, int | None]],
+        origin: NodeOrigin,
         attrs: Attrs = NO_ATTRS,
-    ) -> tuple[int, ...]:  # fmt: skip
+    ) -> tuple[int, ...]:
         """Append a node; NotUnderstoodError where its types break the rule of its op."""
         if len(self.flat.nodes) >= MAX_NODES:
             raise NotUnderstoodError(f"more than {MAX_NODES} operators once loops and functions are written out")

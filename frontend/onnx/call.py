@@ -118,9 +118,13 @@ class Call:
         return self.build.bound(self.node.output[output] if output < len(self.node.output) else "", axis)
 
     def emit(
-        self, op: str, inputs: Sequence[Item], outputs: Sequence[TensorType], attrs: Attrs = NO_ATTRS,
+        self,
+        op: str,
+        inputs: Sequence[Item],
+        outputs: Sequence[TensorType],
+        attrs: Attrs = NO_ATTRS,
         share: int | None = None,
-    ) -> tuple[Item, ...]:  # fmt: skip
+    ) -> tuple[Item, ...]:
         """Write a node of the IR; `share` names the input whose memory the results look at."""
         ids = [self.value(i) for i in inputs]
         for kind in outputs:

@@ -24,8 +24,13 @@ LIFTED_TO = 13
 _STANDARD = ("", "ai.onnx")
 # What onnx's own code raises of files that it does not understand.
 CONVERTER_ERRORS = (
-    version_converter.ConvertError, shape_inference.InferenceError, RuntimeError, ValueError, TypeError, IndexError,
-)  # fmt: skip
+    version_converter.ConvertError,
+    shape_inference.InferenceError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+)
 
 
 def opset(model: onnx.ModelProto) -> int:
@@ -72,10 +77,18 @@ def _keep_stored(old: onnx.GraphProto, new: onnx.GraphProto) -> None:
 
 # What old forms keep as an attribute, and which input it has become.
 _BECAME_INPUTS: Mapping[str, Mapping[str, int]] = {
-    "Reshape": {"shape": 1}, "Squeeze": {"axes": 1}, "Unsqueeze": {"axes": 1}, "ReduceSum": {"axes": 1},
-    "Slice": {"starts": 1, "ends": 2, "axes": 3}, "Pad": {"pads": 1, "paddings": 1}, "Split": {"split": 1},
-    "TopK": {"k": 1}, "Upsample": {"scales": 1}, "Expand": {"shape": 1}, "Tile": {"repeats": 1},
-}  # fmt: skip
+    "Reshape": {"shape": 1},
+    "Squeeze": {"axes": 1},
+    "Unsqueeze": {"axes": 1},
+    "ReduceSum": {"axes": 1},
+    "Slice": {"starts": 1, "ends": 2, "axes": 3},
+    "Pad": {"pads": 1, "paddings": 1},
+    "Split": {"split": 1},
+    "TopK": {"k": 1},
+    "Upsample": {"scales": 1},
+    "Expand": {"shape": 1},
+    "Tile": {"repeats": 1},
+}
 
 
 def modern(call: Call) -> Call:

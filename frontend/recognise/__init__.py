@@ -12,8 +12,17 @@ from .rope import rope_by_complex, rope_by_copy, rope_by_parts
 
 # Longer patterns come before those they hold: a norm with weight before one without, softmax before attention.
 PATTERNS: tuple[Pattern, ...] = (
-    scaled_norm, bare_norm, gelu, silu, rope_by_copy, rope_by_parts, rope_by_complex, softmax, growing_cache, attention,
-)  # fmt: skip
+    scaled_norm,
+    bare_norm,
+    gelu,
+    silu,
+    rope_by_copy,
+    rope_by_parts,
+    rope_by_complex,
+    softmax,
+    growing_cache,
+    attention,
+)
 
 
 def recognise(flat: Flat) -> Flat:

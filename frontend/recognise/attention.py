@@ -236,9 +236,13 @@ def _emit(draft: Draft, ids: tuple[int, ...], scores: Scores, letters: tuple[str
     kind = look.value(draft.root.key).type
     sinks = () if scores.sinks is None else (scores.sinks,)
     attrs = AttentionAttrs(
-        scores.mask.causal, scores.mask.window, bool(sinks), scores.dropout, bias=bool(bias),
+        scores.mask.causal,
+        scores.mask.window,
+        bool(sinks),
+        scores.dropout,
+        bias=bool(bias),
         softcap=scores.softcap,
-    )  # fmt: skip
+    )
     kinds = [kind.with_dims((b, s, h, v.dims[3])), TensorType((b, h, s), DType.FP32)]
     made = draft.add("attention", (*qkv, *sinks, *bias), kinds, attrs)
     made = draft.view("permute", made, (b, h, s, v.dims[3]), PermuteAttrs((0, 2, 1, 3)))

@@ -160,15 +160,22 @@ def _fractional_bwd(grad: Tensor, x: Tensor, kernel: object, sizes: object, indi
 
 
 _OWN: Mapping[str, Decomposition] = {
-    "aten.var_mean.correction": _moments(torch.var), "aten.std_mean.correction": _moments(torch.std),
-    "aten.constant_pad_nd.default": _padded, "aten._trilinear.default": _trilinear,
+    "aten.var_mean.correction": _moments(torch.var),
+    "aten.std_mean.correction": _moments(torch.std),
+    "aten.constant_pad_nd.default": _padded,
+    "aten._trilinear.default": _trilinear,
     "aten.fractional_max_pool2d_backward.default": _fractional_bwd,
-    "aten.fractional_max_pool3d_backward.default": _fractional_bwd, **DECOMPOSITIONS,
-}  # fmt: skip
+    "aten.fractional_max_pool3d_backward.default": _fractional_bwd,
+    **DECOMPOSITIONS,
+}
 
 
 @lru_cache(maxsize=1)
 def _decompositions() -> Mapping[Operator, Decomposition]:
     """ATen's decompositions, those into its core before all others."""
-    return {op: how for table in (decomposition_table, core_aten_decompositions())
-            for op, how in table.items() if isinstance(op, Operator)}  # fmt: skip
+    return {
+        op: how
+        for table in (decomposition_table, core_aten_decompositions())
+        for op, how in table.items()
+        if isinstance(op, Operator)
+    }

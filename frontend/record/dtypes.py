@@ -15,11 +15,20 @@ from ...ir.sizes.expr import Expr
 from ...ir.types import DType
 
 _DTYPES = {
-    torch.float32: DType.FP32, torch.bfloat16: DType.BF16, torch.float16: DType.FP16, torch.float64: DType.FP64,
-    torch.int64: DType.INT64, torch.int32: DType.INT32, torch.int16: DType.INT16, torch.int8: DType.INT8,
-    torch.uint8: DType.UINT8, torch.bool: DType.BOOL, torch.float8_e4m3fn: DType.FP8, torch.float8_e5m2: DType.FP8,
+    torch.float32: DType.FP32,
+    torch.bfloat16: DType.BF16,
+    torch.float16: DType.FP16,
+    torch.float64: DType.FP64,
+    torch.int64: DType.INT64,
+    torch.int32: DType.INT32,
+    torch.int16: DType.INT16,
+    torch.int8: DType.INT8,
+    torch.uint8: DType.UINT8,
+    torch.bool: DType.BOOL,
+    torch.float8_e4m3fn: DType.FP8,
+    torch.float8_e5m2: DType.FP8,
     torch.complex64: DType.COMPLEX64,
-}  # fmt: skip
+}
 
 
 def dtype_of(tensor: Tensor) -> DType:

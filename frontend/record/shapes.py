@@ -216,10 +216,14 @@ _OF_TORCH = F.interpolate
 
 
 def interpolate(
-    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Resample as torch does, by the operator that is told the sizes of its result instead of working them out."""
     over = input.dim() - 2
     sizes = _resampled(input, size, scale_factor)
@@ -268,8 +272,13 @@ _BACKWARDS += [f"{name}{n}d_backward" for name in ("upsample_nearest", "_upsampl
 _BACKWARDS += [f"_upsample_{mode}2d_aa_backward" for mode in ("bilinear", "bicubic")]
 _RESULTS: Mapping[str, Callable[[Arguments], Made]] = {
     **{f"aten.{name}": _as_told for name in _BACKWARDS},
-    "aten.native_batch_norm": _normed, "aten.native_batch_norm_backward": _normed_back,
-    "aten.im2col": _columns, "aten.col2im": _picture,
-    "aten.addcmul": _broadcast, "aten.addcdiv": _broadcast, "aten.lerp": _broadcast,
-    "aten.hardshrink_backward": _like("grad_out"), "aten.softshrink_backward": _like("grad_output"),
-}  # fmt: skip
+    "aten.native_batch_norm": _normed,
+    "aten.native_batch_norm_backward": _normed_back,
+    "aten.im2col": _columns,
+    "aten.col2im": _picture,
+    "aten.addcmul": _broadcast,
+    "aten.addcdiv": _broadcast,
+    "aten.lerp": _broadcast,
+    "aten.hardshrink_backward": _like("grad_out"),
+    "aten.softshrink_backward": _like("grad_output"),
+}

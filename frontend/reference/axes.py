@@ -115,8 +115,11 @@ def _permute(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
 def _expand(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     own = where.layout.own(where.region, where.made[0], where.rank)
     shift = len(own) - len(given[0])
-    return (tuple(given[0][d - shift] if d >= shift and given[0][d - shift].size != 1 else axis
-                  for d, axis in enumerate(own)),)  # fmt: skip
+    return (
+        tuple(
+            given[0][d - shift] if d >= shift and given[0][d - shift].size != 1 else axis for d, axis in enumerate(own)
+        ),
+    )
 
 
 def _slice(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:

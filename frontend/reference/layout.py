@@ -89,9 +89,15 @@ class LocalSizes:
         return tuple(found)
 
     def cut(
-        self, region: Region, value: Value, dim: int, axis: LocalDim, name: str, rank: Mapping[str, int],
+        self,
+        region: Region,
+        value: Value,
+        dim: int,
+        axis: LocalDim,
+        name: str,
+        rank: Mapping[str, int],
         rest: list[int] | None = None,
-    ) -> LocalDim:  # fmt: skip
+    ) -> LocalDim:
         """Return what is left of an axis when a mesh axis cuts it; `rest` are the degrees that cut it after that."""
         degree, position = self.mesh.degrees.get(name, 1), rank.get(name, 0)
         return axis_of(axis.size, axis.held[self.taken(region, value, dim, axis, (name, degree, position), rest or [])])

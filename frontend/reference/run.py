@@ -131,9 +131,10 @@ class Runner:
         results = {p.value for p in each.region.outputs if p.name.startswith("result")}
         prepared = {o for n in each.region.nodes if n.phase is Phase.PREPARE for o in n.outputs}
         each.held = {
-            i: h for i, h in each.held.items()
+            i: h
+            for i, h in each.held.items()
             if is_source(v := each.region.by_id[i]) or v.storage in kept or i in results or i in prepared
-        }  # fmt: skip
+        }
 
     def _import(self, each: Instance, phase: Phase) -> None:
         """Take what other regions have handed on; what was there in the forward phase must have been kept from it."""
@@ -252,9 +253,16 @@ class Runner:
             query = given[1 if has(node, Trait.BACKWARD) else 0]
             held = query.axes[2].index
         return RankCall(
-            node, tuple(g.tensor for g in given), tuple(tuple(a.length for a in out) for out in axes),
-            self.mesh.ranks[rank], self.mesh.degrees, tuple(sources), tuple(results), held, self.layout.sizes,
-        )  # fmt: skip
+            node,
+            tuple(g.tensor for g in given),
+            tuple(tuple(a.length for a in out) for out in axes),
+            self.mesh.ranks[rank],
+            self.mesh.degrees,
+            tuple(sources),
+            tuple(results),
+            held,
+            self.layout.sizes,
+        )
 
     def _on(self, region: Region, node: Node, rank: int, given: Sequence[Local]) -> list[Local]:
         where = Where(self.layout, region, node, self.mesh.ranks[rank])

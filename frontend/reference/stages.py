@@ -206,10 +206,16 @@ def converted(x: RankExchange, given: Sequence[Local], out: int) -> list[Local]:
 
 
 _COLLECTIVES: Mapping[str, Callable[[RankExchange, Sequence[Local], Sequence[int], Value], list[Local]]] = {
-    "all_reduce": _all_reduce, "all_gather": _all_gather, "ring_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter, "ring_scatter": _reduce_scatter, "all_to_all": _all_to_all,
-    "broadcast": _passed_on, "send": _passed_on, "recv": _passed_on,
-}  # fmt: skip
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "ring_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "ring_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "broadcast": _passed_on,
+    "send": _passed_on,
+    "recv": _passed_on,
+}
 
 
 @dataclass

@@ -236,8 +236,18 @@ class _Reader:
             return [[self._reference(v) for v in row.each()] for row in value.each()]
         if kind in ENUMS:
             return ENUMS[kind](value)
-        if kind in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings",
-                    "as_int_lists", "as_float_lists"):  # fmt: skip
+        if kind in (
+            "as_int",
+            "as_float",
+            "as_bool",
+            "as_string",
+            "as_ints",
+            "as_floats",
+            "as_bools",
+            "as_strings",
+            "as_int_lists",
+            "as_float_lists",
+        ):
             return _plain(value)
         if kind == "as_graph":
             return self._part_graph(value)

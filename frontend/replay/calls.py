@@ -108,9 +108,15 @@ class RecordedKernels:
         return loss, logs.new_empty(())
 
     def _likelihood_backward(
-        self, grad: Tensor, logs: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+        self,
+        grad: Tensor,
+        logs: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        reduction: int,
+        ignore_index: int,
         total: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         loss = self._losses.get(self.recorder.node_of(logs))
         if loss is None:
             return torch.zeros_like(logs).scatter(-1, target.unsqueeze(-1), -1.0) * grad
@@ -127,8 +133,16 @@ class RecordedKernels:
         return semantic.cross_entropy_bwd(slope, loss.logits, loss.target, loss.stats)
 
 
-_RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape", "aten.clone", "aten.unsqueeze", "aten.contiguous",
-             "aten._reshape_alias", "aten.alias")  # fmt: skip
+_RESHAPES = (
+    "aten.view",
+    "aten._unsafe_view",
+    "aten.reshape",
+    "aten.clone",
+    "aten.unsqueeze",
+    "aten.contiguous",
+    "aten._reshape_alias",
+    "aten.alias",
+)
 _REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -161,9 +175,16 @@ class Calls(FunctionMode):
         return self._handlers.get(func, func)(*args, **kwargs)
 
     def _attention(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    ) -> Tensor:  # fmt: skip
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
         if {query.dim(), key.dim(), value.dim()} != {4}:
             return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         key, value = self._unrepeated(key, value)
@@ -263,17 +284,25 @@ def _through(node: object) -> fx.Node:
 
 
 def _layer_norm(
-    input: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    input: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
     cudnn_enable: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     del cudnn_enable
     return F.layer_norm(input, list(shape), weight, bias, eps)
 
 
 def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1, ignore_index: int = -100,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     name = _REDUCTIONS[reduction]
     return F.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=name, label_smoothing=label_smoothing

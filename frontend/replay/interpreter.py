@@ -23,9 +23,14 @@ from .program import ReadGraph, is_graph
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")
 # Operators that only say how a part of the graph is to be run, and where among their arguments that part stands.
 _WRAPPERS: Mapping[str, int] = {
-    "wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "tag_activation_checkpoint": 0,
-    "wrap_activation_checkpoint": 0, "wrap": 0, "invoke_subgraph": 0, "hints_wrapper": 0,
-}  # fmt: skip
+    "wrap_with_set_grad_enabled": 1,
+    "wrap_with_autocast": 4,
+    "tag_activation_checkpoint": 0,
+    "wrap_activation_checkpoint": 0,
+    "wrap": 0,
+    "invoke_subgraph": 0,
+    "hints_wrapper": 0,
+}
 _MOVES = ("cuda", "cpu", "xpu")
 _DEVICE = re.compile(r"^(?:cuda|xpu|mps|hpu|npu|tpu|meta)(?::\d+)?$")
 _NO_SCOPE = "_empty_nn_module_stack"

@@ -119,9 +119,12 @@ _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str,
 
 
 def graph_of(
-    program: ReplayProgram, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
+    program: ReplayProgram,
+    workload: Workload,
+    dims: Mapping[str, str | int] | None = None,
+    is_part: bool = False,
     allow_unpriced: bool = False,
-) -> Graph:  # fmt: skip
+) -> Graph:
     """Return the verified, folded graph of a program.
 
     In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added. A

@@ -15,17 +15,31 @@ from .program import ReplayProgram, SizeInput, TensorInput
 BATCH, SEQ, KV = "batch", "seq", "kv"
 NAMES = (BATCH, SEQ, KV)
 _MEANINGS: Mapping[str, Expr] = {
-    **{name: symbol(name) for name in NAMES}, "total": symbol(KV) + symbol(SEQ), "tokens": symbol(BATCH) * symbol(SEQ),
-}  # fmt: skip
+    **{name: symbol(name) for name in NAMES},
+    "total": symbol(KV) + symbol(SEQ),
+    "tokens": symbol(BATCH) * symbol(SEQ),
+}
 
 # Example sizes: neither 0 nor 1, apart from one another, and never a size of the model, or torch takes two for one.
 _HINTS: Mapping[str, tuple[int, ...]] = {
-    BATCH: (3, 5, 7, 11, 13, 17, 19, 23), SEQ: (48, 50, 54, 58, 62, 66, 70, 74), KV: (80, 82, 86, 90, 94, 98, 102, 106),
-}  # fmt: skip
+    BATCH: (3, 5, 7, 11, 13, 17, 19, 23),
+    SEQ: (48, 50, 54, 58, 62, 66, 70, 74),
+    KV: (80, 82, 86, 90, 94, 98, 102, 106),
+}
 _OTHER_NAMES = {
-    "b": BATCH, "bs": BATCH, "batch_size": BATCH, "s": SEQ, "t": SEQ, "seq_len": SEQ, "sequence": SEQ, "length": SEQ,
-    "past": KV, "past_len": KV, "kv_len": KV, "cache_len": KV,
-}  # fmt: skip
+    "b": BATCH,
+    "bs": BATCH,
+    "batch_size": BATCH,
+    "s": SEQ,
+    "t": SEQ,
+    "seq_len": SEQ,
+    "sequence": SEQ,
+    "length": SEQ,
+    "past": KV,
+    "past_len": KV,
+    "kv_len": KV,
+    "cache_len": KV,
+}
 
 
 @dataclass

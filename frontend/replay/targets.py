@@ -98,9 +98,9 @@ _MOST_POWER = 8
 def read_size(part: JsonPart) -> Dim:
     """Return the size that a text says; NotUnderstoodError for anything but a polynomial.
 
-    >>> str(read_size(Part("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))", "here")))
+    >>> str(read_size(JsonPart("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))", "here")))
     '2*s0 + 1'
-    >>> str(read_size(Part("4*s0 + s1**2", "here")))
+    >>> str(read_size(JsonPart("4*s0 + s1**2", "here")))
     's1^2 + 4*s0'
     """
     text = part.text
@@ -281,9 +281,11 @@ def _memory_format(part: JsonPart) -> Argument:
     return _FORMATS[part.number - 1]
 
 
-ENUMS: Mapping[str, Callable[[JsonPart], Argument]] = MappingProxyType({
-    "as_scalar_type": dtype_named,
-    "as_memory_format": _memory_format,
-    "as_layout": lambda part: torch.strided,
-    "as_device": lambda part: torch.device("cpu"),
-})  # fmt: skip
+ENUMS: Mapping[str, Callable[[JsonPart], Argument]] = MappingProxyType(
+    {
+        "as_scalar_type": dtype_named,
+        "as_memory_format": _memory_format,
+        "as_layout": lambda part: torch.strided,
+        "as_device": lambda part: torch.device("cpu"),
+    }
+)

@@ -39,8 +39,13 @@ class AskedSizes:
 
     def refuse_but_of_factories(self, model: str) -> None:
         """Refuse, for a model that is no factory, what only factories need."""
-        flags = {"--input": self.inputs, "--loss": self.loss, "--leaf": self.leaves, "--kv-cache": self.caches,
-                 "--fixed": self.fixed}  # fmt: skip
+        flags = {
+            "--input": self.inputs,
+            "--loss": self.loss,
+            "--leaf": self.leaves,
+            "--kv-cache": self.caches,
+            "--fixed": self.fixed,
+        }
         given = next((flag for flag, value in flags.items() if value), None)
         if given is not None:
             files = " (ONNX and .pt2 files have --dim NAME=NUMBER)" if given == "--fixed" else ""

@@ -34,10 +34,17 @@ _NEAR = 64
 _NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
 _ROUNDS = (FloorDiv, Mod, PythonMod)
 _FUNCTIONS = {
-    "FloorDiv": np.floor_divide, "CleanDiv": np.floor_divide, "Mod": np.mod, "PythonMod": np.mod,
-    "CeilDiv": lambda a, b: -np.floor_divide(-a, b), "Max": np.maximum, "Min": np.minimum,
-    "CeilToInt": np.ceil, "FloorToInt": np.floor, "IntTrueDiv": np.true_divide,
-}  # fmt: skip
+    "FloorDiv": np.floor_divide,
+    "CleanDiv": np.floor_divide,
+    "Mod": np.mod,
+    "PythonMod": np.mod,
+    "CeilDiv": lambda a, b: -np.floor_divide(-a, b),
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "CeilToInt": np.ceil,
+    "FloorToInt": np.floor,
+    "IntTrueDiv": np.true_divide,
+}
 
 
 class PlacedShapeEnv(ShapeEnv):

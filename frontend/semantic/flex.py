@@ -101,10 +101,19 @@ def _read(mask: MaskFn) -> Reach:
 
 
 def _attention(
-    tell: Tell, query: Tensor, key: Tensor, value: Tensor, score_mod: object = None, block_mask: object = None,
-    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: object = None,
-    *, return_aux: object = None,
-) -> object:  # fmt: skip
+    tell: Tell,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: object = None,
+    block_mask: object = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: object = None,
+    *,
+    return_aux: object = None,
+) -> object:
     """Scores that a function changes cost what plain ones do: the change is vector work inside of the kernel."""
     del score_mod, scale, enable_gqa, kernel_options
     mask = cast("MaskFn | None", getattr(block_mask, "mask_mod", None))

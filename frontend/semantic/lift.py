@@ -44,9 +44,13 @@ def _gru_cell(
 
 
 def _lstm_cell(
-    input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    input: Tensor,
+    hx: tuple[Tensor, Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """The gates of a step, i, f, g, o side by side: c' = f c + i tanh(g), h' = o tanh(c')."""
     h, c = hx
     i, f, g, o = (F.linear(input, w_ih, b_ih) + F.linear(h, w_hh, b_hh)).chunk(4, -1)
@@ -55,19 +59,36 @@ def _lstm_cell(
 
 
 def _embedding_bag(
-    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
-    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
     """Rows of a table and, of each bag, their sum, mean or largest entries; of bags of any length, rows added up.
 
     Tables that are renormalised while they are read keep torch's own operator.
     """
     if max_norm is not None:
         return _embedding_bag_of_torch(
-            input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
-            include_last_offset, padding_idx,
-        )  # fmt: skip
+            input,
+            weight,
+            offsets,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            per_sample_weights,
+            include_last_offset,
+            padding_idx,
+        )
     rows = F.embedding(input, weight, padding_idx)
     rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
     if input.dim() == 2 or offsets is None:
@@ -82,10 +103,18 @@ def _embedding_bag(
 
 
 def _stft(
-    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
-    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
     """Windows of a signal `[.., time]`, each transformed: `[.., frequencies, frames]`, as `torch.stft` says."""
     del align_to_window
     rows = input.unsqueeze(0) if input.dim() == 1 else input
@@ -135,9 +164,15 @@ class Lift(FunctionMode):
 
 
 def _sdpa(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
     del enable_gqa
     lead = query.shape[:-2]
@@ -170,9 +205,15 @@ def _rms_norm(
 
 
 def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Rows of logits to one loss; soft targets, class weights and one loss a row keep torch's own operators."""
     plain = weight is None and size_average is None and reduce is None and reduction != "none" and not label_smoothing
     if plain and input.dim() == 2 and target.dim() == 1:
@@ -189,9 +230,12 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
 
 
 def _layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return torch.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
@@ -314,9 +358,13 @@ def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
 
 # Those of T5's kind subtract no mean, whatever they are called (transformers: "T5LayerNorm").
 _RMS_NORMS = (
-    "RMSNorm", "T5LayerNorm", "SwitchTransformersLayerNorm", "UdopLayerNorm", "Pop2PianoLayerNorm",
+    "RMSNorm",
+    "T5LayerNorm",
+    "SwitchTransformersLayerNorm",
+    "UdopLayerNorm",
+    "Pop2PianoLayerNorm",
     "Pix2StructLayerNorm",
-)  # fmt: skip
+)
 
 
 def _is_rms_norm(module: nn.Module) -> bool:

@@ -24,9 +24,15 @@ from .semantic import NAMESPACE, custom_op
 
 @custom_op(f"{NAMESPACE}::scan")
 def _recorded_scan(
-    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
-    least: float, most: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    v: Tensor,
+    others: Sequence[Tensor],
+    state: Tensor | None,
+    kind: str,
+    chunk: int,
+    state_dim: int,
+    least: float,
+    most: float,
+) -> tuple[Tensor, Tensor]:
     """Result [b, L, h, p] and state [b, h, n, p] (fp32) of a scan.
 
     Args:
@@ -46,9 +52,16 @@ def _recorded_scan(
 
 @custom_op(f"{NAMESPACE}::scan_bwd")
 def scan_bwd(
-    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
-    least: float, most: float,
-) -> list[Tensor]:  # fmt: skip
+    grad: Tensor,
+    v: Tensor,
+    others: Sequence[Tensor],
+    state: Tensor | None,
+    kind: str,
+    chunk: int,
+    state_dim: int,
+    least: float,
+    most: float,
+) -> list[Tensor]:
     """Gradients of v and of the others, in order; states are made again from the operands."""
     return [t.new_empty(t.shape) for t in (v, *others)]
 
@@ -70,9 +83,14 @@ _recorded_scan.register_autograd(_scan_backward, setup_context=_scan_setup)
 
 
 def scan(
-    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    v: Tensor,
+    others: Sequence[Tensor],
+    state: Tensor | None,
+    kind: str,
+    chunk: int,
+    state_dim: int,
     limits: tuple[float, float] = (0.0, -1.0),
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Record a scan; `limits` are the smallest and the largest time step of a selective one."""
     return _recorded_scan(v, others, state, kind, chunk, state_dim, *limits)
 
@@ -194,10 +212,17 @@ def _layers(kind: str, params: Sequence[Tensor], has_biases: bool, directions: i
 
 
 def _run(
-    kind: str, input: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor] | Tensor, has_biases: bool,
-    num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
+    kind: str,
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Sequence[Tensor] | Tensor,
+    has_biases: bool,
+    num_layers: int = 1,
+    dropout: float = 0.0,
+    train: bool = False,
+    bidirectional: bool = False,
     batch_first: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Run `torch.lstm(input, (h, c), weights, ..)` and its like: results, last h [layers x ways, batch, h], last c."""
     if isinstance(params, Tensor) or not isinstance(has_biases, bool):
         raise TraceError(

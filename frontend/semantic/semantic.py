@@ -53,9 +53,19 @@ def custom_op(name: str) -> Callable[[Callable[P, R]], SemanticOp[P, R]]:
 
 @custom_op(f"{NAMESPACE}::attention")
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float,
-    bias: Tensor | None = None, ids: Tensor | None = None, softcap: float = 0.0, scale: float = 0.0, chunk: int = 0,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor | None,
+    causal: bool,
+    window: int,
+    dropout: float,
+    bias: Tensor | None = None,
+    ids: Tensor | None = None,
+    softcap: float = 0.0,
+    scale: float = 0.0,
+    chunk: int = 0,
+) -> tuple[Tensor, Tensor]:
     """Result [b, s, h, d_v] and log-sum-exp [b, h, s] of q [b, h, s, d], k [b, g, t, d], v [b, g, t, d_v].
 
     `bias` [b or 1, h or 1, s or 1, t] is added to the scores; `ids` [b, s, n] are the keys that each query reads;

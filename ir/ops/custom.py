@@ -124,7 +124,13 @@ def _work(call: OpCall) -> Work:
 
 OPS = (
     OpDef(
-        NAME, OpClass.CUSTOM, _work, "an operator of a user's own, priced by the formulas given for it", _check,
-        CustomAttrs, min_inputs=0, num_outputs=None,
+        NAME,
+        OpClass.CUSTOM,
+        _work,
+        "an operator of a user's own, priced by the formulas given for it",
+        _check,
+        CustomAttrs,
+        min_inputs=0,
+        num_outputs=None,
     ),
-)  # fmt: skip
+)

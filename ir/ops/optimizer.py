@@ -77,7 +77,15 @@ def work_optimizer(call: OpCall) -> Work:
 
 
 OPS = (
-    OpDef("optimizer_step", OpClass.OPTIMIZER, work_optimizer,
-          "update of parameters; inputs: parameters, then their gradients", check_optimizer, OptimizerAttrs,
-          min_inputs=2, num_outputs=None, traits=frozenset({Trait.UPDATES})),
-)  # fmt: skip
+    OpDef(
+        "optimizer_step",
+        OpClass.OPTIMIZER,
+        work_optimizer,
+        "update of parameters; inputs: parameters, then their gradients",
+        check_optimizer,
+        OptimizerAttrs,
+        min_inputs=2,
+        num_outputs=None,
+        traits=frozenset({Trait.UPDATES}),
+    ),
+)

@@ -42,7 +42,14 @@ def _work(call: OpCall) -> Work:
 
 OPS = (
     OpDef(
-        "quantise", OpClass.ELEMENTWISE, _work, "a tensor in low precision with scales: in rows, in columns, or both",
-        _check, QuantiseAttrs, max_inputs=1, num_outputs=None, traits=frozenset({Trait.SAME_VALUES, Trait.QUANTISES}),
+        "quantise",
+        OpClass.ELEMENTWISE,
+        _work,
+        "a tensor in low precision with scales: in rows, in columns, or both",
+        _check,
+        QuantiseAttrs,
+        max_inputs=1,
+        num_outputs=None,
+        traits=frozenset({Trait.SAME_VALUES, Trait.QUANTISES}),
     ),
-)  # fmt: skip
+)

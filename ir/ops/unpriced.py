@@ -30,11 +30,16 @@ def _work(call: OpCall) -> Work:
 
 OPS = (
     OpDef(
-        NAME, OpClass.UNPRICED, _work,
+        NAME,
+        OpClass.UNPRICED,
+        _work,
         "an operator without a rule, kept with --allow-unpriced; bytes read and written count, FLOPs are unknown",
-        _check, UnpricedAttrs, min_inputs=0, num_outputs=None,
+        _check,
+        UnpricedAttrs,
+        min_inputs=0,
+        num_outputs=None,
     ),
-)  # fmt: skip
+)
 
 
 def unpriced_calls(graph: Graph) -> dict[str, int]:

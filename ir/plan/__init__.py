@@ -27,7 +27,7 @@ from .words import (
     PlanNumbers,
     PlanWords,
     rank_order,
-)  # fmt: skip
+)
 
 __all__ = [
     "ATTENTION",
@@ -59,4 +59,4 @@ __all__ = [
     "plan_of",
     "rank_order",
     "structure_of",
-]  # fmt: skip
+]

@@ -15,9 +15,10 @@ MOMENTS = (FP32, "bf16", "fp16", "fp8", INT8)
 def check_states(main: str, exp_avg: str, exp_avg_sq: str) -> None:
     """Raise UnknownNameError for a type that a state cannot have, PlanError for moments that do not go together."""
     for kind, given, legal in (
-        ("type of master weights", main, MAIN), ("type of moments", exp_avg, MOMENTS),
+        ("type of master weights", main, MAIN),
+        ("type of moments", exp_avg, MOMENTS),
         ("type of moments", exp_avg_sq, MOMENTS),
-    ):  # fmt: skip
+    ):
         if given not in legal:
             raise UnknownNameError.of(kind, given, legal)
     if (exp_avg == INT8) != (exp_avg_sq == INT8):

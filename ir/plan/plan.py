@@ -61,17 +61,27 @@ class Plan(PlanWords):
         """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
         inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
         return {
-            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.inner_ep, "fsdp": self.dp_shard,
-            "dp": left, "pp": self.pp,
-        }  # fmt: skip
+            "tp": self.tp,
+            "up": inner,
+            "cp": self.cp // inner,
+            "ep": self.inner_ep,
+            "fsdp": self.dp_shard,
+            "dp": left,
+            "pp": self.pp,
+        }
 
     @property
     def degrees(self) -> str:
         """The degrees as people write them: `tp8 dp8`."""
         pairs = (
-            ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep),
-            ("fsdp", self.dp_shard), ("dp", self.dp),
-        )  # fmt: skip
+            ("tp", self.tp),
+            ("pp", self.pp),
+            ("vpp", self.vpp),
+            ("cp", self.cp),
+            ("ep", self.ep),
+            ("fsdp", self.dp_shard),
+            ("dp", self.dp),
+        )
         apart = (self.tp > 1 and not self.family.etp) or self.family.etp_dp
         whole = f" etp{self.etp}" if apart else ""
         return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
@@ -82,10 +92,12 @@ class Plan(PlanWords):
         own = {f.name: getattr(self, f.name) for f in fields(PlanWords)}
         family = self.family
         chosen = {
-            "dp": None, "kv_len": None, "dp_shard": self.dp_shard if family.hsdp else None,
+            "dp": None,
+            "kv_len": None,
+            "dp_shard": self.dp_shard if family.hsdp else None,
             "tp_plan": "auto" if self.tp_plan.startswith("auto:") else self.tp_plan,
             "etp": self.etp if family.etp_dp or (self.tp > 1 and not family.etp) else None,
-        }  # fmt: skip
+        }
         return changed(PlanWords(), {**own, **chosen})
 
     def under(self, family: Family, numbers: Mapping[str, float | None] = MappingProxyType({})) -> Plan:

@@ -96,8 +96,14 @@ class PlanTable:
         if not self.family.etp:
             ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
         degrees = {
-            "tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "fsdp": fsdp, "dp": self.dp / (ep * fsdp), "pp": pp,
-        }  # fmt: skip
+            "tp": self.tp,
+            "up": up,
+            "cp": cp / up,
+            "ep": ep,
+            "fsdp": fsdp,
+            "dp": self.dp / (ep * fsdp),
+            "pp": pp,
+        }
         load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
         loads = {name: column for name, column in load.items() if column is not None}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}

@@ -1,8 +1,8 @@
 """The vocabulary of plans: each word once, with its type, default and help, and the structure that words make.
 
 Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `PlanNumbers` has
-the degrees, batches and lengths, `LoweringPolicy` the words that a graph is lowered for as they stand; `PlanWords` has both,
-and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
+the degrees, batches and lengths, `LoweringPolicy` the words that a graph is lowered for as they stand; `PlanWords` has
+both, and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class PlanNumbers:
         behind="dp", axis=SearchAxis.NUMBER,
     )] = 1
     cp: Annotated[int, Word(
-        "Context-parallel degree.", also=("--context-parallel-size", "--cp-size"), behind="order", axis=SearchAxis.NUMBER,
+        "Context-parallel degree.", also=("--context-parallel-size", "--cp-size"), behind="order",
+        axis=SearchAxis.NUMBER,
     )] = 1
     ep: Annotated[int, Word(
         "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",

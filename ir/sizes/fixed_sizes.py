@@ -152,6 +152,12 @@ def _symbols(graph: Graph) -> frozenset[str]:
 
 
 __all__ = [
-    "asked_bounds", "check_bounds", "check_open", "check_served", "check_sizes", "counts_tokens", "fixed_samples",
+    "asked_bounds",
+    "check_bounds",
+    "check_open",
+    "check_served",
+    "check_sizes",
+    "counts_tokens",
+    "fixed_samples",
     "fixed_sizes",
-]  # fmt: skip
+]

@@ -149,10 +149,19 @@ class _Reader:
         if self.region is not None or missing:
             raise ParseError(f"the text ends before region '{self.region or min(missing)}' does")
         return Graph(
-            self.name, self.workload, self.dtype, tuple(self.regions), self.schedule,
-            tuple(self.constraints), self.axes, tuple(self.notes), self.max_positions,
-            tuple(self.hints), self.spelled_out, tuple(self.bounds),
-        )  # fmt: skip
+            self.name,
+            self.workload,
+            self.dtype,
+            tuple(self.regions),
+            self.schedule,
+            tuple(self.constraints),
+            self.axes,
+            tuple(self.notes),
+            self.max_positions,
+            tuple(self.hints),
+            self.spelled_out,
+            tuple(self.bounds),
+        )
 
 
 def parse_graph(text: str) -> Graph:
@@ -198,8 +207,9 @@ def _bound(line: str) -> LengthBound:
     if match is None:
         raise ParseError("not a bound")
     name, low, high, step, gaps, where = match.groups()
-    return LengthBound(name, int(low), int(high), int(step), tuple(map(int, (gaps or "").split(",") if gaps else ())),
-                 _string(where))  # fmt: skip
+    return LengthBound(
+        name, int(low), int(high), int(step), tuple(map(int, (gaps or "").split(",") if gaps else ())), _string(where)
+    )
 
 
 def _value(ident: int, text: str, role: Role = Role.RESULT, name: str = "") -> Value:

@@ -21,7 +21,7 @@ _FACTORS_FIRST = ("aten::mm", "aten::bmm", "aten::matmul", "aten::linear", "aten
 def product_key(p: MatrixProduct) -> Key:
     """Return the key of a product; a product and its transpose are one.
 
-    >>> product_key(Product(1, 64, 32, 8)) == product_key(Product(1, 32, 64, 8))
+    >>> product_key(MatrixProduct(1, 64, 32, 8)) == product_key(MatrixProduct(1, 32, 64, 8))
     True
     """
     return "product", (p.batch, min(p.m, p.n), max(p.m, p.n), p.k)

@@ -98,8 +98,9 @@ class _Report:
         name = "demangledName" if "demangledName" in self._columns(_KERNELS) else "shortName"
         for start, end, stream, link, text, pid in self._db.execute(
             f"SELECT start, end, streamId, correlationId, {name}, {'globalPid' if owned else 'NULL'} FROM {_KERNELS} "
-            "WHERE deviceId = ?", (device,),
-        ):  # fmt: skip
+            "WHERE deviceId = ?",
+            (device,),
+        ):
             if pid == process:
                 yield _event("kernel", str(texts.get(text, text)), start, end, {"correlation": link, "stream": stream})
         for table in _COPIES.keys() & self._tables:

@@ -68,9 +68,13 @@ def _relinked(node: Node, home: Mapping[int, Node]) -> Node:
 
 
 def _absorb_producers(
-    region: Region, k: int, alive: list[Node | None], maker: dict[int, int], readers: dict[int, list[int]],
+    region: Region,
+    k: int,
+    alive: list[Node | None],
+    maker: dict[int, int],
+    readers: dict[int, list[int]],
     needed: set[int],
-) -> None:  # fmt: skip
+) -> None:
     """Pull the producers of node k into it, again and again, until none fits."""
     while True:
         consumer = alive[k]

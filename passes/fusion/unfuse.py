@@ -52,9 +52,14 @@ class _Parts:
     made: dict[int, _Scores] = field(default_factory=dict)
 
     def node(
-        self, like: Node, op: str, inputs: Sequence[int], outputs: Sequence[int], attrs: Attrs = NO_ATTRS,
+        self,
+        like: Node,
+        op: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        attrs: Attrs = NO_ATTRS,
         forward: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.nodes.append(
             replace(like, op=op, inputs=tuple(inputs), outputs=tuple(outputs), attrs=attrs, forward=forward)
         )

@@ -104,9 +104,7 @@ class _Draft:
             nodes += self.front.get(node.key, ())
             nodes += [] if node.key in self.gone else [self._renamed(node)]
         old = (v for v in self.region.values if v.id not in self.gone)
-        kinds = (
-            replace(v, type=replace(v.type, dtype=self.recipe.dtype)) if v.id in self.low else v for v in old
-        )  # fmt: skip
+        kinds = (replace(v, type=replace(v.type, dtype=self.recipe.dtype)) if v.id in self.low else v for v in old)
         return replace(self.region, values=(*kinds, *self.values), nodes=tuple(nodes))
 
     def _renamed(self, node: Node) -> Node:

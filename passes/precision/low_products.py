@@ -96,7 +96,10 @@ def _side(node: Node, is_weight: bool, has_weight: bool) -> Side:
 _BANKS: Mapping[str, tuple[tuple[int, Side, bool], ...]] = {
     "expert_bank": ((0, Side.ROWS, False), (1, Side.ROWS, True), (2, Side.ROWS, True)),
     "expert_bank_bwd": (
-        (0, Side.ROWS, False), (0, Side.COLUMNS, False), (1, Side.COLUMNS, False), (2, Side.COLUMNS, True),
+        (0, Side.ROWS, False),
+        (0, Side.COLUMNS, False),
+        (1, Side.COLUMNS, False),
+        (2, Side.COLUMNS, True),
         (3, Side.COLUMNS, True),
     ),
-}  # fmt: skip
+}

@@ -173,11 +173,15 @@ def certify(
     walks = [w for near, far in pairwise(steps) for w in _follow(near, far, lenient)]
     faults += [*_borders(sharded), *(f for w in walks for f in w.faults), *_borders(lowered), *exchange_faults(lowered)]
     return Certificate(
-        lowered.name, tuple(r.name for r in lowered.regions), count,
-        sum(w.proven for w in walks[-len(lowered.regions) :]), tuple(dict.fromkeys(faults)),
-        tuple(passes[: max(place, 0)]), tuple(dict.fromkeys(n for w in walks for n in w.anew)),
+        lowered.name,
+        tuple(r.name for r in lowered.regions),
+        count,
+        sum(w.proven for w in walks[-len(lowered.regions) :]),
+        tuple(dict.fromkeys(faults)),
+        tuple(passes[: max(place, 0)]),
+        tuple(dict.fromkeys(n for w in walks for n in w.anew)),
         uncovered(sharded.regions),
-    )  # fmt: skip
+    )
 
 
 def _follow(near: Graph, far: Graph, lenient: bool) -> Iterator[Rewritten]:

@@ -18,10 +18,16 @@ from ...ir.sizes.shares import share_name
 # What a collective takes and makes along its axes; a shard is one of the dim that the collective names.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "all_reduce": ("P", "R"), "all_gather": ("S", "R"), "ring_gather": ("S", "R"), "reduce_scatter": ("P", "S"),
-        "ring_scatter": ("P", "S"), "broadcast": ("R", "R"), "send": ("", ""), "recv": ("", ""),
+        "all_reduce": ("P", "R"),
+        "all_gather": ("S", "R"),
+        "ring_gather": ("S", "R"),
+        "reduce_scatter": ("P", "S"),
+        "ring_scatter": ("P", "S"),
+        "broadcast": ("R", "R"),
+        "send": ("", ""),
+        "recv": ("", ""),
     }
-)  # fmt: skip
+)
 COPIES = "/"  # `tp/8`: ranks that hold a copy of the same one of 8 things
 
 

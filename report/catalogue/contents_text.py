@@ -46,9 +46,14 @@ def _totals(found: GraphContents) -> Iterator[tuple[str, str]]:
 def _regions(found: GraphContents) -> Iterator[Sequence[str]]:
     for row in found.regions:
         yield (
-            row.name, f"{row.count}", f"{row.num_nodes}", f"{row.num_parameters:,.0f}",
-            _known(row.amount.matrix_flops), format_bytes(row.amount.num_bytes), _kept(row.saved_bytes),
-        )  # fmt: skip
+            row.name,
+            f"{row.count}",
+            f"{row.num_nodes}",
+            f"{row.num_parameters:,.0f}",
+            _known(row.amount.matrix_flops),
+            format_bytes(row.amount.num_bytes),
+            _kept(row.saved_bytes),
+        )
 
 
 def _ops(found: GraphContents) -> Iterator[Sequence[str]]:
@@ -56,9 +61,14 @@ def _ops(found: GraphContents) -> Iterator[Sequence[str]]:
     for row in found.ops:
         a = row.amount
         yield (
-            row.op, row.kind, f"{a.calls:,}", _known(a.matrix_flops), _part(a.matrix_flops, whole.matrix_flops),
-            format_bytes(a.num_bytes), _part(a.num_bytes, whole.num_bytes),
-        )  # fmt: skip
+            row.op,
+            row.kind,
+            f"{a.calls:,}",
+            _known(a.matrix_flops),
+            _part(a.matrix_flops, whole.matrix_flops),
+            format_bytes(a.num_bytes),
+            _part(a.num_bytes, whole.num_bytes),
+        )
 
 
 def coverage_text(found: GraphContents, ops: Sequence[PricedOp], machine: str, columns: int | None = None) -> str:
@@ -68,11 +78,15 @@ def coverage_text(found: GraphContents, ops: Sequence[PricedOp], machine: str, c
     seconds = sum(row.time_s for row in ops)
     rows = [
         (
-            row.op, f"{row.amount.calls:,}", _part(_flops(row.amount), _flops(whole)),
-            _part(row.amount.num_bytes, whole.num_bytes), _part(row.time_s, seconds), priced_by(row),
+            row.op,
+            f"{row.amount.calls:,}",
+            _part(_flops(row.amount), _flops(whole)),
+            _part(row.amount.num_bytes, whole.num_bytes),
+            _part(row.time_s, seconds),
+            priced_by(row),
         )
         for row in ops
-    ]  # fmt: skip
+    ]
     lines = [
         f"{graph.name}  {graph.workload}  {graph.dtype}  {sizes}  on one device of {machine}",
         "",
@@ -129,13 +143,19 @@ def contents_json(found: GraphContents, ops: Sequence[PricedOp] = (), machine: s
         "saved_bytes": found.saved_bytes,
         "phases": {name: _record(amount) for name, amount in found.by_phase.items()},
         "regions": [
-            {"name": r.name, "runs": r.count, "nodes": r.num_nodes, "num_parameters": int(r.num_parameters),
-             "saved_bytes": r.saved_bytes, **_record(r.amount)}
+            {
+                "name": r.name,
+                "runs": r.count,
+                "nodes": r.num_nodes,
+                "num_parameters": int(r.num_parameters),
+                "saved_bytes": r.saved_bytes,
+                **_record(r.amount),
+            }
             for r in found.regions
         ],
         "ops": [{"op": r.op, "class": r.kind, **_record(r.amount)} for r in found.ops],
         "notes": list(graph.notes),
-    }  # fmt: skip
+    }
     if ops:
         record["machine"], record["pricing"] = machine, [_priced_record(row) for row in ops]
     return json_text(record, indent=2)
@@ -143,18 +163,26 @@ def contents_json(found: GraphContents, ops: Sequence[PricedOp] = (), machine: s
 
 def _record(amount: Amount) -> dict[str, object]:
     return {
-        "calls": amount.calls, "matrix_flops": amount.matrix_flops, "vector_flops": amount.vector_flops,
+        "calls": amount.calls,
+        "matrix_flops": amount.matrix_flops,
+        "vector_flops": amount.vector_flops,
         "bytes": amount.num_bytes,
-    }  # fmt: skip
+    }
 
 
 def _priced_record(row: PricedOp) -> dict[str, object]:
     a = row.accuracy
     return {
-        "op": row.op, "class": row.kind, "model": row.model, "constants": list(row.constants), "time_s": row.time_s,
-        "median_ape": None if a is None else a.median, "p90_ape": None if a is None else a.p90,
-        "measured_on_chip": None if a is None else a.of_chip, **_record(row.amount),
-    }  # fmt: skip
+        "op": row.op,
+        "class": row.kind,
+        "model": row.model,
+        "constants": list(row.constants),
+        "time_s": row.time_s,
+        "median_ape": None if a is None else a.median,
+        "p90_ape": None if a is None else a.p90,
+        "measured_on_chip": None if a is None else a.of_chip,
+        **_record(row.amount),
+    }
 
 
 def _flops(amount: Amount) -> float:

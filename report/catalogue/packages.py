@@ -75,9 +75,12 @@ def _equipment(equipment: LevelEquipment) -> str:
     named = [
         f"{count}{name}"
         for count, name in (
-            (switches, equipment.switch), (adapters, equipment.adapter), ("", equipment.cable),
-            ("", equipment.transceiver and f"{equipment.transceiver} optics"), ("", equipment.fibre),
+            (switches, equipment.switch),
+            (adapters, equipment.adapter),
+            ("", equipment.cable),
+            ("", equipment.transceiver and f"{equipment.transceiver} optics"),
+            ("", equipment.fibre),
         )
         if name
-    ]  # fmt: skip
+    ]
     return ", ".join(named) or "part of what is bought"

@@ -20,9 +20,11 @@ LEAST_NAMED = 0.05
 # Inputs without which steps are not of the same work.
 WORK = ("model.name", "phase", "plan.gbs", "plan.seq", "system.num_gpus")
 # A digest says that something differs; it is of no interest beside another input that says what.
-DIGESTS = {"system.numbers_sha256": ("system.name", "system.chip", "system.stack", "system.calibration", "--set"),
-           "money.prices_sha256": ("money.prices", "--set"),
-           "model.graph_sha256": ("model.name", "model.num_parameters", "phase", "dtype")}  # fmt: skip
+DIGESTS = {
+    "system.numbers_sha256": ("system.name", "system.chip", "system.stack", "system.calibration", "--set"),
+    "money.prices_sha256": ("money.prices", "--set"),
+    "model.graph_sha256": ("model.name", "model.num_parameters", "phase", "dtype"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,16 @@ def comparison_json(found: Comparison, gates: Sequence[Gate], kernels: Mapping[s
         "inputs": [{"name": d.name, "a": d.before, "b": d.after} for d in found.inputs],
         "metrics": {c.name: _record(c) for c in found.metrics.values()},
         "alone": dict(found.alone),
-        "parts": {s.name: {"of": s.whole.name, "changes": {c.name: _record(c) for c in s.parts}}
-                  for s in found.sections},
+        "parts": {
+            s.name: {"of": s.whole.name, "changes": {c.name: _record(c) for c in s.parts}} for s in found.sections
+        },
         "warnings": [{"report": which, "warning": text} for which, text in found.warnings],
-        "gates": [{"gate": g.text, "failed": g.failed, "found": _finite(g.found), "limit": g.limit, "kind": g.kind}
-                  for g in gates],
+        "gates": [
+            {"gate": g.text, "failed": g.failed, "found": _finite(g.found), "limit": g.limit, "kind": g.kind}
+            for g in gates
+        ],
         **({} if kernels is None else {"kernels": kernels}),
-    }  # fmt: skip
+    }
     return json_text(record, indent=2)
 
 
@@ -189,9 +194,11 @@ def _below(floor: float) -> str:
 def _section(section: ComparisonSection, floor: float) -> TextBlock:
     """The parts that changed, with their share of the change of the whole, and the sum of those that are not listed."""
     whole = section.whole
-    size = max(abs(whole.before), abs(whole.after)) if section.add_up else max(
-        [abs(v) for c in section.parts for v in (c.before, c.after)], default=0.0
-    )  # fmt: skip
+    size = (
+        max(abs(whole.before), abs(whole.after))
+        if section.add_up
+        else max([abs(v) for c in section.parts for v in (c.before, c.after)], default=0.0)
+    )
     large, small = split(section.parts, floor * size)
     shared = section.add_up and abs(whole.difference) > floor * size
     rows = [(*_row(c), percent(c.difference / whole.difference)) if shared else _row(c) for c in large]

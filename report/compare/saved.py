@@ -119,17 +119,24 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
     run = _mapping(tree, "run", path)
     warnings = tree.get("warnings")
     return Saved(
-        path, REPORT, inputs, _needed(_numbers(tree, "metrics", path), path),
+        path,
+        REPORT,
+        inputs,
+        _needed(_numbers(tree, "metrics", path), path),
         (
             MetricParts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
-            MetricParts("hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)),
+            MetricParts(
+                "hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)
+            ),
             MetricParts("memory", "Memory of a GPU", "peak_mem_bytes", "B", memory),
-            MetricParts("time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False),
+            MetricParts(
+                "time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False
+            ),
         ),
         tree.get("feasible") is not False,
         tuple(map(str, warnings)) if isinstance(warnings, list) else (),
         tree.get("nodes"),
-    )  # fmt: skip
+    )
 
 
 def _whole(tree: Mapping[str, object], path: str) -> str:
@@ -206,6 +213,8 @@ def _shown(value: object) -> str:
         return value
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
-    return {None: "none", True: "yes", False: "no"}[value] if value is None or value is True or value is False else (
-        f"{value:.12g}" if isinstance(value, float) else str(value)
-    )  # fmt: skip
+    return (
+        {None: "none", True: "yes", False: "no"}[value]
+        if value is None or value is True or value is False
+        else (f"{value:.12g}" if isinstance(value, float) else str(value))
+    )

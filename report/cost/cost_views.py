@@ -45,15 +45,19 @@ def cost_record(money: Money) -> Mapping[str, object]:
         "schema": SCHEMA,
         "tool_version": __version__,
         "inputs": {
-            "system": money.system.name, "chip": money.system.chip.name, "num_gpus": one(money.cost.num_gpus),
-            "prices": money.prices.name, "basis": money.terms.basis, "rented": money.terms.rented,
+            "system": money.system.name,
+            "chip": money.system.chip.name,
+            "num_gpus": one(money.cost.num_gpus),
+            "prices": money.prices.name,
+            "basis": money.terms.basis,
+            "rented": money.terms.rented,
         },
         "assumptions": dict(assumptions(money)),
         "metrics": _figures(money),
         **standing_record(money),
         "bills": {bill.name: bill_record(bill) for bill in _bills(money, "summary")},
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
-    }  # fmt: skip
+    }
 
 
 def _figures(money: Money) -> dict[str, float]:

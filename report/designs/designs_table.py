@@ -43,10 +43,13 @@ def designs_table(ranking: Ranking, rows: NDArray[np.intp], width: int | None = 
     results = [*known, *(goal.name for goal in ranking.goals if goal.name not in known)]
     heading = ["", *map(_label, words), *map(_label, results)]
     body = [
-        ["*" if ranking.best[k] else "", *(str(ranking.words[w][k]) or "-" for w in words),
-         *(_shown(name, float(ranking.columns[name][k])) for name in results)]
+        [
+            "*" if ranking.best[k] else "",
+            *(str(ranking.words[w][k]) or "-" for w in words),
+            *(_shown(name, float(ranking.columns[name][k])) for name in results),
+        ]
         for k in rows
-    ]  # fmt: skip
+    ]
     return "\n".join([in_columns([heading, *body], width), *_notes(ranking, len(rows))])
 
 

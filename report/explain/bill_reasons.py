@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 LARGEST = 3
 # Units of the values of a formula, by how their names end; the first that fits.
 _UNITS = (
-    ("usd_per_kwh", "USD/kWh"), ("usd_per_w_year", "USD/W/year"), ("usd_per_year", "USD/year"),
-    ("usd_per_hour", "USD/h"), ("usd_per_byte", "USD/B"), ("usd_mm2", "USD/mm2"), ("usd", "USD"),
-    ("area_mm2", "mm2"), ("num_bytes", "B"), ("years", "years"), ("hours", "h"), ("hours_in_use", "h"), ("_w", "W"),
-)  # fmt: skip
+    ("usd_per_kwh", "USD/kWh"),
+    ("usd_per_w_year", "USD/W/year"),
+    ("usd_per_year", "USD/year"),
+    ("usd_per_hour", "USD/h"),
+    ("usd_per_byte", "USD/B"),
+    ("usd_mm2", "USD/mm2"),
+    ("usd", "USD"),
+    ("area_mm2", "mm2"),
+    ("num_bytes", "B"),
+    ("years", "years"),
+    ("hours", "h"),
+    ("hours_in_use", "h"),
+    ("_w", "W"),
+)
 
 
 def explain_line(bills: Sequence[Bill], wanted: str, records: Iterable[NumberRecord]) -> str:

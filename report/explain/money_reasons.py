@@ -60,8 +60,12 @@ def explain_cost(money: Money, wanted: str) -> str:
     if wanted not in OWNING:
         return explain_line(money.bills, wanted, records)
     owned = money.owned
-    value = {"usd_capex": owned.capex_usd, "usd_opex": owned.opex_usd, "usd_tco": owned.tco_usd,
-             "usd_per_gpu_hour": owned.usd_per_gpu_hour}[wanted]  # fmt: skip
+    value = {
+        "usd_capex": owned.capex_usd,
+        "usd_opex": owned.opex_usd,
+        "usd_tco": owned.tco_usd,
+        "usd_per_gpu_hour": owned.usd_per_gpu_hour,
+    }[wanted]
     lines = (f"  {line}" for line in _owning(money, owned, wanted))
     return "\n".join([*_heading(wanted, one(value)), *lines])
 

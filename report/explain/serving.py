@@ -188,9 +188,13 @@ def _max_batch(answer: ServeEstimate) -> Lines:
         else "a sequence holds its mean over its life"
     )
     yield from _numbers(
-        answer, "scheduler.max_num_seqs", "scheduler.max_batched_tokens", "scheduler.block_tokens",
-        "scheduler.memory_utilization", "scheduler.cache_utilization",
-    )  # fmt: skip
+        answer,
+        "scheduler.max_num_seqs",
+        "scheduler.max_batched_tokens",
+        "scheduler.block_tokens",
+        "scheduler.memory_utilization",
+        "scheduler.cache_utilization",
+    )
     yield from (f"capacity: {text}" for text in sources_of(server.system, "chip.memory.hbm.capacity"))
 
 

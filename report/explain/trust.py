@@ -24,10 +24,16 @@ from ..bounds import OTHER, chosen, node_seconds, part_of
 # Classes of constants and the tables of measurements that judge them; the others have none.
 _TABLES = MappingProxyType(
     {
-        "gemm": "gemm", "attention": "attention", "decode": "attention", "unfused_attention": "attention",
-        "additive_attention": "attention", "rowwise": "elementwise", "experts": "moe", "grouped": "moe",
+        "gemm": "gemm",
+        "attention": "attention",
+        "decode": "attention",
+        "unfused_attention": "attention",
+        "additive_attention": "attention",
+        "rowwise": "elementwise",
+        "experts": "moe",
+        "grouped": "moe",
     }
-)  # fmt: skip
+)
 # Part of its seconds that must rest on rows of this chip for a part to count as checked on it.
 MOST = 0.5
 

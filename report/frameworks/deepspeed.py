@@ -42,8 +42,9 @@ def deepspeed(subject: ExportSubject) -> Export:
         config["tensor_parallel"] = {"autotp_size": plan.tp}
     if family.recompute == "full":
         config["activation_checkpointing"] = {
-            "partition_activations": False, "cpu_checkpointing": "activations" in family.offload,
-        }  # fmt: skip
+            "partition_activations": False,
+            "cpu_checkpointing": "activations" in family.offload,
+        }
     text = json_text(config, indent=2) + "\n"
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)), takes_comments=False)
 
@@ -71,8 +72,11 @@ def _zero(subject: ExportSubject) -> dict[str, Json]:
     family = subject.family
     found: dict[str, Json] = {"stage": family.zero}
     if family.zero:
-        found |= {"overlap_comm": subject.stack is None or subject.hides("dp"), "contiguous_gradients": True,
-                  "reduce_scatter": True}  # fmt: skip
+        found |= {
+            "overlap_comm": subject.stack is None or subject.hides("dp"),
+            "contiguous_gradients": True,
+            "reduce_scatter": True,
+        }
     if "optimizer" in family.offload and family.zero:
         found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if "params" in family.offload:

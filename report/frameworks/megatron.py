@@ -35,9 +35,16 @@ def megatron(subject: ExportSubject) -> Export:
     """Return a training plan as flags of pretrain_gpt.py; UsageError for a plan of inference."""
     of_workload(subject, NAME, train=True)
     flags = [
-        *_parallel(subject), *_batches(subject), *_data_parallel(subject), *_experts(subject), *_recompute(subject),
-        *_precision(subject), *_optimizer(subject), *_overlap(subject), *shape_flags(subject),
-    ]  # fmt: skip
+        *_parallel(subject),
+        *_batches(subject),
+        *_data_parallel(subject),
+        *_experts(subject),
+        *_recompute(subject),
+        *_precision(subject),
+        *_optimizer(subject),
+        *_overlap(subject),
+        *shape_flags(subject),
+    ]
     text = command(torchrun(subject, "pretrain_gpt.py"), flags)
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)))
 
@@ -131,8 +138,9 @@ def _recompute(subject: ExportSubject) -> Iterator[Flag]:
             yield "--recompute-modules", " ".join(modules)
     if family.recompute == "full":
         yield "--recompute-granularity", "full"
-        method, number = ("block", family.recompute_layers) if family.recompute_layers else (
-            "uniform", family.recompute_every)  # fmt: skip
+        method, number = (
+            ("block", family.recompute_layers) if family.recompute_layers else ("uniform", family.recompute_every)
+        )
         yield "--recompute-method", method
         yield "--recompute-num-layers", number
     if "activations" in family.offload and subject.number("num_hidden_layers"):
@@ -165,9 +173,11 @@ def _optimizer(subject: ExportSubject) -> Iterator[Flag]:
     offload = "optimizer" in family.offload
     if offload:
         yield "--optimizer-cpu-offload", None
-    states = (("--main-params-dtype", family.main_params_dtype, ("fp32", "fp16")),
-              ("--exp-avg-dtype", family.exp_avg_dtype, _MOMENTS),
-              ("--exp-avg-sq-dtype", family.exp_avg_sq_dtype, _MOMENTS))  # fmt: skip
+    states = (
+        ("--main-params-dtype", family.main_params_dtype, ("fp32", "fp16")),
+        ("--exp-avg-dtype", family.exp_avg_dtype, _MOMENTS),
+        ("--exp-avg-sq-dtype", family.exp_avg_sq_dtype, _MOMENTS),
+    )
     said = [(name, dtype) for name, dtype, known in states if dtype != FP32 and dtype in known]
     if said or offload:
         yield "--use-precision-aware-optimizer", None

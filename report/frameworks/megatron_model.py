@@ -42,9 +42,11 @@ def shape_left(subject: ExportSubject) -> Iterator[str]:
 
 def _layers(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:
     for flag, key in (
-        ("--num-layers", "num_hidden_layers"), ("--hidden-size", "hidden_size"),
-        ("--ffn-hidden-size", "intermediate_size"), ("--num-attention-heads", "num_attention_heads"),
-    ):  # fmt: skip
+        ("--num-layers", "num_hidden_layers"),
+        ("--hidden-size", "hidden_size"),
+        ("--ffn-hidden-size", "intermediate_size"),
+        ("--num-attention-heads", "num_attention_heads"),
+    ):
         yield flag, subject.number(key)
     positions = max(subject.number("max_position_embeddings") or 0, subject.plan.seq_len)
     yield "--max-position-embeddings", int(positions)
@@ -81,9 +83,12 @@ def _attention(subject: ExportSubject, config: Mapping[str, object]) -> Iterator
 def _latent(subject: ExportSubject) -> Iterator[Flag]:
     yield "--multi-latent-attention", None
     for flag, key in (
-        ("--q-lora-rank", "q_lora_rank"), ("--kv-lora-rank", "kv_lora_rank"), ("--qk-head-dim", "qk_nope_head_dim"),
-        ("--qk-pos-emb-head-dim", "qk_rope_head_dim"), ("--v-head-dim", "v_head_dim"),
-    ):  # fmt: skip
+        ("--q-lora-rank", "q_lora_rank"),
+        ("--kv-lora-rank", "kv_lora_rank"),
+        ("--qk-head-dim", "qk_nope_head_dim"),
+        ("--qk-pos-emb-head-dim", "qk_rope_head_dim"),
+        ("--v-head-dim", "v_head_dim"),
+    ):
         if (value := subject.number(key)) is not None:
             yield flag, value
 

@@ -20,10 +20,12 @@ VERSION = "torchtitan 0.3.0"
 # Configurations that it ships for models of our catalogue: --module, --config.
 _CONFIGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "llama-3.1-8b": ("llama3", "llama3_8b"), "llama-3.1-70b": ("llama3", "llama3_70b"),
-        "llama-3.1-405b": ("llama3", "llama3_405b"), "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
+        "llama-3.1-8b": ("llama3", "llama3_8b"),
+        "llama-3.1-70b": ("llama3", "llama3_70b"),
+        "llama-3.1-405b": ("llama3", "llama3_405b"),
+        "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
     }
-)  # fmt: skip
+)
 _RECOMPUTE: Mapping[str, str] = MappingProxyType({"none": "none", "ops": "selective", "full": "full"})
 # Every word that its own default answers to, in groups from neighbours outwards: pp outermost, then replicas.
 _ORDERS = ("tp-cp-ep-dp-pp",)

@@ -22,10 +22,14 @@ _CACHE: Mapping[str, str] = MappingProxyType({"fp8": "fp8", "int8": "int8_per_to
 # Recipes that it can make of weights in 16 bits while it loads them; the others are read from a checkpoint.
 _ONLINE: Mapping[str, str] = MappingProxyType(
     {
-        "fp8": "fp8_per_tensor", "fp8-rowwise": "fp8_per_channel", "fp8-block": "fp8_per_block", "mxfp8": "mxfp8",
-        "w8a16": "int8_per_channel_weight_only", "nvfp4": "nvfp4_per_token",
+        "fp8": "fp8_per_tensor",
+        "fp8-rowwise": "fp8_per_channel",
+        "fp8-block": "fp8_per_block",
+        "mxfp8": "mxfp8",
+        "w8a16": "int8_per_channel_weight_only",
+        "nvfp4": "nvfp4_per_token",
     }
-)  # fmt: skip
+)
 
 
 def vllm(

@@ -161,8 +161,11 @@ def _records(
     words, hidden = answer.rows.words, {BLOCK, ROW, *answer.rows.hidden}
     found: list[Mapping[str, object]] = []
     for at in range(num_rows(rows)):
-        told = {name: words[name][int(column[at])] if name in words else _number(float(column[at]))
-                for name, column in rows.items() if name not in hidden}  # fmt: skip
+        told = {
+            name: words[name][int(column[at])] if name in words else _number(float(column[at]))
+            for name, column in rows.items()
+            if name not in hidden
+        }
         tried = {} if answer.trials is None else {"values": answer.trials.values[int(rows["trial"][at])]}
         worth = standings.get(str(answer.rows.machine(rows, at))) if standings else None
         standing = {} if worth is None else {"money": worth["standing"]}

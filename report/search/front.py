@@ -53,9 +53,14 @@ class Front:
 
     @classmethod
     def of(
-        cls, goals: Sequence[Goal], labels: Sequence[str], columns: Mapping[str, Array], title: str = "",
-        cloud: Mapping[str, Array] | None = None, num_evaluated: int | None = None,
-    ) -> Front:  # fmt: skip
+        cls,
+        goals: Sequence[Goal],
+        labels: Sequence[str],
+        columns: Mapping[str, Array],
+        title: str = "",
+        cloud: Mapping[str, Array] | None = None,
+        num_evaluated: int | None = None,
+    ) -> Front:
         """Find the rows that no other of them beats.
 
         >>> two = [Goal("step_time_s"), Goal("mfu", -1.0)]

@@ -42,15 +42,22 @@ def front_html(front: Front, columns: Sequence[str] = (), notes: Sequence[str] =
     title = escape(front.title or "Pareto-optimal plans")
     shown = [*front.goals, *(Goal(name) for name in columns if name in front.others)]
     lines = [
-        "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{title}</h1>", f"<p>{escape(_caption(front))}</p>", *(f"<p>{escape(note)}</p>" for note in notes),
-        "<main><figure>", front_svg(front, titled=False), "</figure>", '<div class="table"><table>',
-        *_rows(front, shown), "</table></div></main>",
+        f"<h1>{title}</h1>",
+        f"<p>{escape(_caption(front))}</p>",
+        *(f"<p>{escape(note)}</p>" for note in notes),
+        "<main><figure>",
+        front_svg(front, titled=False),
+        "</figure>",
+        '<div class="table"><table>',
+        *_rows(front, shown),
+        "</table></div></main>",
         f"<script>{_SCRIPT}</script></body></html>",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

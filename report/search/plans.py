@@ -120,10 +120,14 @@ def plan_label(plan: Plan) -> str:
     """
     f = plan.family
     words = [
-        f"mbs{plan.micro_batch}", "sp" if f.sp else "", f"zero{f.zero}" if f.zero else "",
-        f.cp if plan.cp > 1 else "", f"ulysses{plan.cp_ulysses}" if plan.cp_ulysses > 1 else "",
+        f"mbs{plan.micro_batch}",
+        "sp" if f.sp else "",
+        f"zero{f.zero}" if f.zero else "",
+        f.cp if plan.cp > 1 else "",
+        f"ulysses{plan.cp_ulysses}" if plan.cp_ulysses > 1 else "",
         f.schedule if plan.pp > 1 and f.schedule != USUAL else "",
-        f"recompute={f.recompute}" if f.recompute != "none" else "", f.precision if f.precision != "none" else "",
+        f"recompute={f.recompute}" if f.recompute != "none" else "",
+        f.precision if f.precision != "none" else "",
         f"offload={'+'.join(f.offload)}" if f.offload else "",
-    ]  # fmt: skip
+    ]
     return " ".join((plan.degrees, *filter(None, words)))

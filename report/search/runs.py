@@ -18,8 +18,18 @@ RUN = "slipstick/run/1"
 def runs_table(found: Sequence[Summary], width: int | None = None) -> str:
     """Return runs as a table, a line each; below it, why some cannot be read."""
     heading = ["run", "model", "state", "plans", "best", "size", "tool version"]
-    rows = [[s.name, s.run.model or "-", _state(s), _plans(s), _best(s), format_bytes(s.size_bytes),
-             s.run.tool_version or "-"] for s in found]  # fmt: skip
+    rows = [
+        [
+            s.name,
+            s.run.model or "-",
+            _state(s),
+            _plans(s),
+            _best(s),
+            format_bytes(s.size_bytes),
+            s.run.tool_version or "-",
+        ]
+        for s in found
+    ]
     return "\n".join([in_columns([heading, *rows], width), *(s.wrong for s in found if s.wrong is not None)])
 
 
@@ -66,8 +76,13 @@ def run_text(summary: Summary, width: int | None = None) -> str:
 def _record(summary: Summary) -> Mapping[str, object]:
     run, counts, best = summary.run, summary.counts, summary.best
     if summary.wrong is not None:
-        return {"name": summary.name, "state": summary.state, "path": str(summary.path),
-                "size_bytes": summary.size_bytes, "error": summary.wrong}  # fmt: skip
+        return {
+            "name": summary.name,
+            "state": summary.state,
+            "path": str(summary.path),
+            "size_bytes": summary.size_bytes,
+            "error": summary.wrong,
+        }
     return {
         "name": summary.name,
         "model": run.model,

@@ -23,10 +23,14 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
     others = list(answer.rows.others(rows, 0))
     heading = ["", "plan", *others, *(METRICS[name].label for name in metrics)]
     body = [
-        [str(at + 1), answer.rows.label(rows, at), *answer.rows.others(rows, at).values(),
-         *(format_metric(name, float(rows[name][at])) for name in metrics)]
+        [
+            str(at + 1),
+            answer.rows.label(rows, at),
+            *answer.rows.others(rows, at).values(),
+            *(format_metric(name, float(rows[name][at])) for name in metrics),
+        ]
         for at in range(num_rows(rows))
-    ]  # fmt: skip
+    ]
     return in_columns([heading, *body], width)
 
 

@@ -23,12 +23,25 @@ Answer: TypeAlias = Estimate | ServeEstimate
 # What is said of steps, and of servers, beside the goals of a search; where both have it and it differs.
 _OF_STEPS = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_bytes", "usd_per_mtok")
 _OF_SERVERS = (
-    "ttft_s", "tpot_s", "e2el_s", "tokens_per_s_per_gpu", "requests_per_s", "batch", "usd_per_mtok_output",
+    "ttft_s",
+    "tpot_s",
+    "e2el_s",
+    "tokens_per_s_per_gpu",
+    "requests_per_s",
+    "batch",
+    "usd_per_mtok_output",
     "usd_per_mtok",
-)  # fmt: skip
+)
 # Inputs that follow from others, or that say in digits what others say in words.
-_FOLLOW = ("tool_version", "plan.num_micro_batches", "plan.layers_by_stage", "system.numbers_sha256",
-           "model.graph_sha256", "money.prices_sha256", "system.memory_bytes")  # fmt: skip
+_FOLLOW = (
+    "tool_version",
+    "plan.num_micro_batches",
+    "plan.layers_by_stage",
+    "system.numbers_sha256",
+    "model.graph_sha256",
+    "money.prices_sha256",
+    "system.memory_bytes",
+)
 # Parts that a line names, and the share of all that moved below which it does not.
 _MOST, _LEAST = 5, 0.03
 
@@ -72,11 +85,15 @@ def why(winner: Answer, runner_up: Answer, goals: Sequence[Goal] = ()) -> Why:
     others = [name for name in usual if name in found.metrics and name not in ranked]
     names = list(_labels(winner, runner_up))
     return Why(
-        names[0], names[1],
+        names[0],
+        names[1],
         [found.metrics[name] for name in ranked],
         [change for name in others if (change := found.metrics[name]).difference],
-        list(_differs(found)), _section(found, "breakdown"), _section(found, "memory"), server,
-    )  # fmt: skip
+        list(_differs(found)),
+        _section(found, "breakdown"),
+        _section(found, "memory"),
+        server,
+    )
 
 
 def _saved(answer: Answer, called: str) -> Saved:
@@ -184,9 +201,10 @@ def _section_record(section: ComparisonSection | None) -> dict[str, object] | No
     if section is None:
         return None
     return {
-        "of": section.whole.name, "whole": _record(section.whole),
+        "of": section.whole.name,
+        "whole": _record(section.whole),
         "parts": {change.name: _record(change) for change in section.parts},
-    }  # fmt: skip
+    }
 
 
 def _record(change: Change) -> dict[str, float]:

@@ -47,15 +47,18 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
         "breakdown": dict(answer.breakdown_s),
         "phases": {
             str(one.plan.family.workload): {
-                "batch": one.plan.micro_batch, "seq": one.plan.seq_len, "kv": one.plan.kv_len,
-                "metrics": dict(one.metrics), "breakdown": dict(one.breakdown_s),
+                "batch": one.plan.micro_batch,
+                "seq": one.plan.seq_len,
+                "kv": one.plan.kv_len,
+                "metrics": dict(one.metrics),
+                "breakdown": dict(one.breakdown_s),
             }
             for one in (answer.prefill, answer.decode)
         },
         **({} if answer.simulated is None else {"simulated": answer.simulated.to_bench_json()}),
         "memory": {**answer.memory_bytes, "capacity": answer.server.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
-    }  # fmt: skip
+    }
     if answer.money is not None:
         report["money"] = money_record(answer.money)
     return report
@@ -74,21 +77,28 @@ def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, obj
         "plan": {key: value for key, value in plan.items() if key not in _OF_STEPS},
         **({} if answer.pools is None else {"pools": _pools(answer.pools)}),
         "engine": {
-            "name": engine.name, "as_of": engine.as_of, **asdict(engine.scheduler), **asdict(engine.overheads),
+            "name": engine.name,
+            "as_of": engine.as_of,
+            **asdict(engine.scheduler),
+            **asdict(engine.overheads),
             **dict(engine.tuned),
         },
         "requests": {"isl": prompt, "osl": output, "cached": cached, "shared": lengths.shared},
         **({} if made is None else {"speculation": {"length": made.length, "acceptance": made.acceptance}}),
         "load": {"kind": answer.load.name, **{k: v for k, v in answer.load.given.items() if v is not None}},
-    }  # fmt: skip
+    }
     return inputs if answer.money is None else {**inputs, "money": money_inputs(answer.money)}
 
 
 def _pools(pools: Pools) -> Mapping[str, object]:
     link = pools.link
     return {
-        "prefill": {"workers": pools.prefill.num_replicas, "tp": pools.prefill.plan.tp, "pp": pools.prefill.plan.pp,
-                    "batch": pools.batch},
+        "prefill": {
+            "workers": pools.prefill.num_replicas,
+            "tp": pools.prefill.plan.tp,
+            "pp": pools.prefill.plan.pp,
+            "batch": pools.batch,
+        },
         "decode": {"workers": pools.decode.num_replicas, "tp": pools.decode.plan.tp, "pp": pools.decode.plan.pp},
         "link": {"bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s, "streamed": link.layers > 1},
-    }  # fmt: skip
+    }

@@ -92,9 +92,11 @@ def requests_text(answer: ServeEstimate) -> str:
     shown = given if isinstance(given, str) else f"{given or 0:g}"
     most = "most within the target" if "request_goodput_rps" in answer.metrics else "most it answers"
     how = {
-        "concurrency": f"concurrency {shown}", "requests_per_s": f"{shown} requests/s",
-        "batch": f"static batch {shown}", "traffic": shown,
-    }.get(answer.load.name, most)  # fmt: skip
+        "concurrency": f"concurrency {shown}",
+        "requests_per_s": f"{shown} requests/s",
+        "batch": f"static batch {shown}",
+        "traffic": shown,
+    }.get(answer.load.name, most)
     return f"isl {prompt:g}{hit}  osl {output:g}  {how}"
 
 
@@ -158,9 +160,12 @@ def _loads(answer: ServeEstimate) -> Table:
         gap = "-" if np.isnan(found.tpot_s[k]) else format_time(float(found.tpot_s[k]))
         shown = clients if together else clients * replicas
         table.add_row(
-            f"{shown:,.0f}", format_time(float(found.ttft_s[k])), gap, f"{tokens[k]:,.0f}",
+            f"{shown:,.0f}",
+            format_time(float(found.ttft_s[k])),
+            gap,
+            f"{tokens[k]:,.0f}",
             f"{float(rates[k]):.3g}",
-        )  # fmt: skip
+        )
     return table
 
 

@@ -99,10 +99,15 @@ def _plans(found: Sizing, answers: Sequence[ServeEstimate]) -> Table:
         ttft_s, tpot_s = choice.at_limits(answer, target)
         gap = "-" if np.isnan(tpot_s) else format_time(tpot_s)
         table.add_row(
-            choice.name, f"{choice.num_gpus}", format_time(ttft_s), gap,
-            f"{m['batch']:.0f}", f"{m['serve_utilization']:.0%}", f"{choice.most_per_s / m['requests_per_s'] - 1:.0%}",
+            choice.name,
+            f"{choice.num_gpus}",
+            format_time(ttft_s),
+            gap,
+            f"{m['batch']:.0f}",
+            f"{m['serve_utilization']:.0%}",
+            f"{choice.most_per_s / m['requests_per_s'] - 1:.0%}",
             usd,
-        )  # fmt: skip
+        )
     return table
 
 
@@ -126,28 +131,35 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
         "tool_version": __version__,
         "units": "SI",
         "target": {
-            "requests_per_s": asked.requests_per_s, "ttft_s": asked.target.ttft_s, "tpot_s": asked.target.tpot_s,
-            "ttft_share": asked.target.ttft_share, "tpot_share": asked.target.tpot_share,
-            "isl": float(np.asarray(asked.lengths.prompt)), "osl": float(np.asarray(asked.lengths.output)),
+            "requests_per_s": asked.requests_per_s,
+            "ttft_s": asked.target.ttft_s,
+            "tpot_s": asked.target.tpot_s,
+            "ttft_share": asked.target.ttft_share,
+            "tpot_share": asked.target.tpot_share,
+            "isl": float(np.asarray(asked.lengths.prompt)),
+            "osl": float(np.asarray(asked.lengths.output)),
         },
         "choices": [
             {
-                "name": choice.name, "num_gpus": choice.num_gpus,
+                "name": choice.name,
+                "num_gpus": choice.num_gpus,
                 "most_requests_per_s": choice.most_per_s,
                 "headroom": choice.most_per_s / answer.metrics["requests_per_s"] - 1.0,
-                "simulated": confirmed_record(choice.confirmed), **serving_record(answer),
+                "simulated": confirmed_record(choice.confirmed),
+                **serving_record(answer),
             }
             for choice, answer in zip(found.choices, answers, strict=False)
         ],
         "missed": [
             {
-                "shape": _shape(one), "why": one.why or "too slow",
+                "shape": _shape(one),
+                "why": one.why or "too slow",
                 "ttft_s": None if one.alone is None else float(one.alone.ttft_s),
                 "tpot_s": None if one.alone is None else float(one.alone.tpot_s),
             }
             for one in found.missed
         ],
-    }  # fmt: skip
+    }
     return json_text(report, indent=2)
 
 

@@ -58,9 +58,11 @@ def _edges(region: Region, node: Node) -> Sequence[Mapping[str, str]]:
     for place, value in enumerate(node.inputs):
         made = region.producer.get(value)
         if made is not None:
-            found.append({
-                "sourceNodeId": f"{region.name}/%{made.key}",
-                "sourceNodeOutputId": str(made.outputs.index(value)),
-                "targetNodeInputId": str(place),
-            })  # fmt: skip
+            found.append(
+                {
+                    "sourceNodeId": f"{region.name}/%{made.key}",
+                    "sourceNodeOutputId": str(made.outputs.index(value)),
+                    "targetNodeInputId": str(place),
+                }
+            )
     return found

@@ -26,9 +26,15 @@ DOMAIN = "slipstick"
 _IR, _OPSET = 10, 22
 # Element types with scales, and TF32, are there what they rest as.
 _AT_REST = {
-    DType.TF32: DType.FP32, DType.FP8_ROW: DType.FP8, DType.FP8_BLOCK: DType.FP8, DType.FP8_TILE: DType.FP8,
-    DType.MXFP8: DType.FP8, DType.NVFP4: DType.FP4, DType.MXFP4: DType.FP4, DType.INT4_GROUP: DType.INT4,
-}  # fmt: skip
+    DType.TF32: DType.FP32,
+    DType.FP8_ROW: DType.FP8,
+    DType.FP8_BLOCK: DType.FP8,
+    DType.FP8_TILE: DType.FP8,
+    DType.MXFP8: DType.FP8,
+    DType.NVFP4: DType.FP4,
+    DType.MXFP4: DType.FP4,
+    DType.INT4_GROUP: DType.INT4,
+}
 ELEMENTS: Mapping[DType, int] = ONNX_ELEMENTS | {dtype: ONNX_ELEMENTS[rest] for dtype, rest in _AT_REST.items()}
 
 

@@ -157,9 +157,12 @@ _INNER = TaskEnds()
 
 
 def draw(
-    rows: Sequence[tuple[str, Sequence[NodeTime]]], kind: Kind, booking: Booking, boundary: Sequence[NodeTime] = (),
+    rows: Sequence[tuple[str, Sequence[NodeTime]]],
+    kind: Kind,
+    booking: Booking,
+    boundary: Sequence[NodeTime] = (),
     ends: TaskEnds = _INNER,
-) -> TaskShape:  # fmt: skip
+) -> TaskShape:
     """Draw one task.
 
     Args:

@@ -134,9 +134,8 @@ def _part(pool: CasePool, split: str, seen: bool) -> CasePool:
     """Return the part of a pool that a fit sees, or the part that it does not; outliers are in neither."""
     name = pool.judge.name
     cases = tuple(
-        case for case in pool.cases
-        if not case.outlier and (split == ALL or in_first_half(name, case.group)) is seen
-    )  # fmt: skip
+        case for case in pool.cases if not case.outlier and (split == ALL or in_first_half(name, case.group)) is seen
+    )
     return replace(pool, cases=cases, places=())
 
 
@@ -151,11 +150,16 @@ def _kind_fit(
     rows = [case for pool in done for case in pool.cases]
     sets, systems = (tuple(sorted(set(names))) for names in ([c.row.dataset for c in rows], [c.system for c in rows]))
     return KindFit(
-        owner=owner, cls=done[0].cls, kind=done[0].kind, shared=shared, by_library=by_library,
+        owner=owner,
+        cls=done[0].cls,
+        kind=done[0].kind,
+        shared=shared,
+        by_library=by_library,
         seen=FittedKernel(done[0].judge.name, sets, systems, choice.split, choice.joint),
-        fit=_accuracy(done), judged=_accuracy(judged) if judged else None,
+        fit=_accuracy(done),
+        judged=_accuracy(judged) if judged else None,
         num_excluded=sum(bool(case.outlier) for pool in pools for case in pool.cases),
-    )  # fmt: skip
+    )
 
 
 def _fit(pools: Sequence[CasePool], owners: Owners, alike: bool = False) -> list[CasePool]:

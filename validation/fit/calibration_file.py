@@ -99,9 +99,15 @@ def _written(name: str, value: float) -> Tree:
 def _record(fit: KindFit, tool: str) -> Record:
     seen = fit.seen
     found: Record = {
-        "table": seen.table, "data_sets": list(seen.data_sets), "systems": list(seen.systems), "split": seen.split,
-        "joint": seen.joint, "rule": RULE, "excluded": fit.num_excluded, "tool": tool,
-    }  # fmt: skip
+        "table": seen.table,
+        "data_sets": list(seen.data_sets),
+        "systems": list(seen.systems),
+        "split": seen.split,
+        "joint": seen.joint,
+        "rule": RULE,
+        "excluded": fit.num_excluded,
+        "tool": tool,
+    }
     for part, accuracy in (("fitted", fit.fit), ("judged", fit.judged)):
         if accuracy is not None:
             figures = asdict(accuracy)

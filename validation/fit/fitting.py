@@ -196,15 +196,22 @@ def _problem(pools: Sequence[CasePool], owners: Owners, alike: bool, kept: froze
     by_pool = [_slots_of(pool, owners, kept) for pool in pools]
     slots = tuple(dict.fromkeys(slot for of in by_pool for slot in of.values()))
     place = {slot: k for k, slot in enumerate(slots)}
-    start = {slot: getattr(pool.constants, slot.field) for pool, of in zip(pools, by_pool, strict=True)
-             for slot in of.values()}  # fmt: skip
+    start = {
+        slot: getattr(pool.constants, slot.field)
+        for pool, of in zip(pools, by_pool, strict=True)
+        for slot in of.values()
+    }
     limits = [limits_of(type(pools[0].constants))[slot.field] for slot in slots]
     return _Problem(
-        tuple(pools), tuple(map(measured_of, pools)), slots,
+        tuple(pools),
+        tuple(map(measured_of, pools)),
+        slots,
         tuple({name: place[slot] for name, slot in of.items()} for of in by_pool),
-        _weights(pools, alike), np.asarray([start[slot] for slot in slots]),
-        np.asarray([limit.low for limit in limits]), np.asarray([limit.high for limit in limits]),
-    )  # fmt: skip
+        _weights(pools, alike),
+        np.asarray([start[slot] for slot in slots]),
+        np.asarray([limit.low for limit in limits]),
+        np.asarray([limit.high for limit in limits]),
+    )
 
 
 def _weights(pools: Sequence[CasePool], alike: bool) -> tuple[float, ...]:
@@ -234,8 +241,12 @@ def _solve(problem: _Problem, factors: Sequence[float]) -> tuple[float, Array]:
         return problem.slopes(shares * scale) * scale
 
     found = least_squares(
-        residuals, inside / scale, jac=slopes,
-        bounds=(problem.low / scale, problem.high / scale), ftol=1e-5, xtol=1e-5,
+        residuals,
+        inside / scale,
+        jac=slopes,
+        bounds=(problem.low / scale, problem.high / scale),
+        ftol=1e-5,
+        xtol=1e-5,
         max_nfev=80,
-    )  # fmt: skip
+    )
     return float(found.cost), np.clip(found.x * scale, problem.low, problem.high)

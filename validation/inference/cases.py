@@ -78,9 +78,12 @@ def _served(row: Row, engine: str, accelerator: str) -> bool:
 
 
 _RULES: Sequence[tuple[str, Callable[[Row], bool]]] = (
-    (_OVERFLOW, _overflow), (_IDLE, _idle), (_UNDRIVEN, _undriven), (_DRAFTED, _drafted),
+    (_OVERFLOW, _overflow),
+    (_IDLE, _idle),
+    (_UNDRIVEN, _undriven),
+    (_DRAFTED, _drafted),
     (_SLOW_PROMPTS, _slow_prompts),
-)  # fmt: skip
+)
 
 
 # Low precision of served models: the word of a table for a recipe, and the type that its engine caches in.
@@ -234,13 +237,23 @@ def served_case(row: Row) -> ServedCase:
     share, said = source.share(row)
     assumed = (*model.assumed, *numerics.assumed, *layout.assumed, *([said] if said else []))
     return ServedCase(
-        row, _group(row, layout), form,
-        config_of(row.text("model"), model.fields).text, not _has_experts(model.fields), numerics, layout,
-        system_of(row), engine, row.number("batch_or_concurrency", 1),
+        row,
+        _group(row, layout),
+        form,
+        config_of(row.text("model"), model.fields).text,
+        not _has_experts(model.fields),
+        numerics,
+        layout,
+        system_of(row),
+        engine,
+        row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
-        measured_of(row, form, source.derived), settings_of(row, source.offline), assumed, outlier(row),
+        measured_of(row, form, source.derived),
+        settings_of(row, source.offline),
+        assumed,
+        outlier(row),
         source.judges_only or in_no_fit(row),
-    )  # fmt: skip
+    )
 
 
 def _group(row: Row, layout: CaseServers) -> str:

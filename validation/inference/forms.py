@@ -54,7 +54,7 @@ def form_of(row: Row) -> RequestForm:
     """Return how the requests of a row came; NotJudged where its words are of another kind.
 
     >>> form_of(Row({"measurement": "maximum throughput, in-flight batching, infinite request rate"}))
-    <Form.SATURATED: 'saturated'>
+    <RequestForm.SATURATED: 'saturated'>
     """
     given = row.text("measurement")
     found = next((form for words, form in _WORDS.items() if given.startswith(words)), None)

@@ -60,11 +60,21 @@ def outcome(case: ServedCase, measured: MeasuredQuantity, answers: Answers, part
     answer = answers[measured.quantity]
     rate = measured.quantity is CaseQuantity.THROUGHPUT
     return Outcome(
-        row=case.row, table=TABLE, part=part, unit="/s" if rate else "s", predicted=answer.value,
-        measured=measured.value, system=case.system, library=case.engine, engine=case.engine,
-        kind=f"{measured.quantity.value} {'dense' if case.dense else 'experts'}", group=case.group,
-        reason=case.excluded or "; ".join(case.assumed), low=answer.low, high=answer.high,
-    )  # fmt: skip
+        row=case.row,
+        table=TABLE,
+        part=part,
+        unit="/s" if rate else "s",
+        predicted=answer.value,
+        measured=measured.value,
+        system=case.system,
+        library=case.engine,
+        engine=case.engine,
+        kind=f"{measured.quantity.value} {'dense' if case.dense else 'experts'}",
+        group=case.group,
+        reason=case.excluded or "; ".join(case.assumed),
+        low=answer.low,
+        high=answer.high,
+    )
 
 
 def part_of(case: ServedCase, records: EngineRecords) -> Part:

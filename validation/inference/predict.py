@@ -46,9 +46,12 @@ def _pool(case: ServedCase, pool: replicas.ReplicaPool, bench: InferenceBench) -
     replica, engine = pool.laid.replica, bench.engine(case)
     wide = replace(engine.scheduler, max_num_seqs=max(engine.scheduler.max_num_seqs, pool.batch))
     return WorkerGroup(
-        times=bench.times(case, replica), engine=replace(engine, scheduler=wide),
-        workers=pool.workers * replica.attention_dp, gpus=replica.num_gpus // replica.attention_dp, batch=pool.batch,
-    )  # fmt: skip
+        times=bench.times(case, replica),
+        engine=replace(engine, scheduler=wide),
+        workers=pool.workers * replica.attention_dp,
+        gpus=replica.num_gpus // replica.attention_dp,
+        batch=pool.batch,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,16 @@ class Replica:
         if self.ep not in (1, self.tp * self.attention_dp):
             raise PlanError(f"ep={self.ep} is neither 1 nor tp x dp = {self.tp * self.attention_dp}")
         return make_plan(
-            num_gpus=self.num_gpus, tp=self.tp, ep=self.ep, pp=self.pp, dp=self.attention_dp, seq_len=context,
-            kv_len=context, etp=self._etp if self.cut else None, family=family,
-        )  # fmt: skip
+            num_gpus=self.num_gpus,
+            tp=self.tp,
+            ep=self.ep,
+            pp=self.pp,
+            dp=self.attention_dp,
+            seq_len=context,
+            kv_len=context,
+            etp=self._etp if self.cut else None,
+            family=family,
+        )
 
 
 @dataclass(frozen=True, slots=True)

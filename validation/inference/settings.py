@@ -40,21 +40,35 @@ class RecipeSettings:
         memory, cache, overheads = self.memory_utilization, self.cache_utilization, engine.overheads
         if self.offline:
             overheads = replace(overheads, prompt_s=0.0, prompt_token_s=0.0)
-        return replace(engine, overheads=overheads, scheduler=replace(
-            usual, max_num_seqs=seqs, max_batched_tokens=tokens,
-            memory_utilization=usual.memory_utilization if memory is None else memory,
-            cache_utilization=usual.cache_utilization if cache is None else cache,
-        ))  # fmt: skip
+        return replace(
+            engine,
+            overheads=overheads,
+            scheduler=replace(
+                usual,
+                max_num_seqs=seqs,
+                max_batched_tokens=tokens,
+                memory_utilization=usual.memory_utilization if memory is None else memory,
+                cache_utilization=usual.cache_utilization if cache is None else cache,
+            ),
+        )
 
 
 # Requests of a run by lengths of prompt and answer: docs/source/performance/perf-overview.md of NVIDIA/TensorRT-LLM at
 # 258c7540c035 (0.17) and 00f37686aa85 (1.0); both also raise the share of the cache to 0.95 in most cases.
 _REQUESTS: Mapping[tuple[int, int], int] = MappingProxyType(
     {
-        (128, 128): 30000, (128, 2048): 3000, (128, 4096): 1500, (500, 2000): 3000, (1000, 1000): 3000,
-        (1000, 2000): 1500, (2048, 128): 3000, (2048, 2048): 1500, (5000, 500): 1500, (20000, 2000): 1000,
+        (128, 128): 30000,
+        (128, 2048): 3000,
+        (128, 4096): 1500,
+        (500, 2000): 3000,
+        (1000, 1000): 3000,
+        (1000, 2000): 1500,
+        (2048, 128): 3000,
+        (2048, 2048): 1500,
+        (5000, 500): 1500,
+        (20000, 2000): 1000,
     }
-)  # fmt: skip
+)
 
 
 def settings_of(row: Row, offline: bool = False) -> RecipeSettings:

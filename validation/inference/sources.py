@@ -11,10 +11,14 @@ from ..rows.rows import Row
 
 _ENGINES: Mapping[str, str] = MappingProxyType(
     {
-        "lmdeploy": "lmdeploy", "tensorrt-llm": "tensorrt-llm", "trtllm": "tensorrt-llm", "nim": "tensorrt-llm",
-        "vllm": "vllm", "sglang": "sglang",
+        "lmdeploy": "lmdeploy",
+        "tensorrt-llm": "tensorrt-llm",
+        "trtllm": "tensorrt-llm",
+        "nim": "tensorrt-llm",
+        "vllm": "vllm",
+        "sglang": "sglang",
     }
-)  # fmt: skip
+)
 # Releases of TensorRT-LLM before its runtime replayed graphs and shared reads of the cache among grouped queries.
 _OLD = (["v0.5"], ["v0.6.1"])
 # Of the lengths that InferenceMAX prints its client draws each between 0.8 and 1: `--random-range-ratio 0.8` in

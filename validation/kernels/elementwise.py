@@ -25,21 +25,33 @@ from .gemm import GemmJudge
 # lookup reads and writes a row, whatever the size of its table.
 _PER_ELEMENT = MappingProxyType(
     {
-        "embedding_lookup": (4, 0, 0), "gelu": (4, 10, 2), "layernorm": (4, 7, 0), "residual_add": (6, 1, 0),
-        "rmsnorm": (4, 4, 0), "rope": (4, 3, 0), "silu_and_mul": (6, 11, 2), "softmax": (4, 5, 1),
+        "embedding_lookup": (4, 0, 0),
+        "gelu": (4, 10, 2),
+        "layernorm": (4, 7, 0),
+        "residual_add": (6, 1, 0),
+        "rmsnorm": (4, 4, 0),
+        "rope": (4, 3, 0),
+        "silu_and_mul": (6, 11, 2),
+        "softmax": (4, 5, 1),
     }
-)  # fmt: skip
+)
 # The kind of kernel of each op, by the framework that the row names. Sarathi's activation, rotary embedding and norm
 # are vLLM's own kernels of 2023; its sum, lookup, GeLU and layer norm are PyTorch's.
 _VLLM = "PyTorch/vLLM kernels (Sarathi)"
 _KINDS = MappingProxyType(
     {
-        (_VLLM, "embedding_lookup"): "embedding", (_VLLM, "gelu"): "gelu", (_VLLM, "layernorm"): "layernorm",
-        (_VLLM, "residual_add"): "add", (_VLLM, "rmsnorm"): "vllm_rmsnorm", (_VLLM, "rope"): "vllm_rope",
-        (_VLLM, "silu_and_mul"): "vllm_silu_mul", ("PyTorch", "gelu"): "gelu", ("PyTorch", "layernorm"): "layernorm",
+        (_VLLM, "embedding_lookup"): "embedding",
+        (_VLLM, "gelu"): "gelu",
+        (_VLLM, "layernorm"): "layernorm",
+        (_VLLM, "residual_add"): "add",
+        (_VLLM, "rmsnorm"): "vllm_rmsnorm",
+        (_VLLM, "rope"): "vllm_rope",
+        (_VLLM, "silu_and_mul"): "vllm_silu_mul",
+        ("PyTorch", "gelu"): "gelu",
+        ("PyTorch", "layernorm"): "layernorm",
         ("PyTorch", "softmax"): "softmax",
     }
-)  # fmt: skip
+)
 # phi-2 adds attention, MLP and residual, which the profiler timed as one op: two sums of the same size.
 _TWO_SUMS = "phi-2,"
 _TOO_LONG = "llmcompass_layernorm_A100_4096_32768"
@@ -104,9 +116,12 @@ class ElementwiseJudge:
 
 def _stacked(sizes: Sequence[RowwiseSizes]) -> RowwiseSizes:
     return RowwiseSizes(
-        np.array([s.rows for s in sizes]), np.array([s.cols for s in sizes]), np.array([s.num_bytes for s in sizes]),
-        np.array([s.flops for s in sizes]), np.array([s.specials for s in sizes]),
-    )  # fmt: skip
+        np.array([s.rows for s in sizes]),
+        np.array([s.cols for s in sizes]),
+        np.array([s.num_bytes for s in sizes]),
+        np.array([s.flops for s in sizes]),
+        np.array([s.specials for s in sizes]),
+    )
 
 
 def _library(row: Row) -> str:
@@ -199,14 +214,24 @@ def _reduction(row: Row) -> Op:
     num_bytes = _BYTES * _tokens(row) * row.number("hidden")
     return Op(
         "collectives",
-        {"collective": "all_reduce", "n_gpus": row.text("tp"), "size_bytes": str(num_bytes), "library": "NCCL",
-         "dataset": "llmcompass_allreduce"},
-    )  # fmt: skip
+        {
+            "collective": "all_reduce",
+            "n_gpus": row.text("tp"),
+            "size_bytes": str(num_bytes),
+            "library": "NCCL",
+            "dataset": "llmcompass_allreduce",
+        },
+    )
 
 
 _OPS: Mapping[str, Callable[[Row], Op]] = MappingProxyType(
     {
-        "Q_K_V": _qkv, "A_mul_V": _values, "Wo_proj": _out, "W1_proj": _up, "LayerNorm_MHA": _norm,
-        "LayerNorm_FFN": _norm, "AllReduce_MHA": _reduction,
+        "Q_K_V": _qkv,
+        "A_mul_V": _values,
+        "Wo_proj": _out,
+        "W1_proj": _up,
+        "LayerNorm_MHA": _norm,
+        "LayerNorm_FFN": _norm,
+        "AllReduce_MHA": _reduction,
     }
-)  # fmt: skip
+)

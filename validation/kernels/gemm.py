@@ -46,9 +46,16 @@ class GemmJudge:
         if kind is None:
             raise NotJudged(f"products of {row.text('dtype')} have no table to compare with")
         return Case(
-            row, system_of(row), _library(row), "gemm", kind, f"{_size(row, 'n')}x{_size(row, 'k')}", _sizes(row, kind),
-            _time_s(row), _outlier(row),
-        )  # fmt: skip
+            row,
+            system_of(row),
+            _library(row),
+            "gemm",
+            kind,
+            f"{_size(row, 'n')}x{_size(row, 'k')}",
+            _sizes(row, kind),
+            _time_s(row),
+            _outlier(row),
+        )
 
     def seconds(self, cases: Sequence[Case[GemmSizes]], system: System, constants: object) -> Array:
         """Predict cases of one system, library and kind."""
@@ -147,10 +154,13 @@ def _fast_clock(row: Row) -> bool:
 
 
 _SLOWER = (
-    "aic_l40s_bfloat16_1_4096_2048", "aic_l40s_bfloat16_1_8192_1024", "aic_l40s_bfloat16_8_1024_2048",
-    "aic_b200_sxm_bfloat16_2048_8192_16384", "vidur_a100_internlm-20b_tp1_attn_pre_proj_128",
+    "aic_l40s_bfloat16_1_4096_2048",
+    "aic_l40s_bfloat16_1_8192_1024",
+    "aic_l40s_bfloat16_8_1024_2048",
+    "aic_b200_sxm_bfloat16_2048_8192_16384",
+    "vidur_a100_internlm-20b_tp1_attn_pre_proj_128",
     "vidur_a40_Llama-2-70b-hf_tp1_mlp_down_proj_512",
-)  # fmt: skip
+)
 _OUTLIERS = (
     _Rule("1.3 to 3 times slower than its neighbours on both sides", lambda row: row.id in _SLOWER),
     _Rule("1.3 to 1.7 times slower than 32 to 128 rows of the same product", _slow_vector),

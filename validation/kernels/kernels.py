@@ -35,10 +35,17 @@ def _outcomes(name: str, pool: CasePool, room: MachineRoom) -> Iterator[Outcome]
             yield Outcome(row=case.row, table=name, part=Part.SKIPPED, reason=why)
         else:
             yield Outcome(
-                row=case.row, table=name, part=_part(name, case, fits), predicted=predicted,
-                measured=case.measured_s, system=case.system, library=case.library, kind=case.kind, group=case.group,
+                row=case.row,
+                table=name,
+                part=_part(name, case, fits),
+                predicted=predicted,
+                measured=case.measured_s,
+                system=case.system,
+                library=case.library,
+                kind=case.kind,
+                group=case.group,
                 reason=case.outlier,
-            )  # fmt: skip
+            )
 
 
 def _part(name: str, case: Case[object], fits: tuple[FittedKernel, ...]) -> Part:

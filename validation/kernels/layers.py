@@ -69,9 +69,15 @@ class LayerJudge:
         whole = row.text("op").startswith(_WHOLE)
         predicted = self._layer_s(row) if whole else op_seconds(row, self.room)
         return Outcome(
-            row=row, table=TABLE, part=Part.JUDGED, predicted=predicted, measured=measured_us * 1e-6,
-            system=system_of(row), kind="layer" if whole else "op", group=row.text("model"),
-        )  # fmt: skip
+            row=row,
+            table=TABLE,
+            part=Part.JUDGED,
+            predicted=predicted,
+            measured=measured_us * 1e-6,
+            system=system_of(row),
+            kind="layer" if whole else "op",
+            group=row.text("model"),
+        )
 
     def _layer_s(self, row: Row) -> float:
         """Seconds of one layer in the row's phase: that of a longer model less that of a shorter one, a layer."""

@@ -24,12 +24,16 @@ T = TypeVar("T")
 
 _READERS: Mapping[str, Callable[[Row], Case[MoeSizes]]] = MappingProxyType(
     {
-        "moe_expert_compute": experts_case, "grouped_gemm": grouped_case,
-        "ep_dispatch_latency": exchange_case, "ep_combine_latency": exchange_case,
-        "ep_dispatch_bandwidth": exchange_case, "ep_combine_bandwidth": exchange_case,
-        "moe_layer_forward": layer_case, "moe_layer_backward": layer_case,
+        "moe_expert_compute": experts_case,
+        "grouped_gemm": grouped_case,
+        "ep_dispatch_latency": exchange_case,
+        "ep_combine_latency": exchange_case,
+        "ep_dispatch_bandwidth": exchange_case,
+        "ep_combine_bandwidth": exchange_case,
+        "moe_layer_forward": layer_case,
+        "moe_layer_backward": layer_case,
     }
-)  # fmt: skip
+)
 # What the rows of a class cannot tell: nothing but DeepEP between nodes goes over the network.
 _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
     {("exchange", "dispatch_two_sided"): ("nic",), ("exchange", "combine_two_sided"): ("nic",)}

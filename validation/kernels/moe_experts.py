@@ -21,10 +21,14 @@ from .moe_sizes import MoeSizes
 
 DTYPES = MappingProxyType(
     {
-        "bfloat16": "bf16", "bf16": "bf16", "fp8_block": "fp8", "fp8 blockwise": "fp8", "nvfp4": "nvfp4",
+        "bfloat16": "bf16",
+        "bf16": "bf16",
+        "fp8_block": "fp8",
+        "fp8 blockwise": "fp8",
+        "nvfp4": "nvfp4",
         "fp8 in, bf16 out": "fp8",
     }
-)  # fmt: skip
+)
 _POWER_LAW = "power_law_"
 # Rows that no smooth model follows, by id; the rest of their sweeps is followed.
 _OUTLIERS = MappingProxyType(
@@ -34,12 +38,13 @@ _OUTLIERS = MappingProxyType(
         **{
             f"aic_moe_b200_sxm_nvfp4_{row}": "width 256 a rank breaks the tile of nvfp4: 2.1x slower"
             for row in (
-                "8_7168_2048_256_tp8_ep1_power_law_1.2", "8_7168_2048_256_tp8_ep1_power_law_1.01",
+                "8_7168_2048_256_tp8_ep1_power_law_1.2",
+                "8_7168_2048_256_tp8_ep1_power_law_1.01",
                 "128_7168_2048_256_tp8_ep1_power_law_1.01",
             )
         },
     }
-)  # fmt: skip
+)
 
 
 def experts_case(row: Row) -> Case[MoeSizes]:
@@ -47,9 +52,13 @@ def experts_case(row: Row) -> Case[MoeSizes]:
     dtype = dtype_of(row)
     tp, ffn = row.number("tp"), row.number("inter_size")
     sizes = of_loads(
-        _loads(row), np.array(float(row.number("tokens_per_gpu"))), np.array(float(row.number("hidden"))),
-        np.array(ffn / tp), True, dtype,
-    )  # fmt: skip
+        _loads(row),
+        np.array(float(row.number("tokens_per_gpu"))),
+        np.array(float(row.number("hidden"))),
+        np.array(ffn / tp),
+        True,
+        dtype,
+    )
     columns = ("hidden", "inter_size", "n_experts", "topk", "tp", "ep", "distribution")
     group = ",".join(row.text(c) for c in columns)
     return Case(row, system_of(row), "trtllm", "experts", dtype, group, sizes, measured_s(row), _outlier(row))
@@ -82,10 +91,16 @@ def grouped_seconds(sizes: Sequence[GroupedSizes], system: System, constants: Gr
 def stacked(sizes: Sequence[ExpertSizes]) -> ExpertSizes:
     """Return banks as one, banks x draws."""
     return ExpertSizes(
-        _stack([s.padded_rows for s in sizes]), _stack([s.rows for s in sizes]), _stack([s.touched for s in sizes]),
-        _stack([s.tokens for s in sizes]), _stack([s.hidden for s in sizes]), _stack([s.ffn for s in sizes]),
-        _stack([s.up_width for s in sizes]), _stack([s.weight_bytes for s in sizes]), sizes[0].passes,
-    )  # fmt: skip
+        _stack([s.padded_rows for s in sizes]),
+        _stack([s.rows for s in sizes]),
+        _stack([s.touched for s in sizes]),
+        _stack([s.tokens for s in sizes]),
+        _stack([s.hidden for s in sizes]),
+        _stack([s.ffn for s in sizes]),
+        _stack([s.up_width for s in sizes]),
+        _stack([s.weight_bytes for s in sizes]),
+        sizes[0].passes,
+    )
 
 
 def _stack(values: Sequence[Array]) -> Array:

@@ -147,7 +147,13 @@ def _probe(device: Device, name: str, maker: Callable[[Device, int], Call], size
     ranks = num_ranks()
     numel = size // 4 // ranks * ranks
     cells: dict[str, str | int | float] = {
-        "collective": name, "n_gpus": ranks, "n_nodes": 1, "gpus_per_node_used": ranks, "size_bytes": 4 * numel,
-        "size_convention": "total buffer bytes", "library": dist.get_backend(), "interconnect": "host",
-    }  # fmt: skip
+        "collective": name,
+        "n_gpus": ranks,
+        "n_nodes": 1,
+        "gpus_per_node_used": ranks,
+        "size_bytes": 4 * numel,
+        "size_convention": "total buffer bytes",
+        "library": dist.get_backend(),
+        "interconnect": "host",
+    }
     return Probe("collectives", f"{name}_{ranks}_{4 * numel}", cells, lambda: maker(device, numel))

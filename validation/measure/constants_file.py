@@ -84,8 +84,13 @@ def _fit(pool: CasePool) -> KindFit:
     systems = tuple(sorted({case.system for case in done.cases}))
     names = list(limits_of(type(done.constants)))
     return KindFit(
-        owner=done.system.chip.name, cls=done.cls, kind=done.kind,
-        shared={name: getattr(done.constants, name) for name in names}, by_library={},
+        owner=done.system.chip.name,
+        cls=done.cls,
+        kind=done.kind,
+        shared={name: getattr(done.constants, name) for name in names},
+        by_library={},
         seen=FittedKernel(done.judge.name, sets, systems, ALL, joint=True),
-        fit=Accuracy.of(errors.tolist()), judged=None, num_excluded=0,
-    )  # fmt: skip
+        fit=Accuracy.of(errors.tolist()),
+        judged=None,
+        num_excluded=0,
+    )

@@ -144,8 +144,14 @@ def _cpu_facts(threads: int) -> Facts:
     name = _cpuinfo("model name") or platform.processor() or platform.machine()
     clock_hz = float(_cpuinfo("cpu MHz") or 2000.0) * 1e6
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return Facts(f"{name} ({threads} threads)" if threads > 1 else f"{name} (1 thread)",
-                 threads, clock_hz, _last_cache_bytes(), memory, _versions())  # fmt: skip
+    return Facts(
+        f"{name} ({threads} threads)" if threads > 1 else f"{name} (1 thread)",
+        threads,
+        clock_hz,
+        _last_cache_bytes(),
+        memory,
+        _versions(),
+    )
 
 
 def _cpuinfo(key: str) -> str:

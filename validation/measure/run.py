@@ -75,11 +75,17 @@ def rows_of(measured: Sequence[MeasuredProbe], origin: MeasurementOrigin) -> dic
     tables: dict[str, list[dict[str, str]]] = {}
     for m in measured:
         cells = {
-            "id": f"{origin.name}_{m.probe.table}_{m.probe.name}", "dataset": f"measured_{m.probe.table}",
-            "source": origin.source, "status": "measured", "accelerator": origin.accelerator,
-            "framework": origin.framework, **m.probe.cells, "time_us": f"{m.time_s * 1e6:.5g}",
-            "timing_method": origin.timing_method, "note": f"{origin.timing_method}; spread {m.spread:.1%}",
-        }  # fmt: skip
+            "id": f"{origin.name}_{m.probe.table}_{m.probe.name}",
+            "dataset": f"measured_{m.probe.table}",
+            "source": origin.source,
+            "status": "measured",
+            "accelerator": origin.accelerator,
+            "framework": origin.framework,
+            **m.probe.cells,
+            "time_us": f"{m.time_s * 1e6:.5g}",
+            "timing_method": origin.timing_method,
+            "note": f"{origin.timing_method}; spread {m.spread:.1%}",
+        }
         tables.setdefault(m.probe.table, []).append({name: str(value) for name, value in cells.items()})
     return tables
 
@@ -168,10 +174,12 @@ def _origin(sweep: Sweep) -> MeasurementOrigin:
     device, facts = sweep.device, sweep.facts
     clock = "wall time" if device.is_cuda or device.threads > 1 else "time of the process"
     return MeasurementOrigin(
-        device.kind, f"{device.kind}.yaml", facts.versions.split(",")[0],
+        device.kind,
+        f"{device.kind}.yaml",
+        facts.versions.split(",")[0],
         f"slipstick calibrate --device {device.kind}; {facts.name}; {facts.versions}; {sweep.when}",
         f"torch.utils.benchmark, {clock}, median, least of the rounds; operands warm",
-    )  # fmt: skip
+    )
 
 
 # A measured machine put to the test: a training step predicted from the sweep, and the same step run.
@@ -199,8 +207,9 @@ class Check:
 
     def table(self) -> list[list[str]]:
         """Return a line for each class, what lies between ops, and the step."""
-        kinds = sorted({*self.predicted_by_class, *self.measured.by_class},
-                       key=lambda k: -self.measured.by_class.get(k, 0.0))  # fmt: skip
+        kinds = sorted(
+            {*self.predicted_by_class, *self.measured.by_class}, key=lambda k: -self.measured.by_class.get(k, 0.0)
+        )
         lines = [["class of ops", "predicted", "measured", "ratio"]]
         for kind in kinds:
             ours, theirs = self.predicted_by_class.get(kind, 0.0), self.measured.by_class.get(kind, 0.0)

@@ -118,12 +118,19 @@ class StepSize:
     def config(self) -> dict[str, object]:
         """What HuggingFace and slipstick read alike."""
         return {
-            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size, "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads, "num_key_value_heads": self.num_key_value_heads,
-            "vocab_size": self.vocab_size, "max_position_embeddings": 4096, "hidden_act": "silu",
-            "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
-        }  # fmt: skip
+            "model_type": "llama",
+            "architectures": ["LlamaForCausalLM"],
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "vocab_size": self.vocab_size,
+            "max_position_embeddings": 4096,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": False,
+        }
 
     def write(self, path: Path) -> None:
         """Write the config.json that `slipstick estimate` takes."""

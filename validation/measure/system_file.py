@@ -73,10 +73,16 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
                 "capacity": _measured(facts.memory_bytes / 1e9, "GB", "the system says so", when),
                 "bandwidth": _measured(silicon.memory_bytes_per_s / 1e9, "GB/s", f"a large copy or sum; {how}", when),
             },
-            "l2": {"capacity": {"value": facts.cache_bytes / 2**20, "unit": "MiB", "confidence": "measured",
-                                "source": "the system says so: the last cache before the memory"}},
+            "l2": {
+                "capacity": {
+                    "value": facts.cache_bytes / 2**20,
+                    "unit": "MiB",
+                    "confidence": "measured",
+                    "source": "the system says so: the last cache before the memory",
+                }
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def _network(silicon: Silicon, link: MeasuredLink | None, how: str, when: str) -> dict[str, object]:

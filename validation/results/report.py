@@ -84,17 +84,21 @@ def summary_text(
     counts = Counter((o.row.dataset, o.part, o.reason) for o in left.values())
     lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
     tables = (
-        _datasets(outcomes), _kinds(outcomes), _ranges(outcomes), _labels(outcomes), _worst(outcomes, limit),
-        _beyond(outcomes, beyond), _assumed(outcomes), [["data set", "left out", "rows", "because"], *lines],
-    )  # fmt: skip
+        _datasets(outcomes),
+        _kinds(outcomes),
+        _ranges(outcomes),
+        _labels(outcomes),
+        _worst(outcomes, limit),
+        _beyond(outcomes, beyond),
+        _assumed(outcomes),
+        [["data set", "left out", "rows", "because"], *lines],
+    )
     return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
 
 
 def summary_json(outcomes: Sequence[Outcome], limit: int, beyond: float | None = None) -> str:
     """Return the same as JSON: errors as fractions, times in seconds, memory in bytes."""
-    datasets = {
-        name: {**_record(Figures.of(of)), "by": _kernels(of)} for name, of in by_dataset(outcomes).items()
-    }  # fmt: skip
+    datasets = {name: {**_record(Figures.of(of)), "by": _kernels(of)} for name, of in by_dataset(outcomes).items()}
     return json_text(
         {
             "schema": "slipstick/validation/2",
@@ -167,8 +171,9 @@ def _ranges(outcomes: Sequence[Outcome]) -> Lines:
 
 def _all_ranges(outcomes: Sequence[Outcome]) -> Lines:
     ranges = [o for of in by_range(outcomes).values() for o in of]
+    shares = IntervalShares.by_part(ranges)
     return [["all", "", "", part.value, str(found.num), f"{found.inside:.1%}", f"{found.below:.1%}",
-             f"{found.above:.1%}", f"{found.width:.1f} x"] for part, found in IntervalShares.by_part(ranges)]  # fmt: skip
+             f"{found.above:.1%}", f"{found.width:.1f} x"] for part, found in shares]  # fmt: skip
 
 
 def _labels(outcomes: Sequence[Outcome]) -> Lines:
@@ -248,26 +253,43 @@ def _errors(a: Accuracy | None) -> dict[str, float | None]:
     if a is None:
         return dict.fromkeys(("median_ape", "mean_ape", "p75_ape", "p90_ape", "worst_ape", "bias"))
     return {
-        "median_ape": a.median, "mean_ape": a.mean, "p75_ape": a.p75, "p90_ape": a.p90, "worst_ape": a.worst,
+        "median_ape": a.median,
+        "mean_ape": a.mean,
+        "p75_ape": a.p75,
+        "p90_ape": a.p90,
+        "worst_ape": a.worst,
         "bias": a.bias,
-    }  # fmt: skip
+    }
 
 
 def _row(o: Outcome) -> dict[str, object]:
     unit = _NAMES[o.unit]
     return {
-        "id": o.row.id, "dataset": o.row.dataset, "kind": o.kind, "part": o.part.value,
-        f"predicted_{unit}": o.predicted, f"measured_{unit}": o.measured, "error": o.error, "reason": o.reason,
+        "id": o.row.id,
+        "dataset": o.row.dataset,
+        "kind": o.kind,
+        "part": o.part.value,
+        f"predicted_{unit}": o.predicted,
+        f"measured_{unit}": o.measured,
+        "error": o.error,
+        "reason": o.reason,
         "cause": o.cause,
-    }  # fmt: skip
+    }
 
 
 def _cells(o: Outcome) -> dict[str, str]:
     unit, scale = _COLUMNS[o.unit]
     cells = {
-        "id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason or _label(o),
-        "table": o.table, "system": o.system, "library": o.library, "kind": o.kind, "group": o.group,
-    }  # fmt: skip
+        "id": o.row.id,
+        "dataset": o.row.dataset,
+        "part": o.part.value,
+        "reason": o.reason or _label(o),
+        "table": o.table,
+        "system": o.system,
+        "library": o.library,
+        "kind": o.kind,
+        "group": o.group,
+    }
     if o.part is not Part.SKIPPED:
         cells[f"predicted_{unit}"] = f"{o.predicted * scale:.6g}"
     if o.has_error or o.is_range:

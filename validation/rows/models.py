@@ -43,12 +43,19 @@ def architecture(row: Row) -> CaseModel:
         # MPT as the recipes of llm-foundry set it up: GPT-2 with biases, learned positions and the exact
         # GELU.
         fields = {
-            "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
-            "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": row.number("vocab"),
-            "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")), "tie_word_embeddings": True,
+            "model_type": "gpt2",
+            "n_embd": row.number("hidden"),
+            "n_layer": row.number("layers"),
+            "n_head": row.number("heads"),
+            "n_positions": row.number("seq_len"),
+            "vocab_size": row.number("vocab"),
+            "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")),
+            "tie_word_embeddings": True,
             "activation_function": "gelu",
-            "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
-        }  # fmt: skip
+            "attn_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+        }
         return CaseModel(fields)
     raise NotJudged(f"no decoder-only model of kind '{family}' is built from dimensions")
 
@@ -90,17 +97,28 @@ def _gpt(row: Row) -> CaseModel:
     )
     if row.number("kv_heads", row.number("heads")) < row.number("heads"):
         fields: Fields = {
-            "model_type": "starcoder2", **_sizes(row), "vocab_size": vocab, "attention_dropout": DROPOUT,
-            "residual_dropout": DROPOUT, "embedding_dropout": DROPOUT, "sliding_window": None,
-        }  # fmt: skip
+            "model_type": "starcoder2",
+            **_sizes(row),
+            "vocab_size": vocab,
+            "attention_dropout": DROPOUT,
+            "residual_dropout": DROPOUT,
+            "embedding_dropout": DROPOUT,
+            "sliding_window": None,
+        }
         return CaseModel(fields, (*assumed, "rotary positions"))
     fields = {
-        "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
-        "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": vocab,
+        "model_type": "gpt2",
+        "n_embd": row.number("hidden"),
+        "n_layer": row.number("layers"),
+        "n_head": row.number("heads"),
+        "n_positions": row.number("seq_len"),
+        "vocab_size": vocab,
         "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")),
         "tie_word_embeddings": not row.flag("untied_embeddings"),
-        "attn_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "resid_pdrop": DROPOUT,
-    }  # fmt: skip
+        "attn_pdrop": DROPOUT,
+        "embd_pdrop": DROPOUT,
+        "resid_pdrop": DROPOUT,
+    }
     return CaseModel(fields, assumed)
 
 

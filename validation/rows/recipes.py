@@ -10,10 +10,18 @@ from .rows import NotJudged, Row
 # DeepSeek-V3 is the only one to say "mixed" (arXiv 2412.19437, section 3.3).
 _RECIPES: Mapping[str, str] = MappingProxyType(
     {
-        "fp8": "fp8", "fp8 (linear)": "fp8", "fp8 tensorwise": "fp8", "fp8-cs": "fp8", "fp8-cs (fp8-mx)": "fp8",
-        "fp8 rowwise": "fp8-rowwise", "fp8 mixed": "fp8-block", "fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
+        "fp8": "fp8",
+        "fp8 (linear)": "fp8",
+        "fp8 tensorwise": "fp8",
+        "fp8-cs": "fp8",
+        "fp8-cs (fp8-mx)": "fp8",
+        "fp8 rowwise": "fp8-rowwise",
+        "fp8 mixed": "fp8-block",
+        "fp8-mx": "mxfp8",
+        "mxfp8": "mxfp8",
+        "nvfp4": "nvfp4",
     }
-)  # fmt: skip
+)
 
 
 def recipe_of(row: Row) -> str:

@@ -32,10 +32,16 @@ NUMBERS = frozenset(
 # A measured time or size of nothing divides by zero.
 POSITIVE = frozenset(
     (
-        "time_us", "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib", "ttft_ms", "tpot_ms",
-        "total_latency_ms", "output_tokens_per_s_total",
+        "time_us",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "peak_reserved_gib",
+        "ttft_ms",
+        "tpot_ms",
+        "total_latency_ms",
+        "output_tokens_per_s_total",
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

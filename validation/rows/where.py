@@ -41,7 +41,7 @@ def conditions(texts: Sequence[str]) -> tuple[RowCondition, ...]:
     """Read conditions; UsageError says how they are written.
 
     >>> conditions(["size_bytes > 1e8"])
-    (Condition(column='size_bytes', sign='>', value='1e8'),)
+    (RowCondition(column='size_bytes', sign='>', value='1e8'),)
     """
     return tuple(_condition(text) for text in texts)
 

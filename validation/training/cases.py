@@ -70,9 +70,11 @@ def _by_samples(row: Row) -> float | None:
 def _by_flops(row: Row, peak_flop_per_s: float) -> float | None:
     gpus = row.number("n_gpus")
     for column, unit, flops in (
-        ("model_tflops_per_gpu", 1e12, model_flops), ("hw_tflops_per_gpu", 1e12, hardware_flops),
-        ("mfu_pct", peak_flop_per_s / 100.0, model_flops), ("hfu_pct", peak_flop_per_s / 100.0, hardware_flops),
-    ):  # fmt: skip
+        ("model_tflops_per_gpu", 1e12, model_flops),
+        ("hw_tflops_per_gpu", 1e12, hardware_flops),
+        ("mfu_pct", peak_flop_per_s / 100.0, model_flops),
+        ("hfu_pct", peak_flop_per_s / 100.0, hardware_flops),
+    ):
         rate = row.measured(column)
         if rate is not None:
             return flops(row) / (rate * unit * gpus)
@@ -250,11 +252,19 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     system, overrides = system_of(row), (*overrides_of(row), *(HEALTHY_PORTS if network is not None else ()))
     machine = shop.system(system, overrides, stack)
     return TrainingCase(
-        row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
-        plan_of(row, machine.stack), system, overrides, stack,
+        row,
+        group_of(row),
+        config_of(row.text("model") or row.id, model.fields).text,
+        dtype_of(row),
+        plan_of(row, machine.stack),
+        system,
+        overrides,
+        stack,
         step_s(row, float(machine.chip.matmul_flop_per_s(str(dtype_of(row))))),
-        (*model.assumed, *filled.assumed, *fewer), outlier(row), network,
-    )  # fmt: skip
+        (*model.assumed, *filled.assumed, *fewer),
+        outlier(row),
+        network,
+    )
 
 
 def _with_chunks(row: Row, model: CaseModel) -> tuple[Row, tuple[str, ...]]:

@@ -176,10 +176,18 @@ def outcome(case: TrainingCase, answer: StepOutcome, records: StackRecords, caus
     if answer.reason:
         return _skipped(case.row, answer.reason)
     return Outcome(
-        row=case.row, table=TABLE, part=part_of(case, records), predicted=answer.step_s, measured=case.measured_s,
-        system=case.system, library=case.stack, kind="step", group=case.group,
-        reason=case.outlier or "; ".join(case.assumed), cause=cause,
-    )  # fmt: skip
+        row=case.row,
+        table=TABLE,
+        part=part_of(case, records),
+        predicted=answer.step_s,
+        measured=case.measured_s,
+        system=case.system,
+        library=case.stack,
+        kind="step",
+        group=case.group,
+        reason=case.outlier or "; ".join(case.assumed),
+        cause=cause,
+    )
 
 
 def part_of(case: TrainingCase, records: StackRecords) -> Part:

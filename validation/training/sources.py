@@ -213,7 +213,10 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
             {**GPT, "stack": "megatron-core", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
-                _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
+                _NO_INTERLEAVING,
+                _DISTRIBUTED,
+                _RECIPE_SP,
+                _NONE_AGAIN,
             ),
         ),
         "megatron_core_r0.8_h100_strong": Publication(unknown="neither pp nor dp is given"),
@@ -226,10 +229,13 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
         "megatron_bridge_pretrain": Publication(
             assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),
-        "megatron_bridge_sft": Publication(unknown="sequences are packed and of unequal length: no step of pre-training"),
+        "megatron_bridge_sft": Publication(
+            unknown="sequences are packed and of unequal length: no step of pre-training"
+        ),
         # `llama3_70b_lora_config`: peft.target_modules = ["linear_qkv"], dim 16 as in recipes of 70B.
         "megatron_bridge_lora": Publication(
-            {"lora_rank": "16", "lora_modules": "q_proj k_proj v_proj"}, assumed=(_RECIPE_SP, _NONE_AGAIN),
+            {"lora_rank": "16", "lora_modules": "q_proj k_proj v_proj"},
+            assumed=(_RECIPE_SP, _NONE_AGAIN),
             derived=bridge_cells,
         ),
         "torchtitan": Publication({"stack": "torchtitan"}),
@@ -242,7 +248,7 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
         "llama1": Publication(unknown="its degrees are not disclosed"),
         "nanotron_h100": Publication({"stack": "nanotron"}),
     }
-)  # fmt: skip
+)
 
 # Settings that stand in the note of a row.
 _NOTED = MappingProxyType(

@@ -28,9 +28,13 @@ class Systems:
         self._read = RecentResults[tuple[str, str | None, str | None], _Read](_FILES)
 
     def load(
-        self, name: str, overrides: Sequence[str] = (), stack: str | None = None, calibration: str | None = None,
+        self,
+        name: str,
+        overrides: Sequence[str] = (),
+        stack: str | None = None,
+        calibration: str | None = None,
         prices: str | None = None,
-    ) -> System:  # fmt: skip
+    ) -> System:
         """Return what `load_system` returns; the same errors. A file that changes meanwhile is not read again.
 
         >>> Systems().load("dgx-h100", ["chip.memory.hbm.bandwidth=4.8TB/s"]).chip.hbm_bytes_per_s
@@ -46,9 +50,7 @@ class Systems:
         return build_system(found.tree, numbers, where, found.layers, locate, read.constants)
 
 
-def files_digest(
-    name: str, stack: str | None = None, calibration: str | None = None, prices: str | None = None
-) -> str:  # fmt: skip
+def files_digest(name: str, stack: str | None = None, calibration: str | None = None, prices: str | None = None) -> str:
     """Return what tells the files of a system from any others: all that they say, wherever each part stands.
 
     >>> files_digest("dgx-h100") == files_digest("dgx-h100"), files_digest("dgx-h100") == files_digest("dgx-b200")

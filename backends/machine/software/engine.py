@@ -156,5 +156,4 @@ class Engine:
         paths = {f"stack.{path}" for path, _ in self.tuned}
         kept = tuple(number for number in system.sources if number.path not in paths)
         told = (replace(n, path=f"stack.{n.path.removeprefix(OF_STACK)}") for n in self.sources)
-        return replace(system, stack=self.on(system.stack),
-                       sources=(*kept, *(n for n in told if n.path in paths)))  # fmt: skip
+        return replace(system, stack=self.on(system.stack), sources=(*kept, *(n for n in told if n.path in paths)))

@@ -48,6 +48,11 @@ def fit_records(stack: str) -> tuple[FitRecord, ...]:
 def _record(stack: str, fit: FitSection) -> FitRecord:
     fitted, judged = fit.fitted or {}, fit.judged or {}
     return FitRecord(
-        stack, fit.data_sets, fit.split, int(fitted.get("rows", 0)), fitted.get("median", 0.0),
-        int(judged.get("rows", 0)), judged.get("median"),
-    )  # fmt: skip
+        stack,
+        fit.data_sets,
+        fit.split,
+        int(fitted.get("rows", 0)),
+        fitted.get("median", 0.0),
+        int(judged.get("rows", 0)),
+        judged.get("median"),
+    )

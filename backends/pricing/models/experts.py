@@ -85,9 +85,7 @@ class ExpertsModel:
 def _key(entry: PricedEntry) -> tuple[str, int, bool, str, str, bool]:
     """What banks that are priced together have in common."""
     weights = str(entry.second or entry.dtype)
-    return (
-        entry.op, len(entry.work.gemms), _is_weight_grad(entry), str(entry.dtype), weights, _has_limits(entry)
-    )  # fmt: skip
+    return (entry.op, len(entry.work.gemms), _is_weight_grad(entry), str(entry.dtype), weights, _has_limits(entry))
 
 
 def _served(op: str, dtype: str) -> str:

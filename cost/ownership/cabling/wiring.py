@@ -91,7 +91,7 @@ def wiring(level: NetworkLevel, inner: int, num_ranks: Num, ports: LevelPorts) -
         UsageError: a switch of so few ports that no tree can be made of it.
 
     >>> torus = NetworkLevel("ici", 64, 600e9, 1e-6, "torus", dims=(4, 4, 4))
-    >>> wiring(torus, 1, 64, Ports()).num_links
+    >>> wiring(torus, 1, 64, LevelPorts()).num_links
     192.0
     """
     ranks = np.where(np.asarray(num_ranks, dtype=np.float64) > inner, num_ranks, 0.0)

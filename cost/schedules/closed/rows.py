@@ -21,7 +21,7 @@ BLOCK = 8192
 class StageRuns:
     """Runs of neighbouring stages of one class: class, first stage and number of each.
 
-    >>> Row.of((0, 1, 1, 2)).runs
+    >>> StageRuns.of((0, 1, 1, 2)).runs
     ((0, 0, 1), (1, 1, 2), (2, 3, 1))
     """
 
@@ -46,7 +46,7 @@ class StageRuns:
     def cut(self, stage: int) -> StageRuns:
         """Return the same row with a run that ends before this stage and one that is this stage alone.
 
-        >>> Row.of((0, 1, 1, 1)).cut(2).runs
+        >>> StageRuns.of((0, 1, 1, 1)).cut(2).runs
         ((0, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 1))
         """
         found: list[tuple[int, int, int]] = []

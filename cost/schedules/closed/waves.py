@@ -136,9 +136,12 @@ def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int
     late = num + 1 + 4 * num_stages
     clock = late + len(weights[0])
     rows = _Rows(
-        np.where(units.before >= 0, number[units.before], clock + units.stage), number[units.waits], units.sends,
-        num + 1 + units.kind, np.where(row >= 0, late + row, num),
-    )  # fmt: skip
+        np.where(units.before >= 0, number[units.before], clock + units.stage),
+        number[units.waits],
+        units.sends,
+        num + 1 + units.kind,
+        np.where(row >= 0, late + row, num),
+    )
     depth = units.depth[order]
     edges = [0, *(np.flatnonzero(np.diff(depth)) + 1).tolist(), num]
     waves = tuple(_wave(rows, order[a:b], a, b, num) for a, b in pairwise(edges))
@@ -191,9 +194,17 @@ class _Units:
         stage = np.repeat(np.arange(num_stages), np.diff(graph.first))
         count = np.bincount(graph.unit, late).astype(np.int64)
         return cls(
-            np.array(depths(graph)), stage, before, graph.waits, sends, _kinds(graph, num_stages), count, first,
-            graph.first[1:] - 1, behind,
-        )  # fmt: skip
+            np.array(depths(graph)),
+            stage,
+            before,
+            graph.waits,
+            sends,
+            _kinds(graph, num_stages),
+            count,
+            first,
+            graph.first[1:] - 1,
+            behind,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,18 @@ class BatchLane:
                  "_scheduler", "_seqs", "_slower", "_speeds", "_static", "_waiting", "_work", "begun_s",
                  "done", "end_s", "load", "meters", "number", "running", "version", "woken")  # fmt: skip
 
-    def __init__(self, number: int, scheduler: Scheduler, num_seqs: int, speeds: Speeds, room: Room, work: RequestWork,
-                 book: Book, busy: Busy, prefilled: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        number: int,
+        scheduler: Scheduler,
+        num_seqs: int,
+        speeds: Speeds,
+        room: Room,
+        work: RequestWork,
+        book: Book,
+        busy: Busy,
+        prefilled: bool = False,
+    ) -> None:
         self.number, self._scheduler, self._seqs = number, scheduler, num_seqs
         self._speeds, self._room, self._work, self._book, self._busy = speeds, room, work, book, busy
         self._waiting: deque[int] = deque()
@@ -100,8 +110,9 @@ class BatchLane:
     def _interrupt(self, now_s: float) -> bool:
         """End a row of decode steps with the first that ends behind a moment."""
         batch = self.running.batch
-        num = self._speeds.steps_until(batch, self.running.context, self.running.growth, now_s - self.begun_s,
-                                       self._num, self._slower)  # fmt: skip
+        num = self._speeds.steps_until(
+            batch, self.running.context, self.running.growth, now_s - self.begun_s, self._num, self._slower
+        )
         if num >= self._num:
             return False
         self._plan(num, self._decodes_s(num))

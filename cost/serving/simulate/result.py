@@ -33,8 +33,14 @@ class Spread:
 
     def as_bench(self, name: str) -> Mapping[str, float | None]:
         """Return it in milliseconds under the names of serving benchmarks; None where there is none."""
-        of = {"mean": self.mean, "median": self.median, "std": self.std, "p90": self.p90, "p95": self.p95,
-              "p99": self.p99}  # fmt: skip
+        of = {
+            "mean": self.mean,
+            "median": self.median,
+            "std": self.std,
+            "p90": self.p90,
+            "p95": self.p95,
+            "p99": self.p99,
+        }
         return {f"{part}_{name}_ms": None if np.isnan(s) else s * 1e3 for part, s in of.items()}
 
 
@@ -98,9 +104,15 @@ class ServedRequests:
     def chosen(self, which: NDArray[np.bool_]) -> ServedRequests:
         """Return some of them alone."""
         return ServedRequests(
-            self.arrived_s[which], self.start_s[which], self.first_s[which], self.finish_s[which],
-            self.prompt[which], self.output[which], self.cached[which], self.preemptions[which],
-        )  # fmt: skip
+            self.arrived_s[which],
+            self.start_s[which],
+            self.first_s[which],
+            self.finish_s[which],
+            self.prompt[which],
+            self.output[which],
+            self.cached[which],
+            self.preemptions[which],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +268,13 @@ class SimulatedServing:
         which[kept] = True
         gaps = (self.gap_at_s > low) & (self.gap_at_s <= high)
         return replace(
-            self, served=served.chosen(which), gap_s=self.gap_s[gaps], gap_at_s=self.gap_at_s[gaps],
-            gaps=self.gaps[gaps], window_s=high - low,
-        )  # fmt: skip
+            self,
+            served=served.chosen(which),
+            gap_s=self.gap_s[gaps],
+            gap_at_s=self.gap_at_s[gaps],
+            gaps=self.gaps[gaps],
+            window_s=high - low,
+        )
 
     def to_bench_json(self, detailed: bool = False, goodput: Goodput | None = None) -> Mapping[str, object]:
         """Return the run as `vllm bench serve --save-result` writes one: times in ms, rates a second.
@@ -267,15 +283,24 @@ class SimulatedServing:
         """
         served = self.served
         found: dict[str, object] = {
-            "num_prompts": len(served.output), "max_concurrency": self.clients or None, "duration": self.duration_s,
-            "completed": len(served.output), "failed": 0, "total_input_tokens": int(served.prompt.sum()),
-            "total_output_tokens": int(served.output.sum()), "request_throughput": self.requests_per_s,
+            "num_prompts": len(served.output),
+            "max_concurrency": self.clients or None,
+            "duration": self.duration_s,
+            "completed": len(served.output),
+            "failed": 0,
+            "total_input_tokens": int(served.prompt.sum()),
+            "total_output_tokens": int(served.output.sum()),
+            "request_throughput": self.requests_per_s,
             "request_goodput": None if goodput is None else goodput.requests_per_s,
-            "output_throughput": self.output_tokens_per_s, "total_token_throughput": self.total_tokens_per_s,
-        }  # fmt: skip
+            "output_throughput": self.output_tokens_per_s,
+            "total_token_throughput": self.total_tokens_per_s,
+        }
         for name, one in (("ttft", self.ttft), ("tpot", self.tpot), ("itl", self.itl), ("e2el", self.e2el)):
             found |= one.as_bench(name)
         if detailed:
-            found |= {"input_lens": served.prompt.tolist(), "output_lens": served.output.tolist(),
-                      "ttfts": self.ttft_s.tolist()}  # fmt: skip
+            found |= {
+                "input_lens": served.prompt.tolist(),
+                "output_lens": served.output.tolist(),
+                "ttfts": self.ttft_s.tolist(),
+            }
         return found

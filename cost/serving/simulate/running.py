@@ -116,8 +116,7 @@ class Running:
         rate = (work.output[request] - 1) / rounds if rounds else 0.0
         put = self._put.pop(request, None) or Put(work.prompt[request], rounds, NEVER)
         self._serial += 1
-        sequence = Sequence(self._serial, put.target, work.cached[request], put.rounds, rate, held, saved,
-                            put.last_s)  # fmt: skip
+        sequence = Sequence(self._serial, put.target, work.cached[request], put.rounds, rate, held, saved, put.last_s)
         self._sequences[request] = sequence
         if self.grows:
             self._order.append((self._serial, request))

@@ -32,8 +32,17 @@ class Speeds:
         rounds: how decode steps make more than one token, if they do.
     """
 
-    __slots__ = ("_attended", "_columns", "_overheads", "_prompt_at", "_prompt_columns", "_prompt_s", "_rounds",
-                 "_rows", "_times")  # fmt: skip
+    __slots__ = (
+        "_attended",
+        "_columns",
+        "_overheads",
+        "_prompt_at",
+        "_prompt_columns",
+        "_prompt_s",
+        "_rounds",
+        "_rows",
+        "_times",
+    )
 
     def __init__(self, times: StepTimes, overheads: Overheads, rounds: Rounds | None = None) -> None:
         self._times, self._overheads, self._rounds = times, overheads, rounds
@@ -127,8 +136,11 @@ class Speeds:
         if found is None:
             columns = self._times.decode_attention.columns
             rounds = self._rounds
-            values = self._times.decode_s(float(batch), columns) if rounds is None else rounds.round_s(
-                self._times, batch, columns)  # fmt: skip
+            values = (
+                self._times.decode_s(float(batch), columns)
+                if rounds is None
+                else rounds.round_s(self._times, batch, columns)
+            )
             found = self._rows[batch] = (values.tolist(), (np.diff(values) / np.diff(columns)).tolist())
         return found
 

@@ -120,8 +120,8 @@ def poisson(rate: float, sizes: LengthSource, num: int = 1000, seed: int = 0, bu
     bursts, more comes evenly. The first request is sent at time 0. The same seed gives the same gaps at every rate,
     scaled. Source: `--burstiness` of vLLM's `bench serve`.
 
-    >>> from slipstick.cost.serving.traffic.sizes import Fixed, Mix
-    >>> traffic = poisson(4.0, Mix(Fixed(512), Fixed(128)), num=10_000)
+    >>> from slipstick.cost.serving.traffic.sizes import Fixed, LengthMix
+    >>> traffic = poisson(4.0, LengthMix(Fixed(512), Fixed(128)), num=10_000)
     >>> 3.9 < traffic.request_rate < 4.2
     True
     """

@@ -27,10 +27,10 @@ def parse_traffic(text: str, sizes: LengthSource) -> Traffic:
 
     UsageError: a kind or an option that is not known, a number that is none.
 
-    >>> traffic = parse_traffic("poisson:2/s,n=3,seed=1", Mix(Fixed(100), Uniform(10, 20)))
+    >>> traffic = parse_traffic("poisson:2/s,n=3,seed=1", LengthMix(Fixed(100), Uniform(10, 20)))
     >>> len(traffic), traffic.requests.prompt
     (3, array([100, 100, 100]))
-    >>> parse_traffic("closed:8,think=500ms", Mix(Fixed(100), Fixed(10))).think_s
+    >>> parse_traffic("closed:8,think=500ms", LengthMix(Fixed(100), Fixed(10))).think_s
     0.5
     """
     head, *options = text.split(",")
@@ -52,7 +52,7 @@ def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: in
     """Read the lengths of prompts and answers; where the first is a file, both are drawn from it.
 
     >>> parse_sizes("512", "100..200")
-    Mix(prompt=Fixed(tokens=512), output=Uniform(low=100, high=200), cached=0.0, cached_tokens=0)
+    LengthMix(prompt=Fixed(tokens=512), output=Uniform(low=100, high=200), cached=0.0, cached_tokens=0)
     """
     if prompt.lower().endswith(FILES):
         return read_sizes(Path(prompt))

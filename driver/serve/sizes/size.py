@@ -78,9 +78,14 @@ def _split(question: Question, first: PricedShape, then: PricedShape, busiest: f
     link = link_of(system, first.shape.num_gpus + then.shape.num_gpus)
     try:
         split = fewest_workers(
-            question.requests_per_s, _worker(first, _PROMPTS), _worker(then, 0), link, question.lengths,
-            question.target, busiest,
-        )  # fmt: skip
+            question.requests_per_s,
+            _worker(first, _PROMPTS),
+            _worker(then, 0),
+            link,
+            question.lengths,
+            question.target,
+            busiest,
+        )
     except (InfeasibleError, UsageError):
         return None
     prefill, decode = replicated(first.server, split.prefill.workers), replicated(then.server, split.decode.workers)

@@ -44,9 +44,17 @@ _SIZES = re.compile(
 # Others may be 0 or -1 for "none", so only their upper end is looked at.
 _OTHER_SIZES = re.compile(r"\w+_(dim|size)|d_\w+")
 _HEAD_SIZES = (
-    "head_dim", "d_kv", "d_head", "dim_head", "qk_nope_head_dim", "kv_channels", "attention_head_dim",
-    "attention_head_size", "head_size", "qk_head_dim",
-)  # fmt: skip
+    "head_dim",
+    "d_kv",
+    "d_head",
+    "dim_head",
+    "qk_nope_head_dim",
+    "kv_channels",
+    "attention_head_dim",
+    "attention_head_size",
+    "head_size",
+    "qk_head_dim",
+)
 _HIDDEN = ("hidden_size", "d_model", "n_embd")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")

@@ -15,16 +15,27 @@ from .models import Config, config_of
 
 Fields: TypeAlias = Mapping[str, object]
 DEPTHS = (
-    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
-    "num_encoder_layers", "num_decoder_layers", "num_blocks", "depth",
-)  # fmt: skip
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "num_blocks",
+    "depth",
+)
 # Layers below the number are of one kind, those from it on of another.
 _FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
 # Layers of one kind come again after so many, at this place among them.
 _PERIODS = (
-    ("attn_layer_period", "attn_layer_offset"), ("expert_layer_period", "expert_layer_offset"),
-    ("decoder_sparse_step", ""), ("interleave_moe_layer_step", ""), ("moe_layer_interval", ""),
-)  # fmt: skip
+    ("attn_layer_period", "attn_layer_offset"),
+    ("expert_layer_period", "expert_layer_offset"),
+    ("decoder_sparse_step", ""),
+    ("interleave_moe_layer_step", ""),
+    ("moe_layer_interval", ""),
+)
 _TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
 _PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
 _SHARED = "num_kv_shared_layers"

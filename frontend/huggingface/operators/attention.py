@@ -44,16 +44,35 @@ def attend(  # type: ignore[no-untyped-def]
     window = int(sliding_window or _chunk(module))
     bias = _both(_bias(attention_mask), position_bias)
     out, lse = semantic.attention(
-        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0),
-        float(scaling or 0.0), _chunk(module),
-    )  # fmt: skip
+        query,
+        key,
+        value,
+        s_aux,
+        causal,
+        window,
+        float(dropout),
+        bias,
+        indices,
+        float(softcap or 0.0),
+        float(scaling or 0.0),
+        _chunk(module),
+    )
     if cu_seq_lens_q is not None and isinstance(max_length_q, int):
         out = out.flatten(0, 1).unsqueeze(0)
     if beside is not None and beside.entries is not None:
         other = semantic.attention(
-            query, beside.entries, beside.entries, None, False, 0, float(dropout), beside.bias, beside.ids, 0.0,
+            query,
+            beside.entries,
+            beside.entries,
+            None,
+            False,
+            0,
+            float(dropout),
+            beside.bias,
+            beside.ids,
+            0.0,
             float(scaling or 0.0),
-        )  # fmt: skip
+        )
         return merged((out, lse), other), None
     if sinks is None:
         return out, None
@@ -224,9 +243,13 @@ def _pair(
         return styles[key]
 
     def rotate(
-        q: Tensor, k: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None,
-        *args: object, **options: object,
-    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+        q: Tensor,
+        k: Tensor | None = None,
+        cos: Tensor | None = None,
+        sin: Tensor | None = None,
+        *args: object,
+        **options: object,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         assert cos is not None
         assert sin is not None
         given = args[position] if position is not None and len(args) > position else options.get("unsqueeze_dim", dim)
@@ -263,9 +286,14 @@ def _bloom(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
     """Bloom: one bias a head and key (ALiBi), made once for all layers."""
 
     def forward(  # type: ignore[no-untyped-def]
-        hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor | None,
-        layer_past=None, *args: object, **options: object,
-    ) -> tuple[Tensor, None]:  # fmt: skip
+        hidden_states: Tensor,
+        residual: Tensor,
+        alibi: Tensor,
+        attention_mask: Tensor | None,
+        layer_past=None,
+        *args: object,
+        **options: object,
+    ) -> tuple[Tensor, None]:
         q, k, v = part._reshape(part.query_key_value(hidden_states))  # type: ignore[operator]
         if layer_past is not None:
             k, v = layer_past.update(k, v, part.layer_idx)

@@ -30,9 +30,16 @@ def experts(  # type: ignore[no-untyped-def]
 
 
 def _bank(  # type: ignore[no-untyped-def]
-    self, x: Tensor, ids: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None, gated: bool,
+    self,
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    up: Tensor,
+    down: Tensor,
+    up_bias: Tensor | None,
+    gated: bool,
     early: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     down_bias = getattr(self, "down_proj_bias", None) if up_bias is not None else None
     rows = x.reshape(-1, x.shape[-1])
     ids, weights = ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, weights.shape[-1])
@@ -174,8 +181,11 @@ def _dbrx(part: nn.Module) -> Mapping[str, Forward]:
 
 _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, Forward]]] = MappingProxyType(
     {
-        "LongcatFlashExperts": _identities, "Llama4TextMoe": _llama4, "JetMoeMoE": _jetmoe,
-        "JetMoeMoA": _jetmoe_attention, "DbrxExperts": _dbrx,
+        "LongcatFlashExperts": _identities,
+        "Llama4TextMoe": _llama4,
+        "JetMoeMoE": _jetmoe,
+        "JetMoeMoA": _jetmoe_attention,
+        "DbrxExperts": _dbrx,
     }
-)  # fmt: skip
+)
 _REFORMED = MappingProxyType({"DbrxExpertGLU": _joined})

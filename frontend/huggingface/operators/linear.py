@@ -175,10 +175,17 @@ CHUNK = 64
 
 
 def _chunked_delta(
-    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, chunk_size: int = CHUNK,
-    initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    chunk_size: int = CHUNK,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
     **_options: object,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:
     """The gated delta rule over q, k [b, L, g, n], v [b, L, h, p], decay [b, L, h] or [b, L, h, n], beta [b, L, h].
 
     Kernels of their own normalise queries and keys before the chunked ones (flash-linear-attention: `l2norm_fwd` in
@@ -191,9 +198,15 @@ def _chunked_delta(
 
 
 def _stepped_delta(
-    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, initial_state: Tensor | None = None,
-    output_final_state: bool = False, **_options: object,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    **_options: object,
+) -> tuple[Tensor, Tensor | None]:
     """One step after another, in one kernel that normalises queries and keys as well."""
     y, state = scan(value, [query, key, g, beta], initial_state, "delta", 0, key.shape[-1])
     return y, state if output_final_state else None

@@ -29,9 +29,15 @@ def fused_attention(model: nn.Module) -> Contexts:
 
 
 def _sdpa(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """Torch's call, which takes no symbolic truth (`length > 1`) for a plain one."""
     return _TORCH_SDPA(query, key, value, attn_mask, dropout_p, bool(is_causal), scale=scale, enable_gqa=enable_gqa)
 
@@ -96,10 +102,12 @@ def _grouped(part: nn.Module) -> Mapping[str, object]:
     return {"_split_heads": split, "new_decoder_architecture": False}
 
 
-_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({
-    "modeling_gptj.GPTJAttention": _plain,
-    "modeling_codegen.CodeGenAttention": _plain,
-    "modeling_gpt_neo.GPTNeoSelfAttention": _plain,
-    "modeling_openai.Attention": _transposed_keys,
-    "modeling_falcon.FalconAttention": _grouped,
-})  # fmt: skip
+_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType(
+    {
+        "modeling_gptj.GPTJAttention": _plain,
+        "modeling_codegen.CodeGenAttention": _plain,
+        "modeling_gpt_neo.GPTNeoSelfAttention": _plain,
+        "modeling_openai.Attention": _transposed_keys,
+        "modeling_falcon.FalconAttention": _grouped,
+    }
+)

@@ -37,9 +37,17 @@ def _conv_step(
 
 
 def _selective(
-    hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
-    z: Tensor | None = None, delta_bias: Tensor | None = None, return_last_state: bool = False, **_options: object,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    return_last_state: bool = False,
+    **_options: object,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Mamba's scan over x, dt, z [b, d, L], A [d, n], B and C [b, n, L], D and delta_bias [d]."""
     b, d, length = hidden_states.shape
     rows = [t.transpose(1, 2) for t in (dt, z) if t is not None]
@@ -52,9 +60,17 @@ def _selective(
 
 
 def _selective_step(
-    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
-    dt_bias: Tensor | None = None, z: Tensor | None = None, **_options: object,
-) -> Tensor:  # fmt: skip
+    state: Tensor,
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    z: Tensor | None = None,
+    **_options: object,
+) -> Tensor:
     """One step of Mamba's scan: x, dt, z [b, d], A [d, n], B and C [b, n], state [b, d, n, 1]."""
     rows = [t.unsqueeze(1) for t in (dt, z) if t is not None]
     shared = [t[:, None, None] for t in (C, B)]
@@ -65,10 +81,20 @@ def _selective_step(
 
 
 def _chunked(
-    hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int, D: Tensor | None = None,
-    dt_bias: Tensor | None = None, initial_states: Tensor | None = None, return_final_states: bool = False,
-    z: Tensor | None = None, dt_limit: tuple[float, float] = (0.0, math.inf), **_options: object,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: int,
+    D: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    return_final_states: bool = False,
+    z: Tensor | None = None,
+    dt_limit: tuple[float, float] = (0.0, math.inf),
+    **_options: object,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Mamba-2's scan over x [b, L, h, p], dt [b, L, h], A, D and dt_bias [h], B and C [b, L, g, n].
 
     Time steps, behind their softplus, are kept within `dt_limit`.
@@ -80,9 +106,17 @@ def _chunked(
 
 
 def _chunked_step(
-    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
-    dt_bias: Tensor | None = None, z: Tensor | None = None, **_options: object,
-) -> Tensor:  # fmt: skip
+    state: Tensor,
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    z: Tensor | None = None,
+    **_options: object,
+) -> Tensor:
     """One step of Mamba-2's scan: x, dt, z [b, h, p], A [h, p, n], B and C [b, g, n], D and dt_bias [h, p].
 
     What has one value a head is passed expanded, as the fused kernel asks for it, and read once.

@@ -181,9 +181,12 @@ def _of_blocks(part: nn.Module, original: Callable[..., object]) -> Callable[...
     assert isinstance(indexer, nn.Module)
 
     def forward(
-        hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor], attention_mask: Tensor,
-        past_key_values: object = None, **options: object,
-    ) -> object:  # fmt: skip
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor,
+        past_key_values: object = None,
+        **options: object,
+    ) -> object:
         with swapped(indexer, "forward", partial(_tokens, indexer)), torch.no_grad():
             ids = indexer(hidden_states, position_embeddings, past_key_values)
         with swapped(indexer, "forward", lambda *_: attention_mask):

@@ -318,6 +318,10 @@ def _heads_by_table(x: Item, cos: Item) -> int:
 
 RULES: Mapping[str, Rule] = {"Attention": _standard, "RotaryEmbedding": _rotary}
 CONTRIB: Mapping[str, Rule] = {
-    "GroupQueryAttention": _grouped, "MultiHeadAttention": _multi_head, "Attention": _with_projection,
-    "DecoderMaskedMultiHeadAttention": _multi_head, "PagedAttention": _paged, "RotaryEmbedding": _rotary,
-}  # fmt: skip
+    "GroupQueryAttention": _grouped,
+    "MultiHeadAttention": _multi_head,
+    "Attention": _with_projection,
+    "DecoderMaskedMultiHeadAttention": _multi_head,
+    "PagedAttention": _paged,
+    "RotaryEmbedding": _rotary,
+}

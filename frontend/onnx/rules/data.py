@@ -263,18 +263,31 @@ def _has_element(call: Call) -> Sequence[Item]:
 
 
 _SEQUENCES: Mapping[str, Rule] = {
-    "SequenceConstruct": _constructed, "SequenceEmpty": _empty, "SequenceAt": _at, "SequenceInsert": _inserted,
-    "SequenceErase": _erased, "SequenceLength": _length, "ConcatFromSequence": _concatenated,
-    "SplitToSequence": _split, "Optional": _optional, "OptionalGetElement": _element,
+    "SequenceConstruct": _constructed,
+    "SequenceEmpty": _empty,
+    "SequenceAt": _at,
+    "SequenceInsert": _inserted,
+    "SequenceErase": _erased,
+    "SequenceLength": _length,
+    "ConcatFromSequence": _concatenated,
+    "SplitToSequence": _split,
+    "Optional": _optional,
+    "OptionalGetElement": _element,
     "OptionalHasElement": _has_element,
-}  # fmt: skip
+}
 # What takes sequences, or hands on whatever it is given.
 TAKE_SEQUENCES = frozenset((*_SEQUENCES, "Identity", "Loop", "If", "Scan", "SequenceMap"))
 
 
 RULES: Mapping[str, Rule] = {
-    "Gather": _gather, "GatherElements": _gather_elements, "GatherND": _gather_nd,
-    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter), "TensorScatter": _tensor_scatter,
-    "NonZero": _non_zero, "Compress": _compress, "Unique": _unique, "NonMaxSuppression": _suppressed,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
+    "TensorScatter": _tensor_scatter,
+    "NonZero": _non_zero,
+    "Compress": _compress,
+    "Unique": _unique,
+    "NonMaxSuppression": _suppressed,
     **_SEQUENCES,
-}  # fmt: skip
+}

@@ -201,7 +201,10 @@ def _kept_aspect(call: Call, x: Item, axes: Sequence[int], dims: list[Dim]) -> t
 
 
 RULES: Mapping[str, Rule] = {
-    "Conv": _conv, "ConvTranspose": _conv, "FusedConv": _conv,
+    "Conv": _conv,
+    "ConvTranspose": _conv,
+    "FusedConv": _conv,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _pool),
-    "Resize": _resize, "Upsample": _resize,
-}  # fmt: skip
+    "Resize": _resize,
+    "Upsample": _resize,
+}

@@ -29,9 +29,14 @@ _SAME = {
     "Shrink": "where",
 }  # fmt: skip
 _FLAGS = {
-    "Equal": "compare", "Less": "compare", "LessOrEqual": "compare", "Greater": "compare", "GreaterOrEqual": "compare",
-    "IsNaN": "compare", "IsInf": "compare",
-}  # fmt: skip
+    "Equal": "compare",
+    "Less": "compare",
+    "LessOrEqual": "compare",
+    "Greater": "compare",
+    "GreaterOrEqual": "compare",
+    "IsNaN": "compare",
+    "IsInf": "compare",
+}
 # Inputs beyond these are options.
 _FIRST = {"Clip": 1}
 
@@ -177,7 +182,14 @@ def _one_hot(call: Call) -> Sequence[Item]:
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys((*_SAME, *_FLAGS), _pointwise),
-    "Where": _where, "Cast": _cast, "CastLike": _cast, "Range": _range, "ConstantOfShape": _constant_of_shape,
-    "EyeLike": _eye, "BitCast": _bit_cast, "Trilu": _triangle, "OneHot": _one_hot,
+    "Where": _where,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Range": _range,
+    "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye,
+    "BitCast": _bit_cast,
+    "Trilu": _triangle,
+    "OneHot": _one_hot,
     **dict.fromkeys(("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"), _random),
-}  # fmt: skip
+}

@@ -323,17 +323,28 @@ def packed_bits(call: Call, index: int, dims: tuple[int, ...], bits: int, extra:
 
 
 CONTRIB: Mapping[str, Rule] = {
-    "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "MatMulIntegerToFloat": _of_whole(product, 1, 2, 6),
-    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearConv": _of_whole(convolved, 3, 7, 8), "QGemm": _linear_gemm,
-    "QLinearGlobalAveragePool": _linear_mean, "QLinearConcat": _linear_concat, "QLinearSoftmax": _linear_softmax,
+    "DequantizeLinear": _dequantise,
+    "QuantizeLinear": _quantise,
+    "MatMulIntegerToFloat": _of_whole(product, 1, 2, 6),
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "QLinearConv": _of_whole(convolved, 3, 7, 8),
+    "QGemm": _linear_gemm,
+    "QLinearGlobalAveragePool": _linear_mean,
+    "QLinearConcat": _linear_concat,
+    "QLinearSoftmax": _linear_softmax,
     **dict.fromkeys(_LINEAR, _linear_pointwise),
-}  # fmt: skip
+}
 
 
 RULES: Mapping[str, Rule] = {
-    "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum,
-    "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "DynamicQuantizeLinear": _dynamic,
-    "QLinearMatMul": _of_whole(product, 3, 7), "MatMulInteger": _of_whole(product, 1, DType.INT32),
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+    "DequantizeLinear": _dequantise,
+    "QuantizeLinear": _quantise,
+    "DynamicQuantizeLinear": _dynamic,
+    "QLinearMatMul": _of_whole(product, 3, 7),
+    "MatMulInteger": _of_whole(product, 1, DType.INT32),
     "QLinearConv": _of_whole(convolved, 3, 7, 8),
     "ConvInteger": _of_whole(convolved, 1, DType.INT32),
-}  # fmt: skip
+}

@@ -23,10 +23,17 @@ from ..shapes.items import Item
 from .views import axes_of, known_dims
 
 _REDUCTIONS = {
-    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "amax", "ReduceMin": "amin", "ReduceProd": "prod",
-    "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSquare": "sum", "ReduceLogSum": "sum",
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "amax",
+    "ReduceMin": "amin",
+    "ReduceProd": "prod",
+    "ReduceL1": "sum",
+    "ReduceL2": "sum",
+    "ReduceSumSquare": "sum",
+    "ReduceLogSum": "sum",
     "ReduceLogSumExp": "logsumexp",
-}  # fmt: skip
+}
 
 
 def norm(call: Call, x: Item, parameters: Sequence[Item], kind: str) -> tuple[Item, Item]:
@@ -50,8 +57,11 @@ def _layer_norm(call: Call) -> Sequence[Item | None]:
     if not given.dims:
         raise NotUnderstoodError("a norm of a single number")
     x = _last_dims(call, given)
-    parameters = [call.reshape(p, x.dims[-1:]) if p.dims != x.dims[-1:] and p.type.rank > 1 else p
-                  for p in (call.optional(1), call.optional(2)) if p is not None]  # fmt: skip
+    parameters = [
+        call.reshape(p, x.dims[-1:]) if p.dims != x.dims[-1:] and p.type.rank > 1 else p
+        for p in (call.optional(1), call.optional(2))
+        if p is not None
+    ]
     y, row = norm(call, x, parameters, kind)
     axis = call.axis(given.type.rank, -1)
     row = call.reshape(row, (*given.dims[:axis], *(1 for _ in given.dims[axis:]))) if len(call.node.output) > 1 else row
@@ -228,6 +238,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "BatchNormalization"), _channel_norm),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    "ArgMax": _arg, "ArgMin": _arg, "CumSum": _cumsum, "CumProd": _cumsum, "TopK": _topk,
+    "ArgMax": _arg,
+    "ArgMin": _arg,
+    "CumSum": _cumsum,
+    "CumProd": _cumsum,
+    "TopK": _topk,
     **dict.fromkeys(_GATES, _recurrent),
-}  # fmt: skip
+}

@@ -243,8 +243,12 @@ def compare(build: Builder, op: str, a: Number, b: Number) -> bool:
     """Compare two known numbers; symbolic sizes by what holds for all, else for likely ones."""
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         results: Mapping[str, bool] = {
-            "Equal": a == b, "Less": a < b, "LessOrEqual": a <= b, "Greater": a > b, "GreaterOrEqual": a >= b,
-        }  # fmt: skip
+            "Equal": a == b,
+            "Less": a < b,
+            "LessOrEqual": a <= b,
+            "Greater": a > b,
+            "GreaterOrEqual": a >= b,
+        }
         return bool(results[op])
     x, y = _exact(a), _exact(b)
     if op == "Equal":

@@ -232,7 +232,16 @@ def kv_append(call: RankCall) -> tuple[Tensor, ...]:
 
 
 REFERENCES: Mapping[str, Reference] = {
-    "attention": attention, "attention_bwd": attention_bwd, "index_keys": index_keys, "kv_append": kv_append,
-    "norm": norm, "norm_bwd": norm_bwd, "rope": rope, "rope_bwd": rope_bwd, "softmax": softmax,
-    "softmax_bwd": softmax_bwd, "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd,
-}  # fmt: skip
+    "attention": attention,
+    "attention_bwd": attention_bwd,
+    "index_keys": index_keys,
+    "kv_append": kv_append,
+    "norm": norm,
+    "norm_bwd": norm_bwd,
+    "rope": rope,
+    "rope_bwd": rope_bwd,
+    "softmax": softmax,
+    "softmax_bwd": softmax_bwd,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_bwd": cross_entropy_bwd,
+}

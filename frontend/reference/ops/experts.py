@@ -14,9 +14,13 @@ from ..call import NotComputedError, RankCall, Reference, attrs_of, gradients, n
 
 _Function = Callable[[Tensor], Tensor]
 _ACTIVATIONS: Mapping[str, _Function] = {
-    "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu,
-    "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x), "relu2": lambda x: F.relu(x).square(),
-}  # fmt: skip
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu2": lambda x: F.relu(x).square(),
+}
 
 
 def experts(call: RankCall) -> tuple[Tensor, ...]:
@@ -187,7 +191,13 @@ def _even(rows: Tensor, up: Tensor) -> Tensor:
 
 
 REFERENCES: Mapping[str, Reference] = {
-    "experts": experts, "experts_bwd": experts_bwd, "grouped_matmul": grouped_matmul, "dispatch": dispatch,
-    "dispatch_bwd": dispatch_bwd, "combine": combine, "combine_bwd": combine_bwd, "expert_bank": expert_bank,
+    "experts": experts,
+    "experts_bwd": experts_bwd,
+    "grouped_matmul": grouped_matmul,
+    "dispatch": dispatch,
+    "dispatch_bwd": dispatch_bwd,
+    "combine": combine,
+    "combine_bwd": combine_bwd,
+    "expert_bank": expert_bank,
     "expert_bank_bwd": expert_bank_bwd,
-}  # fmt: skip
+}

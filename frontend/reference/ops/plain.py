@@ -19,9 +19,13 @@ from ....ir.types import DType
 from ..call import NotComputedError, RankCall, Reference
 
 _WHOLE = {
-    DType.INT64: torch.int64, DType.INT32: torch.int64, DType.INT16: torch.int64, DType.INT8: torch.int64,
-    DType.UINT8: torch.int64, DType.BOOL: torch.bool,
-}  # fmt: skip
+    DType.INT64: torch.int64,
+    DType.INT32: torch.int64,
+    DType.INT16: torch.int64,
+    DType.INT8: torch.int64,
+    DType.UINT8: torch.int64,
+    DType.BOOL: torch.bool,
+}
 _RANDOM = ("bernoulli", "rand", "randn", "uniform", "normal", "exponential", "native_dropout")
 
 

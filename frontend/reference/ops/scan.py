@@ -51,9 +51,16 @@ def _convolved(call: RankCall, attrs: ConvAttrs, tensors: Sequence[Tensor], stat
         x, padding = torch.cat((past, x), dim=2), (0,)
     groups = int(number(call, "groups", 1)) if attrs.transposed else x.shape[1] // weight.shape[1]
     y = torch.convolution(
-        x, weight, bias[0] if bias else None, attrs.stride, padding, attrs.dilation, attrs.transposed,
-        (0,) * len(padding), groups,
-    )  # fmt: skip
+        x,
+        weight,
+        bias[0] if bias else None,
+        attrs.stride,
+        padding,
+        attrs.dilation,
+        attrs.transposed,
+        (0,) * len(padding),
+        groups,
+    )
     if attrs.activation not in ("", "silu"):
         raise NotComputedError(f"a convolution with the activation '{attrs.activation}'")
     return F.silu(y) if attrs.activation else y
@@ -224,6 +231,14 @@ def keep_state(call: RankCall) -> tuple[Tensor, ...]:
 
 
 REFERENCES: Mapping[str, Reference] = {
-    "scan": scan, "scan_bwd": scan_bwd, KEEP_STATE: keep_state, "conv": conv, "conv_bwd": conv_bwd, "quantise": same,
-    "offload": same, "fetch": same, "optimizer_step": parameters, "host_optimizer_step": parameters,
-}  # fmt: skip
+    "scan": scan,
+    "scan_bwd": scan_bwd,
+    KEEP_STATE: keep_state,
+    "conv": conv,
+    "conv_bwd": conv_bwd,
+    "quantise": same,
+    "offload": same,
+    "fetch": same,
+    "optimizer_step": parameters,
+    "host_optimizer_step": parameters,
+}

@@ -202,10 +202,16 @@ def _bank_bwd(here: Here, given: Sequence[Local]) -> list[Local]:
 
 
 HELD: Mapping[str, Callable[[Here, Sequence[Local]], list[Local]]] = {
-    "fill": _fill, "embedding": _embedding, "embedding_bwd": _embedding_bwd, "dispatch": _dispatch,
-    "dispatch_bwd": _dispatch_bwd, "combine": _combine, "combine_bwd": _combine_bwd, "expert_bank": _bank,
+    "fill": _fill,
+    "embedding": _embedding,
+    "embedding_bwd": _embedding_bwd,
+    "dispatch": _dispatch,
+    "dispatch_bwd": _dispatch_bwd,
+    "combine": _combine,
+    "combine_bwd": _combine_bwd,
+    "expert_bank": _bank,
     "expert_bank_bwd": _bank_bwd,
-}  # fmt: skip
+}
 
 
 REFERENCES: Mapping[str, Reference] = MappingProxyType(

@@ -55,10 +55,13 @@ def experts_shape(call: OpCall) -> ExpertsShape:
     attrs = call.attrs_as(ExpertsAttrs)
     x, idx, _, up, down = call.inputs[:5] if call.op == "experts" else call.inputs[1:6]
     return ExpertsShape(
-        tokens=as_expr(x.dims[0]), top_k=idx.dims[1], hidden=x.dims[1], num_experts=up.dims[0],
+        tokens=as_expr(x.dims[0]),
+        top_k=idx.dims[1],
+        hidden=x.dims[1],
+        num_experts=up.dims[0],
         ffn=as_expr(down.dims[1] if attrs.transposed else down.dims[2]),
         up_width=up.dims[2] if attrs.transposed else up.dims[1],
-    )  # fmt: skip
+    )
 
 
 def _gemms(s: ExpertsShape) -> tuple[GemmShape, GemmShape]:
@@ -77,8 +80,10 @@ def _check(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result and tokens")
     for name, out, width in zip(
         ("routed tokens", "up projection", "activation", "down projection"),
-        call.outputs[1:], (s.hidden, s.up_width, s.ffn, s.hidden), strict=True,
-    ):  # fmt: skip
+        call.outputs[1:],
+        (s.hidden, s.up_width, s.ffn, s.hidden),
+        strict=True,
+    ):
         yield from same_dims(tuple(as_expr(d) for d in out.dims), (rows, as_expr(width)), name)
 
 

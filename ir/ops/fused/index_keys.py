@@ -49,17 +49,31 @@ def _work(call: OpCall) -> Work:
         read_bytes=read + scores_bytes,
         write_bytes=call.outputs[0].num_bytes + scores_bytes,
         attention=AttentionShape(
-            batch=b, heads=h, kv_heads=as_expr(1), q_len=s, kv_len=t, qk_dim=width, v_dim=0, causal=attrs.causal,
-            window=0, num_gemms=1, extra_bytes=scores_bytes * 2 + call.outputs[0].num_bytes,
+            batch=b,
+            heads=h,
+            kv_heads=as_expr(1),
+            q_len=s,
+            kv_len=t,
+            qk_dim=width,
+            v_dim=0,
+            causal=attrs.causal,
+            window=0,
+            num_gemms=1,
+            extra_bytes=scores_bytes * 2 + call.outputs[0].num_bytes,
         ),
-    )  # fmt: skip
+    )
 
 
 OPS = (
     OpDef(
-        "index_keys", OpClass.ATTENTION, _work,
+        "index_keys",
+        OpClass.ATTENTION,
+        _work,
         "choice of keys for sparse attention; inputs: q [batch, heads, queries, d], k [batch, 1, keys, d], weights of "
         "heads [batch, queries, heads]; output: ids [batch, queries, chosen]",
-        _check, IndexAttrs, min_inputs=3, max_inputs=3,
+        _check,
+        IndexAttrs,
+        min_inputs=3,
+        max_inputs=3,
     ),
-)  # fmt: skip
+)

@@ -91,7 +91,14 @@ def _work(call: OpCall) -> Work:
 
 OPS = (
     OpDef(
-        "matmul", OpClass.MATMUL, _work, "matrix product; inputs: left, right, a bias added in the epilogue, scales",
-        _check, MatmulAttrs, min_inputs=2, max_inputs=6, traits=frozenset({Trait.PRODUCT}),
+        "matmul",
+        OpClass.MATMUL,
+        _work,
+        "matrix product; inputs: left, right, a bias added in the epilogue, scales",
+        _check,
+        MatmulAttrs,
+        min_inputs=2,
+        max_inputs=6,
+        traits=frozenset({Trait.PRODUCT}),
     ),
-)  # fmt: skip
+)

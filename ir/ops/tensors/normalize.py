@@ -81,8 +81,11 @@ def _work_loss(call: OpCall) -> Work:
 
 def _check_loss(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.inputs[1].dims, call.inputs[0].dims[:-1], "targets")
-    yield from same_dims(tuple(as_expr(d) for d in call.outputs[1].dims),
-                         (*(as_expr(d) for d in call.inputs[0].dims[:-1]), as_expr(3)), "statistics")  # fmt: skip
+    yield from same_dims(
+        tuple(as_expr(d) for d in call.outputs[1].dims),
+        (*(as_expr(d) for d in call.inputs[0].dims[:-1]), as_expr(3)),
+        "statistics",
+    )
 
 
 def _work_loss_bwd(call: OpCall) -> Work:

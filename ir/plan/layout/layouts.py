@@ -51,9 +51,14 @@ class LayoutsOf:
         self._balances = balances
 
     def lay(
-        self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: Recomputed = 0,
+        self,
+        policy: str,
+        pp: int,
+        vpp: int,
+        costs: tuple[float, ...] | None = None,
+        recomputed: Recomputed = 0,
         schedule: str = USUAL,
-    ) -> StageLayout:  # fmt: skip
+    ) -> StageLayout:
         """Return what `lay_stages` would, the same object wherever it is equal; the same errors."""
         kind = schedule_kind(schedule)
         vpp = kind.chunks_of(vpp) if pp > 1 else vpp

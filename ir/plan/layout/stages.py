@@ -82,9 +82,14 @@ class StageLayout:
 
 
 def lay_stages(
-    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: Recomputed = 0,
+    graph: Graph,
+    policy: str,
+    pp: int,
+    vpp: int = 1,
+    costs: Sequence[float] | None = None,
+    recomputed: Recomputed = 0,
     schedule: str = USUAL,
-) -> StageLayout:  # fmt: skip
+) -> StageLayout:
     """Lay a graph on stages.
 
     Args:

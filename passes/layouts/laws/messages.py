@@ -32,7 +32,11 @@ def _is_conversion(call: OpCall, dim: int, have: Placement, made: Placement) -> 
 
 
 _SAYS: Mapping[str, str] = {
-    "all_gather": "S to R", "ring_gather": "S to R", "reduce_scatter": "P to S", "ring_scatter": "P to S",
-    "all_to_all": "S to S", "all_reduce": "P to R",
-}  # fmt: skip
+    "all_gather": "S to R",
+    "ring_gather": "S to R",
+    "reduce_scatter": "P to S",
+    "ring_scatter": "P to S",
+    "all_to_all": "S to S",
+    "all_reduce": "P to R",
+}
 LAWS: Mapping[str, Law] = dict.fromkeys(_SAYS, converts)

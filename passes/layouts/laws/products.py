@@ -98,5 +98,8 @@ def _result(q: Placement) -> Placement:
 
 
 LAWS: Mapping[str, Law] = {
-    "matmul": matmul, "grouped_matmul": grouped_matmul, "attention": attention, "attention_bwd": attention_bwd,
-}  # fmt: skip
+    "matmul": matmul,
+    "grouped_matmul": grouped_matmul,
+    "attention": attention,
+    "attention_bwd": attention_bwd,
+}

@@ -94,7 +94,11 @@ def _plain(p: Placement) -> Placement:
 
 
 LAWS: Mapping[str, Law] = {
-    "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce, "cross_entropy": cross_entropy, "embedding": embedding,
+    "norm": norm,
+    "norm_bwd": norm_bwd,
+    "reduce": reduce,
+    "cross_entropy": cross_entropy,
+    "embedding": embedding,
     **dict.fromkeys(ALONG_DIM, along_dim),
     **dict.fromkeys(("cross_entropy_bwd", "scan", "scan_bwd", "conv", "conv_bwd", "index_keys"), not_linear),
-}  # fmt: skip
+}

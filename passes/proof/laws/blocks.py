@@ -133,10 +133,13 @@ def expert_bank_bwd(call: OpCall, axis: str) -> Iterator[PlacementEntry]:
     cases: list[tuple[Placement, tuple[Placement, ...], tuple[Placement, ...]]] = [
         (Shard(0), (Shard(0), *whole, Shard(0), Shard(0)), (Shard(0), *(PARTIAL,) * (2 + extra))),
         (ROUTED, (ROUTED, Shard(0), Shard(0), ROUTED, ROUTED), (ROUTED, *(Shard(0),) * (2 + extra))),
-        (REPLICATE, (REPLICATE, up, down, wide, Shard(1)),
-         (PARTIAL, up, down, *(Shard(1, packed=gated), REPLICATE)[:extra])),
+        (
+            REPLICATE,
+            (REPLICATE, up, down, wide, Shard(1)),
+            (PARTIAL, up, down, *(Shard(1, packed=gated), REPLICATE)[:extra]),
+        ),
         (PARTIAL, (REPLICATE,) * 5, (PARTIAL,) * len(call.outputs)),
-    ]  # fmt: skip
+    ]
     for grad, given, made in cases:
         yield PlacementEntry((grad, *given, *(grad,) * copies), made)
 

@@ -212,7 +212,15 @@ def _numbered(rank: int) -> list[str]:
 
 
 LAWS: Mapping[str, Law] = {
-    "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
-    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": gather, "scatter": scatter,
+    "reshape": reshape,
+    "permute": permute,
+    "expand": expand,
+    "slice": slice_,
+    "pad": pad,
+    "concat": concat,
+    "embedding": embedding,
+    "embedding_bwd": embedding_bwd,
+    "gather": gather,
+    "scatter": scatter,
     **dict.fromkeys(("window", "window_bwd", "channel_norm", "channel_norm_bwd"), images),
-}  # fmt: skip
+}

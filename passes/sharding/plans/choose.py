@@ -16,9 +16,11 @@ from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
 WHOLE_MODEL, ENOUGH_NAMED = ("megatron", "dtensor"), 0.9
 
 _TURNED = {
-    Style.COLWISE: Style.ROWWISE, Style.ROWWISE: Style.COLWISE, Style.PACKED_ROWWISE: Style.PACKED_COLWISE,
+    Style.COLWISE: Style.ROWWISE,
+    Style.ROWWISE: Style.COLWISE,
+    Style.PACKED_ROWWISE: Style.PACKED_COLWISE,
     Style.PACKED_COLWISE: Style.PACKED_ROWWISE,
-}  # fmt: skip
+}
 
 
 def plan_for(name: str, graph: Graph, lower: Lower, search: bool = True) -> TpPlan:

@@ -80,11 +80,16 @@ def _entries(style: Style, *names: str) -> tuple[tuple[str, Style], ...]:
 
 
 _EXPERTS = (
-    ("*.experts.gate_up_proj", Style.PACKED_COLWISE), ("*.experts.gate_up_proj_bias", Style.PACKED_COLWISE),
-    ("*.experts.up_proj", Style.COLWISE), ("*.experts.down_proj", Style.ROWWISE),
-    ("*.experts.mlp.ws", Style.PACKED_COLWISE), ("*.experts.mlp.w2s", Style.ROWWISE),
-    ("*.experts.w1", Style.COLWISE), ("*.experts.w3", Style.COLWISE), ("*.experts.w2", Style.ROWWISE),
-)  # fmt: skip
+    ("*.experts.gate_up_proj", Style.PACKED_COLWISE),
+    ("*.experts.gate_up_proj_bias", Style.PACKED_COLWISE),
+    ("*.experts.up_proj", Style.COLWISE),
+    ("*.experts.down_proj", Style.ROWWISE),
+    ("*.experts.mlp.ws", Style.PACKED_COLWISE),
+    ("*.experts.mlp.w2s", Style.ROWWISE),
+    ("*.experts.w1", Style.COLWISE),
+    ("*.experts.w3", Style.COLWISE),
+    ("*.experts.w2", Style.ROWWISE),
+)
 _LAYERS = (
     ("*.indexer.*", Style.REPLICATE),  # its heads are summed before keys are chosen: each rank scores them all
     *_entries(Style.PACKED_COLWISE, ".c_attn", ".qkv_proj", ".Wqkv", ".gate_up_proj", ".qkv", ".w13"),
@@ -120,9 +125,16 @@ _LAYERS = (
                                            "mixer.norm.weight")),
 )  # fmt: skip
 _TABLES = _entries(
-    Style.EMBEDDING, "embed_tokens", "embed_tokens_per_layer", "embed_in", ".wte", "tok_embeddings", "word_embeddings",
-    "backbone.embeddings", "model.embeddings",
-)  # fmt: skip
+    Style.EMBEDDING,
+    "embed_tokens",
+    "embed_tokens_per_layer",
+    "embed_in",
+    ".wte",
+    "tok_embeddings",
+    "word_embeddings",
+    "backbone.embeddings",
+    "model.embeddings",
+)
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 
 _MEGATRON = TpPlan(
@@ -154,13 +166,26 @@ MADE_PLANS: Mapping[str, str] = MappingProxyType(
 # Words of transformers (5.23 and older) that move nothing by themselves: what such a module computes lies as its
 # parameters and inputs make it, and a sum is completed where it is used.
 _FOLLOWING = (
-    "all_reduce", "ep_dispatch_experts", "ep_router", "gather", "grouped_gemm", "local", "local_params",
-    "mla_kv_a_proj", "moe_identity_expert", "moe_tp_experts", "replicated_with_grad_allreduce", "sequence_parallel",
-)  # fmt: skip
+    "all_reduce",
+    "ep_dispatch_experts",
+    "ep_router",
+    "gather",
+    "grouped_gemm",
+    "local",
+    "local_params",
+    "mla_kv_a_proj",
+    "moe_identity_expert",
+    "moe_tp_experts",
+    "replicated_with_grad_allreduce",
+    "sequence_parallel",
+)
 _SYNONYMS = {
-    "colwise_rep": Style.COLWISE_GATHER, "local_colwise": Style.COLWISE, "local_packed_rowwise": Style.PACKED_ROWWISE,
-    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE_SPLIT,
-}  # fmt: skip
+    "colwise_rep": Style.COLWISE_GATHER,
+    "local_colwise": Style.COLWISE,
+    "local_packed_rowwise": Style.PACKED_ROWWISE,
+    "local_rowwise": Style.ROWWISE,
+    "rowwise_rep": Style.ROWWISE_SPLIT,
+}
 STYLES: Mapping[str, Style] = MappingProxyType(
     {**{str(s): s for s in Style}, **_SYNONYMS, **dict.fromkeys(_FOLLOWING, Style.REPLICATE)}
 )

@@ -118,5 +118,8 @@ def kv_append(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "attention": attention, "attention_bwd": attention_bwd, "index_keys": index_keys, "kv_append": kv_append,
-}  # fmt: skip
+    "attention": attention,
+    "attention_bwd": attention_bwd,
+    "index_keys": index_keys,
+    "kv_append": kv_append,
+}

@@ -187,7 +187,14 @@ def embedding_bwd(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
-    "embedding": embedding, "embedding_bwd": embedding_bwd, "unpriced": replicate_all,
+    "reshape": reshape,
+    "permute": permute,
+    "expand": expand,
+    "slice": slice_,
+    "pad": pad,
+    "concat": concat,
+    "embedding": embedding,
+    "embedding_bwd": embedding_bwd,
+    "unpriced": replicate_all,
     "custom": replicate_all,
-}  # fmt: skip
+}

@@ -154,6 +154,11 @@ def accumulate(ask: Ask) -> Answer:
 
 RULES: Mapping[str, Rule] = {
     "accumulate": accumulate,
-    "elementwise": elementwise, "cast": linear_copy, "copy": linear_copy, "identity": linear_copy,
-    "rope": rope, "rope_bwd": rope, "fill": fill,
-}  # fmt: skip
+    "elementwise": elementwise,
+    "cast": linear_copy,
+    "copy": linear_copy,
+    "identity": linear_copy,
+    "rope": rope,
+    "rope_bwd": rope,
+    "fill": fill,
+}

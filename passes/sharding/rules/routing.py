@@ -108,6 +108,10 @@ def _by_expert(ask: Ask, first_weight: int) -> bool:
 
 
 RULES: Mapping[str, Rule] = {
-    "dispatch": dispatch, "dispatch_bwd": dispatch_bwd, "expert_bank": expert_bank,
-    "expert_bank_bwd": expert_bank_bwd, "combine": combine, "combine_bwd": combine_bwd,
-}  # fmt: skip
+    "dispatch": dispatch,
+    "dispatch_bwd": dispatch_bwd,
+    "expert_bank": expert_bank,
+    "expert_bank_bwd": expert_bank_bwd,
+    "combine": combine,
+    "combine_bwd": combine_bwd,
+}

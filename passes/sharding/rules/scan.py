@@ -141,5 +141,9 @@ def keep_state(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "scan": scan, "scan_bwd": scan_bwd, "conv": conv, "conv_bwd": conv_bwd, "keep_state": keep_state,
-}  # fmt: skip
+    "scan": scan,
+    "scan_bwd": scan_bwd,
+    "conv": conv,
+    "conv_bwd": conv_bwd,
+    "keep_state": keep_state,
+}

@@ -122,6 +122,12 @@ def cross_entropy_bwd(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "experts": experts, "experts_bwd": experts_bwd, "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce,
-    "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd, **dict.fromkeys(ALONG_DIM, along_dim),
-}  # fmt: skip
+    "experts": experts,
+    "experts_bwd": experts_bwd,
+    "norm": norm,
+    "norm_bwd": norm_bwd,
+    "reduce": reduce,
+    "cross_entropy": cross_entropy,
+    "cross_entropy_bwd": cross_entropy_bwd,
+    **dict.fromkeys(ALONG_DIM, along_dim),
+}

@@ -52,9 +52,16 @@ from . import (
 )
 
 _FAMILIES = (
-    rules_matmul, rules_pointwise, rules_layout, rules_lookup, rules_attention, rules_semantic, rules_routing,
-    rules_scan, rules_images,
-)  # fmt: skip
+    rules_matmul,
+    rules_pointwise,
+    rules_layout,
+    rules_lookup,
+    rules_attention,
+    rules_semantic,
+    rules_routing,
+    rules_scan,
+    rules_images,
+)
 RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
 
 

@@ -141,8 +141,15 @@ class StageTrace:
         if source >= 0:
             there = int(simulated.stage[source])
             stream = f"from stage {there}"
-            got = TraceNode(f"receive from stage {there}", NodeType.RECV, (), rows.behind(stream),
-                            num_bytes=self._sent_bytes(row, kind), peer=there, tag=source)  # fmt: skip
+            got = TraceNode(
+                f"receive from stage {there}",
+                NodeType.RECV,
+                (),
+                rows.behind(stream),
+                num_bytes=self._sent_bytes(row, kind),
+                peer=there,
+                tag=source,
+            )
             ready = (*ready, rows.put(got, stream))
             ready = self._run(rows, row.border, self._border(row, kind), -1, ready) if row.border else ready
         places = list(zip(row.regions, row.layers, strict=True))
@@ -152,8 +159,15 @@ class StageTrace:
                 rows.through[layer] = ready[0]
         if taker >= 0:
             there = int(simulated.stage[taker])
-            sent = TraceNode(f"send to stage {there}", NodeType.SEND, ready, rows.behind(f"to stage {there}"),
-                             num_bytes=self._sent_bytes(row, kind), peer=there, tag=task)  # fmt: skip
+            sent = TraceNode(
+                f"send to stage {there}",
+                NodeType.SEND,
+                ready,
+                rows.behind(f"to stage {there}"),
+                num_bytes=self._sent_bytes(row, kind),
+                peer=there,
+                tag=task,
+            )
             rows.put(sent, f"to stage {there}")
 
     def _run(

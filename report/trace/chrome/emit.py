@@ -52,9 +52,11 @@ class Trace:
         parts = {f"{part}_us": short(s * 1e6) for part, s in timeline.answer.breakdown_s.items() if s}
         args = json.dumps(parts, separators=(",", ":"))[1:-1]
         for name, start_s, end_s, inside in (
-            ("gather parameters", 0.0, timeline.pipeline_s, ""), (batches, timeline.pipeline_s, timeline.last_s, args),
-            ("reduce gradients", timeline.last_s, reduced_s, ""), ("update", reduced_s, timeline.end_s, ""),
-        ):  # fmt: skip
+            ("gather parameters", 0.0, timeline.pipeline_s, ""),
+            (batches, timeline.pipeline_s, timeline.last_s, args),
+            ("reduce gradients", timeline.last_s, reduced_s, ""),
+            ("update", reduced_s, timeline.end_s, ""),
+        ):
             yield from tracks.add(PHASES, Slice(name, "phase", start_s, end_s, inside))
 
     def about(self) -> Mapping[str, object]:

@@ -19,8 +19,12 @@ from .events import arrow, counter, nanoseconds, process
 from .tracks import SENDS, TASKS, Slice, Tracks, number_of, received_from
 
 _LETTERS = {Kind.FORWARD: "F", Kind.BACKWARD: "B", Kind.DGRAD: "D", Kind.WGRAD: "W"}
-_WORDS = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward", Kind.DGRAD: "backward, activations",
-          Kind.WGRAD: "backward, weights"}  # fmt: skip
+_WORDS = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.DGRAD: "backward, activations",
+    Kind.WGRAD: "backward, weights",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +107,15 @@ class StageEvents:
     def _runs(self, shape: TaskShape, layers: tuple[int, ...], start_s: float, where: str) -> list[Slice]:
         pace = self._timeline.pace
         return [
-            Slice(run.region, "layer", start_s + run.start_s * pace, start_s + run.end_s * pace,
-                  f"{_layer(layers[run.place])}{where}")
+            Slice(
+                run.region,
+                "layer",
+                start_s + run.start_s * pace,
+                start_s + run.end_s * pace,
+                f"{_layer(layers[run.place])}{where}",
+            )
             for run in shape.runs
-        ]  # fmt: skip
+        ]
 
     def _nodes(self, shape: TaskShape, layers: tuple[int, ...], start_s: float, where: str) -> Iterator[str]:
         for piece in shape.pieces:

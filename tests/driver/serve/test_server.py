@@ -64,8 +64,8 @@ def server(engine: str = "vllm", tp: int = 1, dp: int = 1) -> Server:
     ("bound", "holds"),
     [
         (LengthBound("kv", 2, 512), True), (LengthBound("kv", 2, 511), False), (LengthBound("kv", 2, 0, 16), False),
-        (LengthBound("kv", 2, 0, 1, (100,)), False), (LengthBound("kv", 2, 0, 1, (600,)), True), (LengthBound("batch", 1, 64), False),
-        (LengthBound("seq", 1, 1), True),
+        (LengthBound("kv", 2, 0, 1, (100,)), False), (LengthBound("kv", 2, 0, 1, (600,)), True),
+        (LengthBound("batch", 1, 64), False), (LengthBound("seq", 1, 1), True),
     ],
 )  # fmt: skip
 def test_a_server_runs_every_length_up_to_its_longest_request_and_any_batch(bound: LengthBound, holds: bool) -> None:

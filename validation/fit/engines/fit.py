@@ -94,10 +94,13 @@ def fit_engine(
     profile = profile_of(name)
     found = []
     tables, kinds = read_tables(paths)
-    raise_all([
-        f"{table.path}: engines are fitted to a table of served requests, and this one is of kind {kind.name}"
-        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
-    ])  # fmt: skip
+    raise_all(
+        [
+            f"{table.path}: engines are fitted to a table of served requests, and this one is of kind {kind.name}"
+            for table, kind in zip(tables, kinds, strict=True)
+            if kind.name != TABLE
+        ]
+    )
     for chip, rows in _rows(tables, profile, split, report).items():
         fit = _fit_on(chip, rows, profile, InferenceBench(EngineRoom(), cache, report), split)
         found += [] if fit is None else [fit]
@@ -147,11 +150,16 @@ def _fit_on(chip: str, rows: _Rows, profile: EngineProfile, bench: InferenceBenc
     moved = zip(problem.paths, problem.start.tolist(), numbers.tolist(), idle.tolist(), strict=True)
     each = list(moved)
     return EngineFit(
-        profile=profile, chip=chip, numbers=tuple(FittedNumber(p, before, x) for p, before, x, alone in each if not alone),
-        untold=tuple(p for p, _, _, alone in each if alone), data_sets=_sets(samples), split=split,
-        fit=Accuracy.of(fitted.tolist()), judged=None if judged is None else Accuracy.of(judged.tolist()),
+        profile=profile,
+        chip=chip,
+        numbers=tuple(FittedNumber(p, before, x) for p, before, x, alone in each if not alone),
+        untold=tuple(p for p, _, _, alone in each if alone),
+        data_sets=_sets(samples),
+        split=split,
+        fit=Accuracy.of(fitted.tolist()),
+        judged=None if judged is None else Accuracy.of(judged.tolist()),
         num_excluded=len(rows.excluded),
-    )  # fmt: skip
+    )
 
 
 def _sets(samples: Sequence[EngineSample]) -> tuple[str, ...]:

@@ -55,7 +55,13 @@ def _on_chip(fit: EngineFit, tool: str) -> Record:
 
 def _record(fit: EngineFit, tool: str) -> Record:
     found: Record = {
-        "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free), "split": fit.split,
-        "rule": RULE, "excluded": fit.num_excluded, "tool": tool, "fitted": figures(fit.fit),
-    }  # fmt: skip
+        "table": TABLE,
+        "data_sets": list(fit.data_sets),
+        "free": list(fit.profile.free),
+        "split": fit.split,
+        "rule": RULE,
+        "excluded": fit.num_excluded,
+        "tool": tool,
+        "fitted": figures(fit.fit),
+    }
     return found if fit.judged is None else {**found, "judged": figures(fit.judged)}

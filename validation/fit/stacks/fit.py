@@ -100,10 +100,13 @@ def fit_stacks(
     need_scipy()
     profiles = profiles_of(names)
     tables, kinds = read_tables(paths)
-    raise_all([
-        f"{table.path}: stacks are fitted to a table of training steps, and this one is of kind {kind.name}"
-        for table, kind in zip(tables, kinds, strict=True) if kind.name != TABLE
-    ])  # fmt: skip
+    raise_all(
+        [
+            f"{table.path}: stacks are fitted to a table of training steps, and this one is of kind {kind.name}"
+            for table, kind in zip(tables, kinds, strict=True)
+            if kind.name != TABLE
+        ]
+    )
     rows = _rows(tables, profiles, split, report)
     bench = TrainingBench(cache, report)
     pricers = _pricers(bench, rows.seen, report)
@@ -189,12 +192,17 @@ def _fit_of(profile: StackProfile, ends: _Ends, split: str) -> StackFit:
     before = ends.problem.values(ends.problem.start)
     return StackFit(
         profile=profile,
-        numbers=tuple(FittedNumber(s.path, before[s], ends.found.values[s]) for s in mine if s not in ends.found.untold),
+        numbers=tuple(
+            FittedNumber(s.path, before[s], ends.found.values[s]) for s in mine if s not in ends.found.untold
+        ),
         untold=tuple(slot.path for slot in mine if slot in ends.found.untold),
-        together=ends.profiles.names, data_sets=tuple(sorted(sets)), split=split,
-        fit=Accuracy.of([error for _, error in seen]), judged=Accuracy.of(judged) if judged else None,
+        together=ends.profiles.names,
+        data_sets=tuple(sorted(sets)),
+        split=split,
+        fit=Accuracy.of([error for _, error in seen]),
+        judged=Accuracy.of(judged) if judged else None,
         num_excluded=sum(ends.of(profile, case) and case.row.dataset in sets for case in ends.rows.excluded),
-    )  # fmt: skip
+    )
 
 
 def _errors(problem: StackProblem, found: Solution) -> Iterator[tuple[TrainingCase, float]]:

@@ -27,10 +27,16 @@ def tree_of(fit: StackFit, tool: str, folder: Path) -> Record:
     numbers = numbers_tree(told, source_of(fit.split, fit.data_sets, fit.fit.num, "rows"))
     like = name_in(folder, fit.profile.name)
     found: Record = {
-        "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free),
-        "together": list(fit.together), "split": fit.split, "rule": RULE, "excluded": fit.num_excluded, "tool": tool,
+        "table": TABLE,
+        "data_sets": list(fit.data_sets),
+        "free": list(fit.profile.free),
+        "together": list(fit.together),
+        "split": fit.split,
+        "rule": RULE,
+        "excluded": fit.num_excluded,
+        "tool": tool,
         "fitted": figures(fit.fit),
-    }  # fmt: skip
+    }
     return {
         "name": fit.profile.file.tree.get("name"),
         "like": like,

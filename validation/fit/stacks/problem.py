@@ -164,9 +164,16 @@ def least(problem: Moving, report: Report) -> tuple[Array, NDArray[np.bool_]]:
 
     start = np.clip(problem.start, problem.low + margin, problem.high - margin)
     found = least_squares(
-        residuals, start / scale, jac=slopes, bounds=(problem.low / scale, problem.high / scale), loss="soft_l1",
-        f_scale=ROBUST, ftol=1e-5, xtol=1e-5, max_nfev=40,
-    )  # fmt: skip
+        residuals,
+        start / scale,
+        jac=slopes,
+        bounds=(problem.low / scale, problem.high / scale),
+        loss="soft_l1",
+        f_scale=ROBUST,
+        ftol=1e-5,
+        xtol=1e-5,
+        max_nfev=40,
+    )
     idle = ~np.any(np.asarray(found.jac) != 0.0, axis=0) & np.isclose(found.x, start / scale)
     return np.asarray(found.x * scale), np.asarray(idle)
 

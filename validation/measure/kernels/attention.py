@@ -60,10 +60,18 @@ def _attend(leaves: tuple[Tensor, Tensor, Tensor], grouped: bool) -> Tensor:
 def _probe(device: Device, dtype: DType, s: TimedCallSizes, phase: str) -> Probe:
     grouped = s.heads != s.kv_heads
     cells: dict[str, str | int | float] = {
-        "kernel": "scaled_dot_product_attention", "phase": phase, "dtype": dtype.value, "kv_dtype": dtype.value,
-        "batch": s.batch, "q_len": s.length, "kv_len": s.length, "heads": s.heads, "kv_heads": s.kv_heads,
-        "head_dim": s.dim, "causal": "True",
-    }  # fmt: skip
+        "kernel": "scaled_dot_product_attention",
+        "phase": phase,
+        "dtype": dtype.value,
+        "kv_dtype": dtype.value,
+        "batch": s.batch,
+        "q_len": s.length,
+        "kv_len": s.length,
+        "heads": s.heads,
+        "kv_heads": s.kv_heads,
+        "head_dim": s.dim,
+        "causal": "True",
+    }
 
     def forward() -> Call:
         leaves = _leaves(device, dtype, s)

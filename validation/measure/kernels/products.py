@@ -67,9 +67,15 @@ def product_probes(device: Device, dtypes: tuple[DType, ...], quick: bool) -> It
 def _probe(device: Device, dtype: DType, layout: str, tokens: int, out: int, into: int) -> Probe:
     m, n, k = {"NT": (tokens, out, into), "NN": (tokens, into, out), "TN": (out, into, tokens)}[layout]
     cells: dict[str, str | int | float] = {
-        "kernel": "torch.mm", "dtype": dtype.value, "out_dtype": dtype.value, "batch": 1, "m": m, "n": n, "k": k,
+        "kernel": "torch.mm",
+        "dtype": dtype.value,
+        "out_dtype": dtype.value,
+        "batch": 1,
+        "m": m,
+        "n": n,
+        "k": k,
         "layout": layout,
-    }  # fmt: skip
+    }
 
     def one() -> Call:
         x, w, dy = (device.random(dtype, *size) for size in ((tokens, into), (out, into), (tokens, out)))

@@ -114,9 +114,13 @@ def _probe(name: str, kernel: Kernel, at: Ground, node: OpCall, one: Callable[[]
     moved = float(as_expr(op_def(node.op).work(node).num_bytes).evaluate({}))
     held = kernel.held_bytes(at, moved)
     cells: dict[str, str | int | float] = {
-        "op": name, "dtype": at.dtype.value, "rows": at.rows, "cols": at.cols, "n_elements": at.rows * at.cols,
+        "op": name,
+        "dtype": at.dtype.value,
+        "rows": at.rows,
+        "cols": at.cols,
+        "n_elements": at.rows * at.cols,
         "bytes_moved_min": int(moved),
-    }  # fmt: skip
+    }
     return Probe(
         "elementwise", f"{at.dtype.value}_{name}_{at.rows}_{at.cols}", cells, lambda: cold(one, held, at.device)
     )

@@ -83,6 +83,11 @@ def _row(
 ) -> Probe:
     del device
     cells: dict[str, str | int | float] = {
-        "op": op, "dtype": dtype.value, "rows": rows, "cols": cols, "n_elements": numel, "bytes_moved_min": moved,
-    }  # fmt: skip
+        "op": op,
+        "dtype": dtype.value,
+        "rows": rows,
+        "cols": cols,
+        "n_elements": numel,
+        "bytes_moved_min": moved,
+    }
     return Probe("elementwise", f"{dtype.value}_{op}_{rows}_{cols}", cells, prepare)
