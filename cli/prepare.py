@@ -56,7 +56,7 @@ def graph_of(request: Request) -> Graph:
         request.words.phase,
         source.dtype,
         cache,
-        _progress(request),
+        None if request.quiet else lambda line: click.echo(line, err=True),
         dims_of(source.dims),
         source.allow_unpriced,
         spelled_out=spelled_out,
@@ -125,10 +125,6 @@ def dims_of(given: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--dim {text}: NAME=SIZE, as in --dim past_len=kv")
     check_once("--dim", [name for name, _, _ in pairs])
     return {name: size for name, _, size in pairs}
-
-
-def _progress(request: Request) -> Callable[[str], None] | None:
-    return None if request.quiet else lambda line: click.echo(line, err=True)
 
 
 def system_of(request: Request) -> System:

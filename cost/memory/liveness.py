@@ -29,7 +29,9 @@ def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
     found: list[Expr] = []
     for step, node in enumerate(nodes):
         if step == turn:
-            alive = {s: b for s, b in alive.items() if last_read.get(s, -1) >= turn} | _incoming(region, received)
+            alive = {s: b for s, b in alive.items() if last_read.get(s, -1) >= turn} | {
+                v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received
+            }
         for s in {region.by_id[o].storage for o in node.outputs} - skipped:
             if region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, _held_bytes(region, s))
@@ -86,10 +88,6 @@ def _held_bytes(region: Region, value: int) -> Expr:
     if len(users) == 1 and has(users[0], Trait.RING) and has(users[0], Trait.SCATTERS):
         return region.by_id[users[0].outputs[users[0].inputs.index(value)]].type.num_bytes * 2
     return region.by_id[value].type.num_bytes
-
-
-def _incoming(region: Region, received: Set[str]) -> dict[int, Expr]:
-    return {v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received}
 
 
 def _accounted_elsewhere(region: Region) -> set[int]:

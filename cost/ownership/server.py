@@ -99,14 +99,10 @@ def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None
         package.usd * kept / (1.0 - kept),
         "made_usd * share / (1 - share)",
         {"made_usd": package.usd, "share": kept},
-        _margin_path(share),
+        ("prices.servers.package_margin",) if share is None else ("chip.package.gross_margin",),
     )
     bill = Bill.of("packages", [package, margin]).times(count)
     return Owned(bill, unpriced=(_AT_COST,) if basis == "market" and share is None and np.all(kept == 0.0) else ())
-
-
-def _margin_path(share: Num | None) -> tuple[str, ...]:
-    return ("prices.servers.package_margin",) if share is None else ("chip.package.gross_margin",)
 
 
 def _memory(system: System, prices: Prices) -> Owned:

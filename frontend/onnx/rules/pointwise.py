@@ -61,7 +61,8 @@ def _pointwise(call: Call) -> Sequence[Item]:
     dims = joined_dims(items)
     if call.op in _FLAGS:
         return (call.pointwise(_FLAGS[call.op], items, dims, DType.BOOL),)
-    fn = "reciprocal" if call.op == "Div" and _divides_number(items) else _SAME[call.op]
+    # A number that a tensor divides is part of the kernel.
+    fn = "reciprocal" if call.op == "Div" and items[0].is_scalar and not items[-1].is_scalar else _SAME[call.op]
     return (call.pointwise(fn, items, dims, items[0].type.dtype),)
 
 
@@ -69,11 +70,6 @@ def _by_channel(call: Call, slope: Item, x: Item) -> Item:
     """See one slope a channel under the dims of the input, as old forms and exporters mean it."""
     one_each = slope.type.rank == 1 and x.type.rank > 2 and slope.dims == x.dims[1:2] and slope.dims[0] != 1
     return call.reshape(slope, (*slope.dims, *(1 for _ in x.dims[2:]))) if one_each else slope
-
-
-def _divides_number(items: Sequence[Item]) -> bool:
-    """Whether a number, which is part of the kernel, is divided by a tensor."""
-    return items[0].is_scalar and not items[-1].is_scalar
 
 
 def _where(call: Call) -> Sequence[Item]:
