@@ -20,7 +20,7 @@ from ..dies.pads import pads_of
 from ..dies.tests_of_dies import Tested, final_test, passing
 from ..dies.wafers import dies_per_wafer, field_use
 from .joints import bridges, carrier_mm2, embedded, layer_factor, wiring, wiring_yield
-from .level import AssemblyContents, TestedAssembly, loss, test_line
+from .level import AssemblyContents, GoodAssembly, loss, test_line
 from .machines import machine_usd
 
 
@@ -38,7 +38,7 @@ class Self:
         return self.raw.usd / self.test.shipped
 
 
-def put_together(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
+def put_together(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> GoodAssembly:
     """Price one assembly by its process (`assembly_of`) in the book; wires are set down on an organic substrate."""
     level = _level(assembly, contents, book)
     if assembly.joint in ("organic", "embedded_bridge"):
@@ -63,7 +63,7 @@ def _below(lines: tuple[Bill, ...]) -> list[Bill]:
     return [replace(line, name=f"{line.name} below") for line in lines]
 
 
-def _level(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
+def _level(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> GoodAssembly:
     process = process_of(assembly, book)
     area = _substrate_mm2(assembly, contents, process, book)
     own = _self(assembly, area, contents, book)
@@ -77,7 +77,7 @@ def _level(assembly: Assembly, contents: AssemblyContents, book: SiliconSection)
         loss("substrates", own.raw.usd, own.test.shipped),
         loss("assemblies", begun, test.shipped, ("prices.tests.assembly_coverage",)),
     ]
-    return TestedAssembly(
+    return GoodAssembly(
         contents.usd,
         Bill("bumps", 0.0),
         (own.raw, joining, *buried),

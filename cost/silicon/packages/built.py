@@ -16,7 +16,7 @@ from ..dies.die import GoodDie, good_die
 from .assembly import put_together
 from .hybrid import of_whole_wafers, stacked
 from .joints import joined
-from .level import AssemblyContents, TestedAssembly
+from .level import AssemblyContents, GoodAssembly
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class BuiltAssembly:
     """An assembly with all its lines, those of what it holds as well; `inner` are assemblies by their place in it."""
 
     assembly: Assembly
-    level: TestedAssembly
+    level: GoodAssembly
     lines: Lines
     contents: AssemblyContents
     inner: Mapping[int, BuiltAssembly]
@@ -80,7 +80,7 @@ def _level(
     dies: dict[int, GoodDie],
     inner: dict[int, BuiltAssembly],
     book: SiliconSection,
-) -> TestedAssembly:
+) -> GoodAssembly:
     if assembly.joint != "hybrid_bond":
         by_tree = book.model("assembly") == "tree"
         return put_together(assembly, contents, book) if by_tree else joined(assembly, contents, book)
@@ -157,7 +157,7 @@ def memory_line(stack: Stack, book: SiliconSection) -> Bill:
     return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
 
 
-def _own_lines(assembly: Assembly, level: TestedAssembly) -> Lines:
+def _own_lines(assembly: Assembly, level: GoodAssembly) -> Lines:
     """Return what joining adds, each line under the name of the assembly."""
     name = assembly.name
     return Lines(

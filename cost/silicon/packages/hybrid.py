@@ -18,13 +18,13 @@ from ...bill import Bill
 from ..dies.die import GoodDie
 from ..dies.tests_of_dies import die_test, final_test
 from ..dies.wafers import dies_per_wafer
-from .level import AssemblyContents, TestedAssembly, loss, test_line
+from .level import AssemblyContents, GoodAssembly, loss, test_line
 from .machines import machine_usd
 
 _PROCESS = "hybrid-1um"
 
 
-def stacked(assembly: Assembly, contents: AssemblyContents, base_mm2: Num, book: SiliconSection) -> TestedAssembly:
+def stacked(assembly: Assembly, contents: AssemblyContents, base_mm2: Num, book: SiliconSection) -> GoodAssembly:
     """Price one stack: cost = (contents + c_bond) / Y_bond.
 
     Args:
@@ -39,7 +39,7 @@ def stacked(assembly: Assembly, contents: AssemblyContents, base_mm2: Num, book:
     bonded = contents.quality * bond_yield(carried, bonds, book)
     test = final_test(bonded, book)
     numbers = ("prices.packages.hybrid_bond.bond_yield", "prices.packages.hybrid_bond.dielectric_defects")
-    return TestedAssembly(
+    return GoodAssembly(
         contents.usd,
         Bill("bumps", 0.0),
         (bond,),

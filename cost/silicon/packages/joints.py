@@ -16,7 +16,7 @@ from ....ir.sizes.expr import Num
 from ...bill import Bill
 from ..dies.wafers import dies_per_wafer
 from ..dies.yields import negative_binomial
-from .level import AssemblyContents, TestedAssembly, loss
+from .level import AssemblyContents, GoodAssembly, loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _NO_TEST = Bill("test", 0.0)
 
 
-def joined(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
+def joined(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> GoodAssembly:
     """Price one assembly by its joint; hybrid bonds are priced in `hybrid`."""
-    price: dict[str, Callable[[Assembly, AssemblyContents, SiliconSection], TestedAssembly]] = {
+    price: dict[str, Callable[[Assembly, AssemblyContents, SiliconSection], GoodAssembly]] = {
         "organic": on_organic,
         "embedded_bridge": on_organic,
         "interposer": on_wiring,
@@ -36,7 +36,7 @@ def joined(assembly: Assembly, contents: AssemblyContents, book: SiliconSection)
     return price[assembly.joint](assembly, contents, book)
 
 
-def on_organic(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
+def on_organic(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> GoodAssembly:
     """Flip chips on an organic substrate, with bridges embedded in it or without.
 
     A = 4 sum A; c = 0.005 A layers; all is lost where one of n bonds fails: Y = y^n; bridges are lost with the
@@ -51,7 +51,7 @@ def on_organic(assembly: Assembly, contents: AssemblyContents, book: SiliconSect
     bumps = _bumps(contents.area_mm2, organic.bump_cost.si, "organic")
     raw = (substrate, *buried)
     numbers = ("prices.packages.organic.bonding_yield",)
-    return TestedAssembly(
+    return GoodAssembly(
         contents.usd,
         bumps,
         raw,
@@ -64,7 +64,7 @@ def on_organic(assembly: Assembly, contents: AssemblyContents, book: SiliconSect
     )
 
 
-def on_wiring(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> TestedAssembly:
+def on_wiring(assembly: Assembly, contents: AssemblyContents, book: SiliconSection) -> GoodAssembly:
     """Chips on an interposer or layers of wires, and that on an organic substrate.
 
     y1 of the wires and their bridges, y2 = y_bond^n, y3 of the bond to the substrate. Chips last: wires are lost by
@@ -85,7 +85,7 @@ def on_wiring(assembly: Assembly, contents: AssemblyContents, book: SiliconSecti
     wires_good = chips_good * made if assembly.order == "chip_last" else chips_good
     numbers = tuple(f"prices.packages.{assembly.joint}.{key}" for key in ("bonding_yield", "defect_density"))
     lost = [loss(assembly.joint, _sum(wires), wires_good, numbers), loss("substrate", substrate.usd, set_down)]
-    return TestedAssembly(
+    return GoodAssembly(
         contents.usd,
         bumps,
         (*wires, substrate),

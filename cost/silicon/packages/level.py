@@ -26,7 +26,7 @@ class AssemblyContents:
 
 
 @dataclass(frozen=True, slots=True)
-class TestedAssembly:
+class GoodAssembly:
     """One assembly that passed its test.
 
     Attributes:

@@ -16,7 +16,7 @@ from slipstick.cost.silicon.dies.die import good_die
 from slipstick.cost.silicon.dies.wafers import dies_per_wafer
 from slipstick.cost.silicon.nre import chip_usd
 from slipstick.cost.silicon.packages.hybrid import bond_yield
-from slipstick.cost.silicon.packages.level import TestedAssembly
+from slipstick.cost.silicon.packages.level import GoodAssembly
 from slipstick.cost.silicon.packages.package import good_yield, package_bill, package_price_usd
 from slipstick.ir.errors import UsageError
 from slipstick.ir.sizes.expr import Num
@@ -276,7 +276,7 @@ def test_packages_of_one_design_share_it(prices: Prices) -> None:
 
     design = 2000 * 3000 * 2.0 + 3e5
     bill = package_bill(product(2, 1e5), prices, [product(4, 3e5)]).line("design")
-    assert part(bill, "package p") == pytest.approx(design / 4e5)
+    assert part(bill, "package common") == pytest.approx(design / 4e5)
 
 
 def test_designs_of_wires_by_hand(prices: Prices) -> None:
@@ -335,5 +335,5 @@ def test_an_assembly_costs_what_all_its_lines_do() -> None:
         Bill(name, usd) for name, usd in (("bumps", 1.0), ("raw", 2.0), ("lost", 4.0), ("wasted", 8.0), ("test", 16.0))
     ]
     bumps, raw, defects, wasted, test = lines
-    level = TestedAssembly(100.0, bumps, (raw,), defects, wasted, test, 1.0, 1.0, 1.0)
+    level = GoodAssembly(100.0, bumps, (raw,), defects, wasted, test, 1.0, 1.0, 1.0)
     assert (level.own_usd, level.usd) == (31.0, 131.0)
