@@ -176,10 +176,10 @@ def test_nre_is_spread_over_the_packages_that_are_made() -> None:
         slipstick.sweep(node="N5", die_area="400,600mm2", power="700W", gpus=64).to_dict(),
         slipstick.sweep(node="N5", die_area="400,600mm2", power="700W", gpus=64, volume=1e5).to_dict(),
     ]
+    plain = spaces[0]["designs"][0]  # type: ignore[index]
     for document in spaces:
         (chart,) = (one for one in charts_of(document) if one.title == "NRE over production volume")
         row = document["designs"][0]  # type: ignore[index]
-        plain = spaces[0]["designs"][0]  # type: ignore[index]
         assert row["nre_usd"] > 1e8
         for one in chart.data:
             each = plain["package_usd"] + row["nre_usd"] / number(one["volume"])
