@@ -300,11 +300,12 @@ def _assumed(module: nn.Module) -> str:
         return ""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
     width = next((part.in_features for part in module.modules() if isinstance(part, nn.Linear)), None)
-    is_of_images = width is None or any(issubclass(k, _ConvNd) for k in parts)
-    instead = "[batch,3,224,224]' for images" if is_of_images else f"[batch,seq,{width}]' for vectors"
+    instead = [f"--input '{name}:bf16[batch,3,224,224]' for images"]
+    if width is not None and not any(issubclass(k, _ConvNd) for k in parts):
+        instead.insert(0, f"--input '{name}:bf16[batch,seq,{width}]' for vectors")
     return (
         f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
-        f"something else, say what, e.g. --input '{name}:bf16{instead}"
+        f"something else, say what, e.g. {' or '.join(instead)}"
     )
 
 

@@ -40,7 +40,8 @@ _TRAINED = (
 _OF_EXPERTS = (
     "--gpus 16 --ep 8", "--gpus 16 --tp 2 --ep 4 --etp 2", "--gpus 16 --tp 2 --ep 8 --etp 1",
     "--gpus 16 --ep 8 --capacity-factor 1.25", "--gpus 16 --ep 8 --expert-imbalance 1.5",
-    "--gpus 16 --ep 8 --dispatch-dtype fp8", "--gpus 32 --ep 8 --routing-nodes 2 --order tp-ep-cp-dp-pp",
+    "--gpus 16 --ep 8 --dispatch-dtype fp8",
+    "--gpus 16 --ep 8 --expert-popularity power:1.2", "--gpus 32 --ep 8 --routing-nodes 2 --order tp-ep-cp-dp-pp",
     "--gpus 32 --ep 8 --zero 3 --dp-shard 2", "--tp 4 --replicate-unknown --kernels fused",
 )  # fmt: skip
 _INFERRED = (
@@ -49,6 +50,7 @@ _INFERRED = (
     "--precision-of *mlp*=w8a16", "--pp 2", "--engine vllm --tp 2", "--bf16-first 1 --precision fp8-block",
 )  # fmt: skip
 _INFERRED_EXPERTS = (
+    "--gpus 16 --ep 8 --expert-popularity power:1.2 --eplb --redundant-experts 8",
     "--gpus 8 --ep 8", "--gpus 8 --ep 8 --ep-exchange allgather", "--gpus 8 --tp 4 --etp 8",
     "--gpus 8 --tp 2 --ep 8 --etp 1",
 )  # fmt: skip

@@ -301,7 +301,6 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--schedule", "gpipe"), 2, "a server has none"),
         (("--vpp", "2", "--pp", "2"), 2, "stages of a server"),
         (("--serve", "closed:2", "--gpus", "4"), 2, "4 or more"),
-        (("--cp", "2"), 2, "--phase prefill --cp 2"),
         (("--cut", "0.1"), 2, "add --serve"),
         (("--shared-prefix",), 2, "--cached N or --prefix-hit X"),
         (("--cached", "1", "--prefix-hit", "0.5", "--serve", "burst:2"), 2, "give one"),
