@@ -49,7 +49,10 @@ def vllm(
 
 def _parallel(subject: ExportSubject) -> Iterator[Flag]:
     plan = subject.plan
-    yield "--tensor-parallel-size", plan.tp
+    spread = plan.cp if _spreads_cache(subject) else 1
+    yield "--tensor-parallel-size", plan.tp * spread
+    if spread > 1:
+        yield "--decode-context-parallel-size", spread
     if plan.pp > 1:
         yield "--pipeline-parallel-size", plan.pp
     if _together(subject) and plan.dp > 1:
@@ -58,6 +61,11 @@ def _parallel(subject: ExportSubject) -> Iterator[Flag]:
         yield "--enable-expert-parallel", None
         if subject.family.exchange == "allgather":
             yield "--all2all-backend", "allgather_reducescatter"
+
+
+def _spreads_cache(subject: ExportSubject) -> bool:
+    """Whether context parallelism is of decode steps, which its ranks of tensor parallelism do in groups."""
+    return subject.is_server or subject.family.workload is Workload.DECODE
 
 
 def _has_experts(subject: ExportSubject) -> bool:
@@ -121,7 +129,7 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
         yield f"etp {plan.tp}: with expert parallelism experts are whole on a rank"
     if not _together(subject) and plan.dp > 1:
         yield f"dp {plan.dp} without expert parallelism: start {plan.dp} such servers; as one they would share experts"
-    if plan.cp > 1:
+    if plan.cp > 1 and not _spreads_cache(subject):
         yield f"cp {plan.cp}: a prompt is not split over GPUs"
     if family.sp:
         yield "sp: of its compiler passes (--compilation-config)"

@@ -16,7 +16,7 @@ from slipstick.backends.machine.system import System
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, LoweringPolicy, Plan, make_plan
+from slipstick.ir.plan import Family, LoweringPolicy, Plan, PlanWords, make_plan, plan_of
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.types import DType
 from slipstick.report.frameworks.deepspeed import deepspeed
@@ -222,6 +222,19 @@ def test_all_words_that_a_graph_is_lowered_for_are_tried() -> None:
     asked = {field.name for field in fields(LoweringPolicy)}
     assert {*CHANGES, *SERVED} - {field.name for field in fields(Family)} == set()
     assert asked - {*CHANGES, *SERVED} == {"published_of"}
+
+
+def test_ranks_that_share_out_a_cache_are_of_tensor_parallelism_in_vllm() -> None:
+    def exported(phase: str) -> Export:
+        words = PlanWords(phase=phase, num_gpus=8, tp=2, cp=4, seq_len=128, kernels="fused")
+        return vllm(subject("llama-3.1-8b", plan_of(words)))
+
+    # 2 x 4 ranks of tensor parallelism, of which each 4 hold other tokens of the same heads' cache.
+    flags = words(exported("decode"))
+    assert flags[flags.index("--tensor-parallel-size") + 1] == "8"
+    assert flags[flags.index("--decode-context-parallel-size") + 1] == "4"
+    assert not any("cp 4" in line for line in exported("decode").lost)
+    assert any("cp 4: a prompt is not split" in line for line in exported("prefill").lost)
 
 
 def test_a_framework_takes_what_it_runs() -> None:
