@@ -155,8 +155,9 @@ def _guard() -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(used.ru_utime + used.ru_stime) + 3 * MOST_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
-    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * MOST_BYTES, resource.RLIM_INFINITY))
+    # Data, not addresses: V8, which draws pictures, reserves more addresses than a machine has memory.
+    data = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (data + 2 * MOST_BYTES, resource.RLIM_INFINITY))
     signal.alarm(_MOST_WALL_S)
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..markdown import table
-from . import clients, kills, ledgers, nodes
+from . import attacks, clients, kills, ledgers, nodes
 from .search import Row
 
 _Part = Callable[[Path, int, random.Random], Sequence[Row]]
@@ -27,6 +27,7 @@ PARTS: Mapping[str, tuple[int, _Part]] = {
     "nodes": (10, lambda folder, number, draw: [nodes.of_nodes(folder, number, draw)]),
     "clusters": (2, nodes.of_clusters),
     "heads": (2, nodes.of_heads),
+    "attacks": (len(attacks.ATTACKS), attacks.of_attacks),
     "clients": (100, lambda folder, number, draw: [clients.of_clients(number, 60.0 if number >= 100 else 2.0)]),
 }
 _TEXT = """# Robustness
@@ -42,7 +43,7 @@ out, doubled or moved, bytes changed. Each goes through the command line, and is
 or with exit code 1, takes more than 20 s of CPU or 2 GB, or prints JSON with numbers that are none. *Deep* are those
 that got past the parser: answered, or refused first by code that stands behind it, which the traceback of the refusal
 says. A refusal has a message and exit code 2 or 4. Some hundred files go through one process, a fork of one that has
-loaded everything, under limits of CPU seconds, of address space and of time by the clock: what its judge cannot
+loaded everything, under limits of CPU seconds, of memory for data and of time by the clock: what its judge cannot
 interrupt ends it, and is a fault. Faults are counted as they were found; each is mended since, with a test.
 
 {hostile}
@@ -88,6 +89,7 @@ def page(fuzz: Path, kept: Path) -> str:
         counts = told.setdefault(one["format"], [0, 0, 0, 0])
         for at, number in enumerate((one["tried"], one["refused"], one["deep"], sum(one["faults"].values()))):
             counts[at] += number
+    told = dict(sorted(told.items()))
     told["all"] = [sum(counts[at] for counts in told.values()) for at in range(4)]
     lines = [
         (name, f"{tried:,}", f"{refused:,}", f"{deep:,} ({deep / max(tried, 1):.0%})", f"{faults:,}")
