@@ -115,7 +115,7 @@ def popularity_of(model: str, text: str) -> str:
     entry = index().get(aliases().get(model.casefold(), model))
     if entry is None or not entry.expert_popularity:
         known = ", ".join(name for name, one in index().items() if one.expert_popularity)
-        raise UsageError(f"--expert-popularity {text}: none is published for '{model}'; known: {known}; or give power:X")
+        raise UsageError(f"--expert-popularity {text}: none published for '{model}'; known: {known}; or give power:X")
     return entry.expert_popularity
 
 
