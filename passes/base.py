@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ..ir.errors import UsageError
-from ..ir.graph import Attrs, Graph, Region
+from ..ir.graph import Attrs, Graph, Node, Region, Workload
+from ..ir.ops import OpClass, Trait, has
 from ..ir.records import dataclass
 from ..ir.saved import mark_saved
 
@@ -66,3 +67,27 @@ def require_sharded(name: str, graph: Graph, sharded: bool) -> None:
     """Raise UsageError when a pass that belongs before (or behind) `shard` stands on the wrong side of it."""
     side = "behind" if sharded else "before"
     require(bool(graph.axes) == sharded, f"pass '{name}' belongs {side} 'shard' in a pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class LossPass(Pass):
+    """A pass that makes the loss of a training graph anew; subclasses give `rewrite`."""
+
+    def requires(self, graph: Graph) -> None:
+        """Statistics over a sharded vocabulary are put in by `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the region that holds the loss."""
+        if graph.workload is not Workload.TRAIN:
+            return PassResult(graph, changed=False)
+        return rewritten(graph, self._with_loss, resave=True)
+
+    def _with_loss(self, region: Region) -> Region:
+        losses = [n for n in region.nodes if has(n, OpClass.LOSS)]
+        loss, back = (next((n for n in losses if has(n, Trait.BACKWARD) is way), None) for way in (False, True))
+        return region if loss is None or back is None else self.rewrite(region, loss, back)
+
+    def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
+        """Return a region with its loss, forward and backward, made anew."""
+        raise NotImplementedError(self.name)

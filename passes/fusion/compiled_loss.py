@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Region, Role, Workload
+from ...ir.graph import Node, Region, Role
 from ...ir.meaning import chained
 from ...ir.ops import OpClass, Trait, has
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ..base import LossPass
 from .fuse import link_of
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledLoss(Pass):
+class CompiledLoss(LossPass):
     """Let the loss read logits in the type of the model and write their gradient in it.
 
     Models cast logits to fp32 before the loss. Inductor makes one kernel of the cast, the log-softmax and the choice of
@@ -25,42 +25,28 @@ class CompiledLoss(Pass):
 
     name: ClassVar[str] = "compiled_loss"
 
-    def requires(self, graph: Graph) -> None:
-        """Statistics over a sharded vocabulary are put in by `shard`."""
-        require_sharded(self.name, graph, sharded=True)
-
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the region that holds the loss."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
-        return rewritten(graph, _rewrite, resave=True)
-
-
-def _rewrite(region: Region) -> Region:
-    losses = [n for n in region.nodes if has(n, OpClass.LOSS)]
-    loss, back = (next((n for n in losses if has(n, Trait.BACKWARD) is way), None) for way in (False, True))
-    if loss is None or back is None:
-        return region
-    before = _cast(region, region.producer.get(loss.inputs[0]))
-    after = _cast(region, next(iter(region.users.get(back.key, ())), None))
-    if (
-        before is None
-        or after is None
-        or not _alone(region, before, (loss, back))
-        or not _alone(region, back, (after,))
-    ):
-        return region
-    made = {
-        loss.key: _joined(region, (before, loss), loss.outputs),
-        back.key: _joined(region, (before, back, after), after.outputs),
-    }
-    gone = {before.key, after.key}
-    # What belongs to the loss goes on to do so: a chain keeps the key of what it ends with.
-    moved = {old: new.key for old, new in made.items()}
-    kept = (made.get(n.key, n) for n in region.nodes if n.key not in gone)
-    nodes = tuple(n if n.forward not in moved else replace(n, forward=moved[n.forward]) for n in kept)
-    values = tuple(v for v in region.values if v.id not in {before.key, back.key})
-    return replace(region, values=values, nodes=nodes)
+    def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
+        """Return the region with its loss, forward and backward, made anew."""
+        before = _cast(region, region.producer.get(loss.inputs[0]))
+        after = _cast(region, next(iter(region.users.get(back.key, ())), None))
+        if (
+            before is None
+            or after is None
+            or not _alone(region, before, (loss, back))
+            or not _alone(region, back, (after,))
+        ):
+            return region
+        made = {
+            loss.key: _joined(region, (before, loss), loss.outputs),
+            back.key: _joined(region, (before, back, after), after.outputs),
+        }
+        gone = {before.key, after.key}
+        # What belongs to the loss goes on to do so: a chain keeps the key of what it ends with.
+        moved = {old: new.key for old, new in made.items()}
+        kept = (made.get(n.key, n) for n in region.nodes if n.key not in gone)
+        nodes = tuple(n if n.forward not in moved else replace(n, forward=moved[n.forward]) for n in kept)
+        values = tuple(v for v in region.values if v.id not in {before.key, back.key})
+        return replace(region, values=values, nodes=nodes)
 
 
 def _cast(region: Region, node: Node | None) -> Node | None:

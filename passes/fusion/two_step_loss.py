@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Region, Value, Workload
+from ...ir.graph import Node, Region, Value
 from ...ir.meaning import In, Meaning, OperatorCall, Out
-from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ..base import LossPass
 
 # What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.
 _LOG = Meaning((OperatorCall("aten._log_softmax", (("self", In(0)),)),), (Out(0),))
@@ -21,7 +20,7 @@ _LOG_BWD = Meaning(
 
 
 @dataclass(frozen=True, slots=True)
-class TwoStepLoss(Pass):
+class TwoStepLoss(LossPass):
     """Keep log-probabilities instead of logits, and make two gradients of their size in the backward phase.
 
     `torch.nn.functional.cross_entropy` calls `log_softmax` and `nll_loss`; their backward functions each write a
@@ -31,34 +30,20 @@ class TwoStepLoss(Pass):
 
     name: ClassVar[str] = "two_step_loss"
 
-    def requires(self, graph: Graph) -> None:
-        """Statistics over a sharded vocabulary are put in by `shard`."""
-        require_sharded(self.name, graph, sharded=True)
-
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the region that holds the loss."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
-        return rewritten(graph, _rewrite, resave=True)
-
-
-def _rewrite(region: Region) -> Region:
-    losses = [n for n in region.nodes if has(n, OpClass.LOSS)]
-    loss, back = (next((n for n in losses if has(n, Trait.BACKWARD) is way), None) for way in (False, True))
-    if loss is None or back is None:
-        return region
-    fresh = max(v.id for v in region.values) + 1
-    logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
-    made = (_like(logits, fresh), _like(grad, fresh + 1))
-    attrs = DimAttrs(logits.type.rank - 1, across=True)
-    first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
-    last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
-    inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))
-    steps = {
-        loss.key: (first, replace(loss, inputs=(fresh, *loss.inputs[1:]))),
-        back.key: (inner, last),
-    }
-    return replace(region, values=(*region.values, *made), nodes=tuple(_replaced(region, steps)))
+    def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
+        """Return the region with its loss, forward and backward, made anew."""
+        fresh = max(v.id for v in region.values) + 1
+        logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
+        made = (_like(logits, fresh), _like(grad, fresh + 1))
+        attrs = DimAttrs(logits.type.rank - 1, across=True)
+        first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
+        last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
+        inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))
+        steps = {
+            loss.key: (first, replace(loss, inputs=(fresh, *loss.inputs[1:]))),
+            back.key: (inner, last),
+        }
+        return replace(region, values=(*region.values, *made), nodes=tuple(_replaced(region, steps)))
 
 
 def _like(v: Value, ident: int) -> Value:
