@@ -39,9 +39,8 @@ def power_law_rows(tokens: int, num_experts: int, top_k: int, exponent: float, d
     wanted = np.asarray((start + (end - start) * uniform) ** (1.0 / power))
     wanted *= tokens * top_k / wanted.sum(axis=1, keepdims=True)
     counts = np.minimum(np.rint(wanted).astype(np.int64), tokens)
-    # Make each draw add up to `total`: add to the least loaded experts in order, or take from the
-    # most loaded.
-    lacking = (tokens * top_k) - counts.sum(axis=1)
+    # Make each draw add up: add to the least loaded experts in order, or take from the most loaded.
+    lacking = tokens * top_k - counts.sum(axis=1)
     more = _filled(counts, np.maximum(lacking, 0))
     less = -_filled(-counts, np.maximum(-lacking, 0))
     found = np.where(lacking[:, None] >= 0, more, less)
