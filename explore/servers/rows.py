@@ -8,20 +8,17 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.money import Money, Terms, system_money
-from ...cost.ownership.activity import Activity, activity
-from ...cost.ownership.energy import StepEnergy, step_energy
+from ...cost.money import Terms, system_money
 from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
-from ...driver.estimate import Estimates, Lowered, evaluate
 from ...driver.serve.answer import ReplicaFleet, fleet_metrics, request_flops
 from ...driver.serve.money import Doing, owned_at, requests_energy, requests_money
 from ...driver.serve.server import Server
 from ...ir.errors import UsageError
-from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ..block import Array
+from .steps import PhaseSteps, StepBook
 from .units import ServerGroup
 
 # Where a row stands in the tuples of its space; `apart` is 1 where prompts have devices of their own.
@@ -59,8 +56,6 @@ MONEY = (
 # Every metric that a search of servers can be for.
 KNOWN = (*METRICS, *OF_POOLS, *MONEY)
 COLUMNS = (*SETTINGS, *NUMBERS, *KNOWN)
-# More rows of one decode step than any engine has.
-_ROWS = 2.0**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,13 +101,16 @@ def taken(found: ServingMetrics, rows: NDArray[np.intp]) -> ServingMetrics:
     return replace(found, **{name: c[rows] for name, c in columns.items() if isinstance(c, np.ndarray)})
 
 
-def columns_of(rows: Rows, lengths: Lengths, terms: Terms, settings: Mapping[str, float]) -> Mapping[str, Array]:
-    """Return all of COLUMNS; `settings` are the numbers of SETTINGS, the same for each row."""
+def columns_of(
+    rows: Rows, lengths: Lengths, terms: Terms, settings: Mapping[str, float], book: StepBook
+) -> Mapping[str, Array]:
+    """Return all of COLUMNS; `settings` are the numbers of SETTINGS, the same for each row.
+
+    What steps take is looked up in the book, and kept there.
+    """
     num, found, server = len(rows.dp), rows.found, rows.server
-    first, step = _phases(rows, lengths)
-    groups = groups_of(server.times, found.batch)
-    read = server.served.decode.must_move
-    read_bytes = np.zeros(num) if read is None else read.evaluate(step.table.plans)[step.rows] * groups
+    first, step = _phases(rows, lengths, book)
+    read_bytes = step.read_bytes * groups_of(server.times, found.batch)
     replicas = rows.dp if rows.first is None else np.ones(num)
     fleet = ReplicaFleet(rows.num_gpus, replicas, rows.most_per_s, rows.room)
     known = fleet_metrics(server, fleet, lengths, found, read_bytes)
@@ -139,64 +137,18 @@ def _numbers(rows: Rows) -> Mapping[str, Array | float]:
     return found | dict(zip(("prefill_tp", "prefill_pp", "prefill_etp"), of_prompts, strict=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PhaseSteps:
-    """Steps of one phase, each priced once, and which of them each row has."""
-
-    table: Estimates
-    rows: NDArray[np.intp]
-    server: Server
-
-    @property
-    def step_time_s(self) -> Array:
-        """Row by row."""
-        return np.asarray(self.table.metrics["step_time_s"][self.rows])
-
-    @property
-    def sequences(self) -> Array:
-        """Of a replica, row by row."""
-        return np.asarray(self.table.plans.micro_batch[self.rows])
-
-    def energy(self, money: Money) -> StepEnergy:
-        """Return the joules of the steps on systems that were priced, row by row."""
-        system = money.system
-        done = activity(self.table.timing, self.table.plans, system, money.prices)
-        of_rows = Activity({name: part[self.rows] for name, part in done.parts_j.items()})
-        return step_energy(money.cost, system, money.prices, self.step_time_s, of_rows)
-
-
-def _phases(rows: Rows, lengths: Lengths) -> tuple[PhaseSteps, PhaseSteps]:
+def _phases(rows: Rows, lengths: Lengths, book: StepBook) -> tuple[PhaseSteps, PhaseSteps]:
     """A step of prompts and a decode step at the mean context, as `serving.server.phases_of` has them."""
     server, found = rows.server, rows.found
     groups = groups_of(server.times, found.batch)
     context = float(np.asarray(lengths.prompt)) + float(np.asarray(lengths.output)) / 2
     ones, fresh = np.ones(len(rows.dp)), float(lengths.fresh)
-    step = _phase(
-        server, server.served.decode, rows.dp, found.decodes / groups, context if rows.first is None else 1.0, context
-    )
+    answers = book.steps(server, server.served.decode, context if rows.first is None else 1.0, context)
+    step = answers.of(rows.dp, found.decodes / groups)
     if rows.first is not None:
-        return _phase(rows.first, rows.first.served.prefill, rows.prompts, ones, fresh, 0.0), step
+        return book.steps(rows.first, rows.first.served.prefill, fresh, 0.0).of(rows.prompts, ones), step
     together = found.batch / groups if rows.together else ones
-    return _phase(server, server.served.prefill, rows.dp, together, fresh, 0.0), step
-
-
-def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float, context: float) -> PhaseSteps:
-    """Steps of so many sequences on each of so many replicas, every pair of these numbers priced once."""
-    sequences = np.maximum(np.rint(batch), 1.0)
-    codes, of_row = np.unique(dp * _ROWS + sequences, return_inverse=True)
-    replicas, each = np.divmod(codes, _ROWS)
-    plan, ones = server.plan, np.ones(len(codes))
-    like = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(codes))
-    table = replace(
-        like,
-        num_gpus=replicas * (plan.num_gpus // plan.dp),
-        dp=replicas,
-        micro_batch=each,
-        num_micro_batches=ones,
-        seq_len=ones * max(1, round(seq)),
-        kv_len=ones * round(context),
-    )
-    return PhaseSteps(evaluate(lowered, server.system, table, server.convention), of_row.reshape(-1), server)
+    return book.steps(server, server.served.prefill, fresh, 0.0).of(rows.dp, together), step
 
 
 def _money(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from .pools import pools
 from .rows import COLUMNS, Rows, columns_of, taken
 from .servers import RefusedServer, Servers
 from .space import ServerSetting, ServingSpace
+from .steps import StepBook
 from .units import ServerGroup, SettingPart
 from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, verdicts
 
@@ -98,12 +100,14 @@ class ServingWorker:
         parts: candidates of a setting without pools and with them.
         servers: what was made so far.
         limits: what a server must keep besides latencies.
+        book: what steps took so far.
     """
 
     space: ServingSpace
     parts: Mapping[bool, SettingPart]
     servers: Servers
     limits: tuple[MetricLimit, ...] = ()
+    book: StepBook = field(default_factory=StepBook)
 
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""
@@ -113,7 +117,9 @@ class ServingWorker:
         pruned = sum((Counter(one.pruned) for one in found), Counter[str]())
         numbers = self.space.numbers_of(setting)
         tables = [
-            columns_of(one.rows, self.space.lengths, self.space.terms, numbers) for one in found if one.rows is not None
+            columns_of(one.rows, self.space.lengths, self.space.terms, numbers, self.book)
+            for one in found
+            if one.rows is not None
         ]
         columns, dropped = self._within(setting, _joined(tables))
         return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)

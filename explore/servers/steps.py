@@ -1,0 +1,122 @@
+"""Steps of servers by how many sequences run on how many replicas: each is priced once, whatever rows have it."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cost.money import Money
+from ...cost.ownership.activity import Activity, activity
+from ...cost.ownership.energy import StepEnergy, step_energy
+from ...driver.estimate import Estimates, Lowered, evaluate
+from ...driver.serve.server import Server
+from ...ir.plan import PlanTable
+from ...ir.records import dataclass
+from ..block import Array
+
+# More rows of one decode step than any engine has.
+_ROWS = 2.0**24
+_NONE = np.zeros(0)
+
+
+class KnownSteps:
+    """Steps of one phase of a server, priced as rows ask for them; rows of a table are worked out one by one."""
+
+    def __init__(self, server: Server, lowered: Lowered, seq: float, context: float) -> None:
+        self.server, self._lowered, self._seq, self._context = server, lowered, seq, context
+        self._place: dict[float, int] = {}
+        self._tables: list[Estimates] = []
+        self._columns: dict[str, Array] = {"step_time_s": _NONE, "read_bytes": _NONE}
+        self._joules: dict[str, Array] = {}
+        self._num_counted = 0
+
+    def of(self, dp: Array, batch: Array) -> PhaseSteps:
+        """Return the steps of so many sequences on each of so many replicas, row by row."""
+        sequences = np.maximum(np.rint(batch), 1.0)
+        codes, of_row = np.unique(dp * _ROWS + sequences, return_inverse=True)
+        new = np.array([code for code in codes.tolist() if code not in self._place])
+        if len(new):
+            self._price(new)
+        place = np.array([self._place[code] for code in codes.tolist()])
+        return PhaseSteps(self, place[of_row.reshape(-1)], sequences)
+
+    def column(self, name: str) -> Array:
+        """Return seconds or bytes read of all steps that were priced so far."""
+        return self._columns[name]
+
+    def joules(self, money: Money) -> dict[str, Array]:
+        """Return what all steps that were priced so far take, by what takes it."""
+        for table in self._tables[self._num_counted :]:
+            done = activity(table.timing, table.plans, money.system, money.prices).parts_j
+            self._joules = {name: np.concatenate([self._joules.get(name, _NONE), part]) for name, part in done.items()}
+        self._num_counted = len(self._tables)
+        return self._joules
+
+    def _price(self, codes: Array) -> None:
+        replicas, each = np.divmod(codes, _ROWS)
+        plan, ones, server = self.server.plan, np.ones(len(codes)), self.server
+        like = PlanTable.of([replace(plan, phase=str(self._lowered.source.workload))]).repeated(len(codes))
+        table = replace(
+            like,
+            num_gpus=replicas * (plan.num_gpus // plan.dp),
+            dp=replicas,
+            micro_batch=each,
+            num_micro_batches=ones,
+            seq_len=ones * max(1, round(self._seq)),
+            kv_len=ones * round(self._context),
+        )
+        found, read = evaluate(self._lowered, server.system, table, server.convention), self._lowered.must_move
+        new = {
+            "step_time_s": found.metrics["step_time_s"],
+            "read_bytes": np.zeros(len(codes)) if read is None else read.evaluate(table),
+        }
+        self._columns = {name: np.concatenate([self._columns[name], column]) for name, column in new.items()}
+        self._place |= zip(codes.tolist(), range(len(self._place), len(self._place) + len(codes)), strict=True)
+        self._tables.append(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseSteps:
+    """Which of the known steps each row has.
+
+    Attributes:
+        known: of one phase of a server.
+        rows: their places among the known, row by row.
+        sequences: of a replica, row by row.
+    """
+
+    known: KnownSteps
+    rows: NDArray[np.intp]
+    sequences: Array
+
+    @property
+    def step_time_s(self) -> Array:
+        """Row by row."""
+        return np.asarray(self.known.column("step_time_s")[self.rows])
+
+    @property
+    def read_bytes(self) -> Array:
+        """That a device reads in a step, row by row."""
+        return np.asarray(self.known.column("read_bytes")[self.rows])
+
+    def energy(self, money: Money) -> StepEnergy:
+        """Return the joules of the steps on systems that were priced, row by row."""
+        of_rows = Activity({name: part[self.rows] for name, part in self.known.joules(money).items()})
+        return step_energy(money.cost, money.system, money.prices, self.step_time_s, of_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBook:
+    """What steps of all servers of a search took so far."""
+
+    _known: dict[tuple[int, int, float, float], KnownSteps] = field(default_factory=dict)
+
+    def steps(self, server: Server, lowered: Lowered, seq: float, context: float) -> KnownSteps:
+        """Return the steps of a server in one phase, over `seq` new tokens of each sequence behind `context` others."""
+        # Keys are of what the book itself keeps alive.
+        key = (id(server), id(lowered), seq, context)
+        if key not in self._known:
+            self._known[key] = KnownSteps(server, lowered, seq, context)
+        return self._known[key]
