@@ -12,8 +12,11 @@ decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
@@ -22,9 +25,9 @@ from .batching.steps import attention_over, decode_step_s, groups_of, way_in_s
 from .batching.times import Array, Curve, Nums
 from .capacity import max_batch
 from .metrics import ServingMetrics
-from .search import first_reaching
+from .search import first_reaching, first_reaching_each
 from .traffic.requests import Lengths
-from .workers import CacheTransfer, Workers, at_once
+from .workers import CacheTransfer, ManyPools, Workers, at_once
 from .workers import TransferLink as TransferLink
 from .workers import WorkerGroup as WorkerGroup
 
@@ -138,34 +141,77 @@ def disaggregated(
     hold the wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one
     moment.
     """
-    clients = np.asarray(concurrency, dtype=np.float64)
-    if (clients < 1).any():
-        raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests in flight")
-    attention = attention_over(decode.times, lengths)
-    able = rates(prefill, decode, lengths, attention)
-    both = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
-    shape = np.broadcast_shapes(clients.shape, both)
-    clients = np.broadcast_to(clients, shape)
-    # What the pools can do is the same for all numbers of clients.
-    most = first_reaching(
-        lambda b: decode_rate(decode, lengths, b, attention),
-        able.prefill_per_s,
-        np.zeros(both),
-        np.broadcast_to(able.batch, both),
-    )
-    way = Way(prefill, decode, link, lengths)
-    ttft_s = way.ttft_s(clients)
+    return PoolPair.of(prefill, decode, link, lengths).under(concurrency)
 
-    def in_flight(batch: Array) -> Array:
-        rate = decode_rate(decode, lengths, batch, attention)
-        return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
-    batch = first_reaching(in_flight, clients, np.zeros(shape), np.broadcast_to(most, shape))
-    rate = decode_rate(decode, lengths, batch, attention)
-    first = ttft_s(rate / able.prefill_per_s)
-    # Beyond what both pools hold, Little's law leaves a wait.
-    waits = clients / rate - lengths.gaps * decode_tpot_s(decode, lengths, batch, attention)
-    return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolPair:
+    """Two pools, or many pairs of them, and what they can do whatever the load.
+
+    Attributes:
+        way: of a request through them.
+        able: what they can do.
+        most: in flight on a decode worker at most, with as many requests a second as the prefill pool can do.
+        attention: that of `attention_over` the decode workers' times.
+    """
+
+    way: Way
+    able: Rates
+    most: Array
+    attention: Curve | None
+
+    @classmethod
+    def of(cls, prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolPair:
+        """Work out what pools can do. InfeasibleError where a cache cannot hold one request."""
+        attention = attention_over(decode.times, lengths)
+        able = rates(prefill, decode, lengths, attention)
+        shape = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
+        level = np.broadcast_to(able.prefill_per_s, shape)
+        flat = np.broadcast_to(np.asarray(decode.workers, dtype=np.float64), shape).ravel()
+
+        def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
+            some = ManyPools(times=decode.times, engine=decode.engine, workers=flat[places], gpus=decode.gpus)
+            return lambda b: decode_rate(some, lengths, b, attention)
+
+        most = first_reaching_each(parts, level, np.broadcast_to(able.batch, shape))
+        return cls(Way(prefill, decode, link, lengths), able, most, attention)
+
+    def under(self, concurrency: Nums) -> PoolMetrics:
+        """Return latencies and rates with so many requests in flight; UsageError with less than one."""
+        clients = np.asarray(concurrency, dtype=np.float64)
+        if (clients < 1).any():
+            raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests in flight")
+        shape = np.broadcast_shapes(clients.shape, self.most.shape)
+        clients = np.broadcast_to(clients, shape)
+        way, able, lengths, attention = self.way, self.able, self.way.lengths, self.attention
+        wait = way.wait(clients)
+        flat = wait.flat(shape)
+        able_flat, workers_flat = (
+            np.broadcast_to(np.asarray(a, dtype=np.float64), shape).ravel()
+            for a in (able.prefill_per_s, way.decode.workers)
+        )
+
+        def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
+            some, ttft, most_per_s = (
+                ManyPools(
+                    times=way.decode.times, engine=way.decode.engine, workers=workers_flat[places], gpus=way.decode.gpus
+                ),
+                flat.some(places),
+                able_flat[places],
+            )
+
+            def in_flight(batch: Array) -> Array:
+                rate = decode_rate(some, lengths, batch, attention)
+                return np.asarray(rate * ttft.ttft_s(rate / most_per_s) + some.workers * batch)
+
+            return in_flight
+
+        batch = first_reaching_each(parts, clients, np.broadcast_to(self.most, shape))
+        rate = decode_rate(way.decode, lengths, batch, attention)
+        first = wait.ttft_s(rate / able.prefill_per_s)
+        # Beyond what both pools hold, Little's law leaves a wait.
+        waits = clients / rate - lengths.gaps * decode_tpot_s(way.decode, lengths, batch, attention)
+        return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
 
 
 def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolMetrics:
@@ -180,15 +226,56 @@ def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, l
         lambda b: decode_rate(decode, lengths, b, attention), rate, np.zeros_like(rate), able.batch + 0.0 * rate
     )
     way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch, attention)
-    least, fullest = way.least_s(), way.least_s(at_once(prefill))
+    least, fullest = way.soonest_s, way.fullest_s
     first = least + rate / able.prefill_per_s * (fullest - least)
     in_flight = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
     return _metrics(way, able, in_flight, batch, first, attention)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PromptQueue:
+    """The queue before prefill workers: the busier they are the fuller are their batches, and the longer is the queue.
+
+    It is that of `n` servers with a service time that is always the same (Sakasegawa 1977), and of no more clients than
+    there are.
+
+    Attributes:
+        workers: that serve it.
+        served: seconds of a full batch.
+        least: seconds until the first token of a request alone.
+        fuller: seconds of a full batch over those of one prompt.
+        others: share of the requests that are not served at once.
+        longest: the longest wait.
+    """
+
+    workers: Array
+    served: Array
+    least: Array
+    fuller: Array
+    others: Array
+    longest: Array
+
+    def ttft_s(self, busy: Array) -> Array:
+        """Until the first token, over the share of the time for which the prefill workers are busy."""
+        full = np.minimum(busy, 1.0 - 1e-9)
+        queue = self.served / self.workers * full ** (np.sqrt(2 * (self.workers + 1)) - 1) / (1 - full) / 2
+        return np.asarray(self.least + self.others * (full * self.fuller + np.minimum(queue, self.longest)))
+
+    def flat(self, shape: tuple[int, ...]) -> PromptQueue:
+        """Return it with all arrays of one shape, as a line."""
+        return self._each(lambda a: np.broadcast_to(a, shape).ravel())
+
+    def some(self, places: NDArray[np.intp]) -> PromptQueue:
+        """Return some places of a flat one."""
+        return self._each(lambda a: a[places])
+
+    def _each(self, made: Callable[[Array], Array]) -> PromptQueue:
+        return PromptQueue(**{f.name: made(getattr(self, f.name)) for f in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
 class Way:
-    """The way of a request to its decode worker."""
+    """The way of a request to its decode worker; what does not depend on the load is worked out once."""
 
     prefill: Workers
     decode: Workers
@@ -201,35 +288,47 @@ class Way:
         prompt = np.asarray(self.lengths.prompt, dtype=np.float64)
         return np.maximum(self.prefill.times.kv_bytes(prompt), self.decode.times.kv_bytes(prompt))
 
+    @cached_property
+    def alone_s(self) -> Array:
+        """A prompt by itself."""
+        return prefill_pass_s(self.prefill, self.lengths)
+
+    @cached_property
+    def full_s(self) -> Array:
+        """As many prompts as a worker runs at once."""
+        return prefill_pass_s(self.prefill, self.lengths, at_once(self.prefill))
+
+    @cached_property
+    def soonest_s(self) -> Array:
+        """Until the first token, with one prompt on an idle worker."""
+        return self.least_s()
+
+    @cached_property
+    def fullest_s(self) -> Array:
+        """Likewise with as many prompts as it runs at once."""
+        return self.least_s(at_once(self.prefill))
+
     def least_s(self, num: Nums = 1.0) -> Array:
-        """With `num` prompts on an idle worker."""
+        """Until the first token, with `num` prompts on an idle worker."""
         one = prefill_pass_s(self.prefill, self.lengths, num)
         return way_in_s(self.prefill.engine.overheads, self.lengths) + one + exposed_s(self.link, self.kv_bytes, one)
 
-    def ttft_s(self, clients: Array) -> Callable[[Array], Array]:
-        """Until the first token, over the share of the time for which the prefill workers are busy.
-
-        The busier they are the fuller are their batches, and the longer is the queue: of `n` servers with a service
-        time that is always the same (Sakasegawa 1977), and of no more clients than there are.
-        """
+    def wait(self, clients: Array) -> PromptQueue:
+        """Return the queue before the prefill workers with so many requests in flight."""
         workers, num = np.asarray(self.prefill.workers, dtype=np.float64), at_once(self.prefill)
-        served, least = prefill_pass_s(self.prefill, self.lengths, num), self.least_s()
-        fuller = served - prefill_pass_s(self.prefill, self.lengths)
-        others = np.maximum(1.0 - workers * num / clients, 0.0)
-        longest = clients / (workers * num) * served
-
-        def at(busy: Array) -> Array:
-            full = np.minimum(busy, 1.0 - 1e-9)
-            queue = served / workers * full ** (np.sqrt(2 * (workers + 1)) - 1) / (1 - full) / 2
-            return np.asarray(least + others * (full * fuller + np.minimum(queue, longest)))
-
-        return at
+        return PromptQueue(
+            workers=workers,
+            served=self.full_s,
+            least=self.soonest_s,
+            fuller=self.full_s - self.alone_s,
+            others=np.maximum(1.0 - workers * num / clients, 0.0),
+            longest=clients / (workers * num) * self.full_s,
+        )
 
     def last_s(self, clients: Array) -> Array:
         """Until the first token of the last of all that were sent at one moment."""
-        num = at_once(self.prefill)
-        turns = np.ceil(clients / (self.prefill.workers * num))
-        return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
+        turns = np.ceil(clients / (self.prefill.workers * at_once(self.prefill)))
+        return np.asarray(self.fullest_s + (turns - 1) * self.full_s)
 
 
 def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, attention: Curve | None) -> PoolMetrics:
@@ -244,7 +343,7 @@ def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, a
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,
-        ttft_low_s=np.broadcast_to(way.least_s(), shape),
+        ttft_low_s=np.broadcast_to(way.soonest_s, shape),
         ttft_high_s=np.maximum(way.last_s(clients), ttft),
         tpot_s=tpot,
         requests_per_s=rate,

@@ -20,10 +20,10 @@ from statistics import NormalDist
 import numpy as np
 
 from .batching.times import Array
-from .disaggregated import PoolMetrics, Way, decode_tpot_s, prefill_pass_s, rates
+from .disaggregated import PoolMetrics, Way, decode_tpot_s, rates
 from .slo import SLO
 from .traffic.requests import Lengths
-from .workers import CacheTransfer, Workers, at_once
+from .workers import CacheTransfer, Workers
 
 # The step at which the growth of a decode step is taken, and the most of it: at 1 the queue has no end.
 _STEP, _STEEPEST = 1.0, 0.95
@@ -46,13 +46,12 @@ def with_pool_tails(
 
 
 def _ttft_s(found: PoolMetrics, way: Way, share: float) -> Array:
-    workers, num = np.asarray(way.prefill.workers, dtype=np.float64), at_once(way.prefill)
+    workers = np.asarray(way.prefill.workers, dtype=np.float64)
     busy = np.minimum(found.prefill_busy, 1.0 - 1e-9)
-    served = prefill_pass_s(way.prefill, way.lengths, num)
-    fuller = served - prefill_pass_s(way.prefill, way.lengths)
+    served, fuller = way.full_s, way.full_s - way.alone_s
     chance = busy ** (np.sqrt(2.0 * (workers + 1.0)) - 1.0)
     wait = served / workers / (1.0 - busy) / 2.0 * np.maximum(np.log(np.maximum(chance, 1e-300) / (1.0 - share)), 0.0)
-    return np.asarray(way.least_s() + busy * fuller + wait)
+    return np.asarray(way.soonest_s + busy * fuller + wait)
 
 
 def _tpot_s(found: PoolMetrics, decode: Workers, lengths: Lengths, share: float, prefill: Workers) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...cost.serving.capacity import room, room_of_prompts
-from ...cost.serving.disaggregated import PoolMetrics, Rates, Way, decode_tpot_s, disaggregated, rates
+from ...cost.serving.disaggregated import PoolMetrics, PoolPair, Rates, Way, decode_tpot_s, rates
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.workers import ManyLinks, ManyPools
@@ -21,10 +22,11 @@ from ..plans.job import TOO_LARGE
 from .rows import OF_POOLS, Rows
 from .space import ServingSpace
 from .units import ServerGroup
-from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, missed, verdicts
+from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, missed, overrun, verdicts
 
-# Loads between two tried ones that are looked at at a time for the most that meets what is asked.
-_BETWEEN = 15
+# Loads between two tried ones that are looked at at a time for the most that meets what is asked: near where it should
+# be, and apart from it.
+_NEAR, _APART = np.array([-3.0, 0.0, 1.0, 4.0]), np.array([0.25, 0.5, 0.75])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,10 +63,11 @@ class Many:
         held = np.floor(able.batch * counts[1] + counts[0] * at_once)
         return cls(prefill, decode, _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1]), able, held)
 
-    def under(self, space: ServingSpace, clients: Array) -> PoolMetrics:
-        """Return what the pools do with so many requests in flight; a row a pair."""
-        found = disaggregated(self.prefill, self.decode, self.link, clients, space.lengths)
-        return with_pool_tails(found, (self.prefill, self.decode), self.link, space.lengths, space.target)
+    def under(self, space: ServingSpace) -> Callable[[Array], PoolMetrics]:
+        """Return what says what the pools do with so many requests in flight; a row a pair."""
+        pair = PoolPair.of(self.prefill, self.decode, self.link, space.lengths)
+        both = self.prefill, self.decode
+        return lambda clients: with_pool_tails(pair.under(clients), both, self.link, space.lengths, space.target)
 
 
 def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
@@ -107,7 +110,7 @@ def _of_one(
 ) -> Codes:
     """What is wrong with pairs whatever the load, a row a pair: prompts that do not fit, and one request too slow."""
     many = Many.of(space, group, servers, place)
-    least = Way(many.prefill, many.decode, many.link, space.lengths).least_s()
+    least = Way(many.prefill, many.decode, many.link, space.lengths).soonest_s
     codes = missed(space, least, decode_tpot_s(many.decode, space.lengths, 1.0))
     codes[many.prefill.batch > prompts] = TOO_MANY
     return codes
@@ -117,33 +120,49 @@ def _loads(space: ServingSpace, many: Many) -> tuple[PoolMetrics, Codes]:
     """Closed forms under each load that is tried, those beyond the room as one request, and verdicts; a row a pair."""
     clients = many.decode.workers * np.array(space.batches, dtype=np.float64)
     fits = clients <= many.held
-    found = many.under(space, np.where(fits, clients, 1.0))
+    under = many.under(space)
+    found = under(np.where(fits, clients, 1.0))
     codes = np.where(fits, verdicts(space, found.served), np.int8(TOO_MANY))
     if not space.has_target:
         return found, codes
-    best = _most_within(space, many, clients, codes)
-    last = many.under(space, np.maximum(best, 1.0))
+    best = _most_within(space, under, many.held, clients, found)
+    last = under(np.maximum(best, 1.0))
     same = ((clients == best) & fits).any(axis=1, keepdims=True)
     return _beside(found, last), np.hstack([codes, np.where(same, np.int8(SAME), verdicts(space, last.served))])
 
 
-def _most_within(space: ServingSpace, many: Many, clients: Array, codes: Codes) -> Array:
+def _most_within(
+    space: ServingSpace, under: Callable[[Array], PoolMetrics], held: Array, clients: Array, found: PoolMetrics
+) -> Array:
     """The most requests in flight that meet what is asked, one column; zero where none do.
 
-    Latencies never fall as requests grow, so it lies between the last load that is kept and the next.
+    Latencies never fall as requests grow, so it lies between the last load that is kept and the next: near where a line
+    between both is at what is asked.
     """
-    low = np.max(np.where(codes == KEPT, clients, 0.0), axis=1, keepdims=True)
-    late = (codes != KEPT) & (codes != TOO_MANY) & (clients > low)
-    high = np.min(np.where(late, clients, many.held + 1.0), axis=1, keepdims=True)
-    shares = np.arange(1.0, _BETWEEN + 1.0) / (_BETWEEN + 1.0)
+    over = overrun(space, found.served)
+    known = clients <= held
+    low = np.max(np.where(known & (over <= 1.0), clients, 0.0), axis=1, keepdims=True)
+    high = np.min(np.where(known & (over > 1.0) & (clients > low), clients, held + 1.0), axis=1, keepdims=True)
+    at_low, at_high = (_of_load(over, known & (clients == at)) for at in (low, high))
     while ((wide := high - low) > 1.0).any():
-        tried = np.clip(np.floor(low + wide * shares), np.maximum(low, 1.0), np.maximum(high - 1.0, 1.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (1.0 - at_low) / (at_high - at_low)
+        near = np.floor(low + wide * np.where(np.isfinite(share), np.clip(share, 0.0, 1.0), 0.5))
+        tried = np.hstack([near + _NEAR, np.floor(low + wide * _APART)])
+        tried = np.clip(tried, np.maximum(low, 1.0), np.maximum(high - 1.0, 1.0))
         tried = np.where(wide > 1.0, np.maximum(tried, low + 1.0), np.maximum(low, 1.0))
-        good = verdicts(space, many.under(space, tried).served) == KEPT
-        more = np.max(np.where(good, tried, low), axis=1, keepdims=True)
-        less = np.min(np.where(~good & (tried > more), tried, high), axis=1, keepdims=True)
+        over = overrun(space, under(tried).served)
+        more = np.max(np.where(over <= 1.0, tried, low), axis=1, keepdims=True)
+        less = np.min(np.where(~(over <= 1.0) & (tried > more), tried, high), axis=1, keepdims=True)
+        at_low = np.where(more > low, _of_load(over, tried == more), at_low)
+        at_high = np.where(less < high, _of_load(over, tried == less), at_high)
         low, high = np.where(wide > 1.0, more, low), np.where(wide > 1.0, less, high)
     return np.asarray(low)
+
+
+def _of_load(over: Array, which: NDArray[np.bool_]) -> Array:
+    """One column: what belongs to a load that each row names, infinite where it names none."""
+    return np.asarray(np.min(np.where(which, over, np.inf), axis=1, keepdims=True))
 
 
 def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:

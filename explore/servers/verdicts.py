@@ -16,6 +16,8 @@ from .space import ServingSpace
 Codes = NDArray[np.int8]
 KEPT, TOO_MANY, TTFT, TPOT, E2EL, SAME = range(6)
 REASONS = ("", "more than fits at once", "misses TTFT", "misses TPOT", "misses E2EL", "the same as another batch")
+# What is late is over one, however little.
+_MORE = float(np.nextafter(1.0, 2.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,19 @@ def verdicts(space: ServingSpace, found: ServingMetrics) -> Codes:
         if most is not None:
             codes[seconds > most] = code
     return codes
+
+
+def overrun(space: ServingSpace, found: ServingMetrics) -> Array:
+    """Return the latency over what is asked, the worst of several: KEPT is what is at most one, zero where none is."""
+    first, gap = space.target.seen(found)
+    limits = ((found.e2el_s, space.e2el_s), (gap, space.tpot_s), (first, space.ttft_s))
+    parts = [
+        np.where(seconds > most, np.maximum(seconds / most, _MORE), np.minimum(seconds / most, 1.0))
+        for seconds, most in limits
+        if most is not None
+    ]
+    # What is not a number is of no request.
+    return np.nan_to_num(np.fmax.reduce(parts), nan=0.0, posinf=np.inf)
 
 
 def missed(space: ServingSpace, ttft_s: Array, tpot_s: Array) -> Codes:
