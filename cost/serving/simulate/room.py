@@ -29,10 +29,16 @@ class Room:
     __slots__ = (
         "_base",
         "_block",
+        "_blocks",
+        "_each_bytes",
+        "_even",
         "_free",
         "_grown",
         "_held",
         "_known",
+        "_num",
+        "_once_bytes",
+        "_over",
         "_rate",
         "_shared",
         "_table",
@@ -48,7 +54,16 @@ class Room:
         self.capacity_bytes = times.free_bytes / times.groups
         self._shared = shared // self._block
         self._held = float(self._table[self._shared])
-        # Blocks, rounded up when the fraction is cut off; places without a holder stay at none.
+        # Of a block, and of a sequence beside, where they are whole numbers that fit all: such sums are exact in any order.
+        each = float(self._table[2] - self._table[1])
+        once, counted = float(self._table[1]) - each, np.arange(1, len(self._table))
+        whole = each.is_integer() and once.is_integer() and np.array_equal(self._table[1:], once + each * counted)
+        self._each_bytes, self._once_bytes = (each, once) if whole else (0.0, 0.0)
+        # Those who then grow by a token a step, by place the tokens that they would have held at clock 0: how many they
+        # are, their whole blocks, and how many have each number of tokens left over.
+        self._even: dict[int, int] = {}
+        self._num, self._blocks, self._over = 0, 0, [0] * self._block
+        # The others. Blocks, rounded up when the fraction is cut off; places without a holder stay at none.
         self._base, self._rate = np.zeros(8), np.zeros(8)
         self._free = list(range(8))
         # What those who grow hold at one clock: asked for again and again until one comes or leaves.
@@ -69,9 +84,18 @@ class Room:
     def used_bytes(self, clock: int) -> float:
         """Bytes in use after so many decode steps."""
         if clock != self._known:
-            blocks = (self._base + self._rate * clock).astype(np.intp)
-            self._known, self._grown = clock, float(np.add.reduce(self._table[blocks]))
+            self._known, self._grown = clock, self._of_even(clock)
+            if len(self._even) + len(self._free) < len(self._base):
+                blocks = (self._base + self._rate * clock).astype(np.intp)
+                self._grown += float(np.add.reduce(self._table[blocks]))
         return self._held + self._grown
+
+    def _of_even(self, clock: int) -> float:
+        """What those take who grow by a token a step: as many blocks as their tokens fill, the last one in part."""
+        full, over = divmod(clock, self._block)
+        begun = self._num - (0 if over else self._over[0])
+        blocks = self._blocks + self._num * full + begun + sum(self._over[self._block - over + 1 :])
+        return self._once_bytes * self._num + self._each_bytes * blocks
 
     def fits(self, num_bytes: float, clock: int, spare: float = 0.0) -> bool:
         """Whether so many bytes more can be given out, and a share `spare` of the cache is still free then."""
@@ -88,15 +112,28 @@ class Room:
             self._base, self._rate = (np.concatenate([a, np.zeros(size)]) for a in (self._base, self._rate))
             self._free = list(range(size, 2 * size))
         place, self._known = self._free.pop(), -1
+        if self._each_bytes and rate == 1.0 and tokens >= 1 and float(tokens).is_integer():
+            self._even[place] = int(tokens) - clock
+            self._count(self._even[place], 1)
+            return place
         self._base[place] = (tokens - rate * clock) / self._block + (1.0 - _SLACK)
         self._rate[place] = rate / self._block
         return place
 
     def leave(self, place: int) -> None:
         """Take a place back."""
-        self._base[place] = self._rate[place] = 0.0
+        if place in self._even:
+            self._count(self._even.pop(place), -1)
+        else:
+            self._base[place] = self._rate[place] = 0.0
         self._known = -1
         self._free.append(place)
+
+    def _count(self, tokens: int, num: int) -> None:
+        blocks, over = divmod(tokens, self._block)
+        self._num += num
+        self._blocks += num * blocks
+        self._over[over] += num
 
     def steps(self, clock: int, most: int) -> int:
         """The most decode steps, up to `most`, that all who grow can make."""
