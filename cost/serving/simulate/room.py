@@ -54,7 +54,7 @@ class Room:
         self.capacity_bytes = times.free_bytes / times.groups
         self._shared = shared // self._block
         self._held = float(self._table[self._shared])
-        # Of a block, and of a sequence beside, where they are whole numbers that fit all: such sums are exact in any order.
+        # Of a block, and of a sequence beside, where whole numbers fit all: such sums are exact in any order.
         each = float(self._table[2] - self._table[1])
         once, counted = float(self._table[1]) - each, np.arange(1, len(self._table))
         whole = each.is_integer() and once.is_integer() and np.array_equal(self._table[1:], once + each * counted)
