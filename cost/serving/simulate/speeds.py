@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....backends.machine.software.engine import Overheads
-from ..batching.times import StepTimes
+from ..batching.times import Array, StepTimes
 from .rounds import Rounds
 
 # Where a chunk of a prompt starts and stops.
@@ -48,9 +48,12 @@ class Speeds:
         self._times, self._overheads, self._rounds = times, overheads, rounds
         self._columns = times.decode_attention.columns.tolist()
         self._rows: dict[int, Row] = {}
-        self._prompt_at, self._prompt_s = times.prompt_rest.at.tolist(), times.prompt_rest.value.tolist()
+        self._prompt_at, self._prompt_s = (
+            times.prompt_rest.at.tolist(),
+            _row_of(times.prompt_rest.at, times.prompt_rest.value),
+        )
         self._prompt_columns = times.prompt_attention.columns.tolist()
-        self._attended: dict[int, list[float]] = {}
+        self._attended: dict[int, Row] = {}
 
     @property
     def interference(self) -> float:
@@ -63,7 +66,7 @@ class Speeds:
 
     def decode_s(self, batch: int, context: float) -> float:
         """One step of `batch` sequences that look at `context` tokens on average, without the host's part."""
-        return _line(self._columns, self._row(batch)[0], context)
+        return _line(self._columns, self._row(batch), context)
 
     def host_s(self, batch: int) -> float:
         """What the host adds to a step in which `batch` sequences decode."""
@@ -77,7 +80,7 @@ class Speeds:
         values, slopes = self._rows.get(batch) or self._row(batch)
         at, total, left, last = self._columns, 0.0, num, len(slopes) - 1
         while left > 0:
-            i = min(max(bisect_right(at, context) - 1, 0), last)
+            i = bisect_right(at, context, 1, last + 1) - 1
             steps = left
             if left > 1 and growth > 0.0 and i < last:
                 steps = min(left, max(1, math.ceil((at[i + 1] - context) / growth)))
@@ -122,8 +125,8 @@ class Speeds:
         """The share of one of `num` chunks that run together in what their attention takes."""
         row = self._attended.get(num)
         if row is None:
-            row = self._times.prompt_attention(float(num), self._times.prompt_attention.columns).tolist()
-            self._attended[num] = row
+            columns = self._times.prompt_attention.columns
+            row = self._attended[num] = _row_of(columns, self._times.prompt_attention(float(num), columns))
         before = _line(self._prompt_columns, row, start) if start else 0.0
         return max(_line(self._prompt_columns, row, stop) - before, 0.0) / num
 
@@ -141,10 +144,15 @@ class Speeds:
                 if rounds is None
                 else rounds.round_s(self._times, batch, columns)
             )
-            found = self._rows[batch] = (values.tolist(), (np.diff(values) / np.diff(columns)).tolist())
+            found = self._rows[batch] = _row_of(columns, values)
         return found
 
 
-def _line(at: Sequence[float], values: Sequence[float], size: float) -> float:
-    i = min(max(bisect_right(at, size) - 1, 0), len(at) - 2)
-    return values[i] + (values[i + 1] - values[i]) / (at[i + 1] - at[i]) * (size - at[i])
+def _row_of(at: Array, values: Array) -> Row:
+    return values.tolist(), (np.diff(values) / np.diff(at)).tolist()
+
+
+def _line(at: Sequence[float], row: Row, size: float) -> float:
+    # Between its bounds the search finds a piece for whatever lies beside the table, too.
+    i = bisect_right(at, size, 1, len(at) - 1) - 1
+    return row[0][i] + row[1][i] * (size - at[i])
