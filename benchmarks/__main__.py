@@ -13,12 +13,12 @@ from time import perf_counter
 
 from .cases import CASES, MODELS
 from .children import ChildError, cpu_s, slipstick
-from .machine import machine_facts
+from .machine import byte_code_files, machine_facts
 from .rows import Row, row
 from .unit import UNIT, machine_unit_s
 
 SCHEMA = "slipstick/benchmarks/2"
-_NEED_GRAPHS = {"plans", "designs", "spaces", "single", "doubling", "lowering"}
+_NEED_GRAPHS = {"plans", "designs", "spaces", "single", "doubling", "lowering", "layouts"}
 
 
 def main() -> None:
@@ -32,7 +32,8 @@ def main() -> None:
     rows = _run(chosen, max(1, given.repeat))
     document = {
         "schema": SCHEMA,
-        "machine": machine,
+        # What short processes found beside their source; the first of them may have written it.
+        "machine": {**machine, "byte_code_files": byte_code_files()},
         "repeat": max(1, given.repeat),
         "rows": [one.as_json() for one in rows],
     }

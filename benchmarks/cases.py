@@ -28,6 +28,15 @@ _WHOLE = (
     "--system", "dgx-h100", "--stack", "megatron-core", "--gpus", "16384", "--seq", "8192", "--gbs", "2048",
     "--objective", "step_time_s,peak_mem_bytes",
 )  # fmt: skip
+# A plan that fits: what people ask most often.
+_FITTING = (
+    "estimate", "llama-3.1-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "2", "--zero", "1",
+    "--recompute", "selective", "--seq", "8192", "--gbs", "64", "--stack", "megatron-core", "--quiet",
+)  # fmt: skip
+_SERVERS = (
+    "search", "qwen3-32b", "--phase", "serve", "--system", "dgx-h200", "--gpus", "32", "--isl", "4000", "--osl", "500",
+    "--ttft", "1000ms", "--tpot", "20ms", "--no-ledger", "--no-why", "--quiet",
+)  # fmt: skip
 _ONE_CORE = ("taskset", "-c", "0")
 TABLES = (1, 1_000, 100_000, 1_000_000)
 DISTINCT = (20_000, 100_000)
@@ -70,6 +79,9 @@ def cached(repeat: int) -> Iterator[Row]:
         yield row(f"slipstick estimate {MODEL}, graph cached", samples, "s", Target(1.0))
         loaded = float(said([sys.executable, "-c", _TORCH, *_ESTIMATE], cache).split()[-1])
         yield row("torch loaded by an estimate of a cached graph", [loaded], "1", Target(0.0))
+        cpu_s(slipstick(*_FITTING), cache)
+        samples = [cpu_s(slipstick(*_FITTING), cache) for _ in range(repeat * FAST)]
+        yield row("slipstick estimate llama-3.1-8b, a plan that fits, graph cached", samples, "s", Target(0.35))
 
 
 def onnx(repeat: int) -> Iterator[Row]:
@@ -217,6 +229,39 @@ def whole_search(repeat: int) -> Iterator[Row]:
     yield row(f"slipstick search {MODEL}, 16,384 GPUs: peak memory", peak, "MiB", Target(2048.0))
 
 
+def servers(repeat: int) -> Iterator[Row]:
+    """A whole search of servers and pools on one core, its graphs recorded before, and the memory that it takes."""
+    with TemporaryDirectory() as folder:
+        cache = Path(folder)
+        found = json.loads(said(slipstick(*_SERVERS, "--format", "json"), cache))
+        samples = [cpu_s([*_ONE_CORE, *slipstick(*_SERVERS)], cache) for _ in range(repeat)]
+        what = f"slipstick search qwen3-32b, servers of 32 GPUs: {found['num_candidates']:,} candidates"
+        yield row(what, samples, "s", Target(2.5))
+        peak = float(said([sys.executable, "-c", _MEMORY, *_SERVERS], cache).split()[-1]) / 1024
+        yield row("slipstick search qwen3-32b, servers of 32 GPUs: peak memory", [peak], "MiB")
+
+
+def layouts(repeat: int) -> Iterator[Row]:
+    """Tables of pipelines with a length each, whose layers divide into stages evenly and not, on one core."""
+    size = 2_000
+    for stages, how in ((9, "even"), (16, "balanced by their costs")):
+        found = measured("layouts", MODEL, str(stages), str(size), str(repeat))
+        speeds = [size / t for t in found["evaluate_s"]]
+        name = f"{MODEL} pipelines a second, {stages} stages, {how}, {size:,} of a length each"
+        yield row(name, speeds, "1/s", Target(100_000, at_most=False))
+
+
+def driver(repeat: int) -> Iterator[Row]:
+    """What the driver of a search does with a block that a worker sends, beside what the block takes."""
+    found = measured("driving", str(repeat * FAST))
+    yield row(
+        "driver of a search of servers, a block of 16,384 candidates",
+        [t * 1e3 for t in found["block_s"]],
+        "ms",
+        Target(1.0),
+    )
+
+
 def products(repeat: int) -> Iterator[Row]:
     """Matrix products, all distinct, through their kernel model on one core."""
     size = 1_000_000
@@ -264,6 +309,9 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "screening": screening,
         "searching": searching,
         "whole_search": whole_search,
+        "servers": servers,
+        "layouts": layouts,
+        "driver": driver,
         "products": products,
         "schedules": schedules,
         "watching": watching,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 def machine_facts() -> dict[str, object]:
@@ -17,6 +19,13 @@ def machine_facts() -> dict[str, object]:
         "python": platform.python_version(),
         **{name: _version(name) for name in ("slipstick", "numpy", "torch", "transformers")},
     }
+
+
+def byte_code_files() -> int:
+    """Return how many modules lie compiled beside their source; without them each process compiles the package."""
+    root = Path(__file__).resolve().parents[1]
+    tag = sys.implementation.cache_tag
+    return sum(1 for folder in ("ir", "driver", "cli", "cost") for _ in (root / folder).rglob(f"*.{tag}.pyc"))
 
 
 def _version(name: str) -> str | None:

@@ -118,6 +118,54 @@ def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def layouts(model: str, stages: str, num_plans: str, repeat: str) -> Samples:
+    """Time a table of pipelines with a length each, whose stages share the layers out for each of them."""
+    from slipstick.backends.machine.load import load_system
+    from slipstick.driver import evaluate, lower
+    from slipstick.ir.plan import Family, PlanTable, make_plan
+
+    from .plans import with_own_lengths
+
+    family, pp = Family(sp=True, pp=True, zero=1, recompute="full"), int(stages)
+    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
+    plan = make_plan(num_gpus=64 * pp, tp=8, pp=pp, seq_len=8192, global_batch=64 * pp, family=family)
+    plans = with_own_lengths(PlanTable.of([plan]).repeated(int(num_plans)))
+    evaluate(lowered, system, PlanTable.of([plan]))
+
+    def work() -> object:
+        # A copy of the family has no layouts yet: each run lays all of them.
+        return evaluate(lower(lowered.source, family), system, plans)
+
+    return {"evaluate_s": [_seconds(work) for _ in range(int(repeat))], "peak_bytes": [_peak_bytes()]}
+
+
+def driving(repeat: str) -> Samples:
+    """Time what the driver of a search does with each block that workers send: tallies, the best, the front."""
+    from collections.abc import Iterable, Iterator
+
+    from slipstick.explore.block import Block, Found
+    from slipstick.explore.job import InProcess, Job
+    from slipstick.explore.machine import MachineChoice
+    from slipstick.explore.searching import search
+    from slipstick.explore.servers.job import serving_job
+    from slipstick.explore.servers.space import ServingSpace
+
+    space = ServingSpace(
+        model="llama-3.1-8b", systems=(MachineChoice(name=SYSTEM),), gpus=16, prompt=1000, output=200, ttft_s=1.0
+    )
+    job = serving_job(space, goals=("tokens_per_s", "usd_per_mtok"))
+    blocks = job.blocks()
+    found = list(InProcess().run(job, blocks))
+
+    class Sent:
+        """Workers that have done everything before they are asked."""
+
+        def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
+            yield from found
+
+    return {"block_s": [_seconds(lambda: search(job, Sent())) / len(blocks) for _ in range(int(repeat))]}
+
+
 def decoding(model: str, num_points: str, repeat: str) -> Samples:
     """Time a table of decode steps, each of another degree, batch or context."""
     from slipstick.backends.machine.load import load_system
@@ -375,6 +423,8 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "single": single,
         "shapes": shapes,
         "evaluation": evaluation,
+        "layouts": layouts,
+        "driving": driving,
         "decoding": decoding,
         "requests": requests,
         "machines": machines,
