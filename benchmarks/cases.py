@@ -243,8 +243,7 @@ def servers(repeat: int) -> Iterator[Row]:
 
 def layouts(repeat: int) -> Iterator[Row]:
     """Tables of pipelines with a length each, whose layers divide into stages evenly and not, on one core."""
-    size = 2_000
-    for stages, how in ((9, "even"), (16, "balanced by their costs")):
+    for stages, size, how in ((9, 20_000, "even"), (16, 2_000, "balanced by their costs")):
         found = measured("layouts", MODEL, str(stages), str(size), str(repeat))
         speeds = [size / t for t in found["evaluate_s"]]
         name = f"{MODEL} pipelines a second, {stages} stages, {how}, {size:,} of a length each"

@@ -14,12 +14,11 @@ from time import process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from slipstick.driver import Lowered
-    from slipstick.ir.graph import Graph
+from .samples import SYSTEM, Samples, cached_graph, lowered_once, peak_bytes, seconds
+from .search_probes import driving, families, layouts, screening, searched
 
-Samples = dict[str, list[float]]
-SYSTEM = "dgx-h100"
+if TYPE_CHECKING:
+    from slipstick.ir.graph import Graph
 
 
 def trace(model: str) -> Samples:
@@ -31,20 +30,18 @@ def trace(model: str) -> Samples:
     for name in ("torch", "slipstick.frontend.huggingface.recording", "slipstick.frontend.fold.trace"):
         importlib.import_module(name)
     importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
-    seconds = _seconds(lambda: load(model))
-    return {"trace_s": [seconds], "peak_rss_mib": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]}
+    taken_s = seconds(lambda: load(model))
+    return {"trace_s": [taken_s], "peak_rss_mib": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]}
 
 
 def verifying(model: str, repeat: str) -> Samples:
     """Take the share of lowering that the verifier of layouts has, both in processor time."""
-    from time import process_time
-
     from slipstick.driver import lower
     from slipstick.ir.plan import Family
     from slipstick.passes.families import pipeline_for
     from slipstick.passes.layouts.check import verify_layouts
 
-    graph, family = _graph(model), Family(sp=True, pp=True, zero=1)
+    graph, family = cached_graph(model), Family(sp=True, pp=True, zero=1)
     made: list[Graph] = [graph]
     lower(graph, family)
     pipeline_for(family).run(graph, dump=lambda _, __, after: made.append(after))
@@ -64,8 +61,8 @@ def lowering(model: str, repeat: str) -> Samples:
     from slipstick.driver import lower
     from slipstick.ir.plan import Family
 
-    graph, family = _graph(model), Family(sp=True)
-    return {"lower_s": [_seconds(lambda: lower(graph, family)) for _ in range(int(repeat))]}
+    graph, family = cached_graph(model), Family(sp=True)
+    return {"lower_s": [seconds(lambda: lower(graph, family)) for _ in range(int(repeat))]}
 
 
 def shapes(kind: str, repeat: str) -> Samples:
@@ -80,7 +77,7 @@ def shapes(kind: str, repeat: str) -> Samples:
         lower(load_config(named), Family(sp=True, pp=True, zero=1))
 
     widths = range(1024, 1024 + 128 * (int(repeat) + 1), 128)
-    return {"shape_s": [_seconds(partial(one, width)) for width in widths][1:]}
+    return {"shape_s": [seconds(partial(one, width)) for width in widths][1:]}
 
 
 def single(model: str, stages: str, repeat: str) -> Samples:
@@ -89,14 +86,12 @@ def single(model: str, stages: str, repeat: str) -> Samples:
     from slipstick.driver import estimate, lower
     from slipstick.ir.plan import Family, make_plan
 
-    graph, system, pp = _graph(model), load_system(SYSTEM), int(stages)
+    graph, system, pp = cached_graph(model), load_system(SYSTEM), int(stages)
     family = Family(sp=True) if pp == 1 else Family(sp=True, pp=True, zero=1, recompute="selective")
     plan = make_plan(num_gpus=512, tp=8, pp=pp, seq_len=8192, global_batch=512, family=family)
     lowered = lower(graph, family)
     estimate(graph, system, plan, lowered=lowered)
-    return {
-        "estimate_s": [_seconds(lambda: estimate(graph, system, plan, lowered=lowered)) for _ in range(int(repeat))]
-    }
+    return {"estimate_s": [seconds(lambda: estimate(graph, system, plan, lowered=lowered)) for _ in range(int(repeat))]}
 
 
 def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
@@ -109,61 +104,13 @@ def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
 
     from .plans import random_plans, with_own_lengths
 
-    lowered, system = _lowered(_graph(model)), load_system(SYSTEM)
+    lowered, system = lowered_once(cached_graph(model)), load_system(SYSTEM)
     plans = random_plans(lowered.graph, int(num_plans))
     if kind == "distinct":
         plans = with_own_lengths(plans)
     evaluate(lowered, system, random_plans(lowered.graph, 1))
-    times = [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]
-    return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
-
-
-def layouts(model: str, stages: str, num_plans: str, repeat: str) -> Samples:
-    """Time a table of pipelines with a length each, whose stages share the layers out for each of them."""
-    from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate, lower
-    from slipstick.ir.plan import Family, PlanTable, make_plan
-
-    from .plans import with_own_lengths
-
-    family, pp = Family(sp=True, pp=True, zero=1, recompute="full"), int(stages)
-    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
-    plan = make_plan(num_gpus=64 * pp, tp=8, pp=pp, seq_len=8192, global_batch=64 * pp, family=family)
-    plans = with_own_lengths(PlanTable.of([plan]).repeated(int(num_plans)))
-    evaluate(lowered, system, PlanTable.of([plan]))
-
-    def work() -> object:
-        # A copy of the family has no layouts yet: each run lays all of them.
-        return evaluate(lower(lowered.source, family), system, plans)
-
-    return {"evaluate_s": [_seconds(work) for _ in range(int(repeat))], "peak_bytes": [_peak_bytes()]}
-
-
-def driving(repeat: str) -> Samples:
-    """Time what the driver of a search does with each block that workers send: tallies, the best, the front."""
-    from collections.abc import Iterable, Iterator
-
-    from slipstick.explore.block import Block, Found
-    from slipstick.explore.job import InProcess, Job
-    from slipstick.explore.machine import MachineChoice
-    from slipstick.explore.searching import search
-    from slipstick.explore.servers.job import serving_job
-    from slipstick.explore.servers.space import ServingSpace
-
-    space = ServingSpace(
-        model="llama-3.1-8b", systems=(MachineChoice(name=SYSTEM),), gpus=16, prompt=1000, output=200, ttft_s=1.0
-    )
-    job = serving_job(space, goals=("tokens_per_s", "usd_per_mtok"))
-    blocks = job.blocks()
-    found = list(InProcess().run(job, blocks))
-
-    class Sent:
-        """Workers that have done everything before they are asked."""
-
-        def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
-            yield from found
-
-    return {"block_s": [_seconds(lambda: search(job, Sent())) / len(blocks) for _ in range(int(repeat))]}
+    times = [seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]
+    return {"evaluate_s": times, "peak_bytes": [peak_bytes()]}
 
 
 def decoding(model: str, num_points: str, repeat: str) -> Samples:
@@ -180,7 +127,7 @@ def decoding(model: str, num_points: str, repeat: str) -> Samples:
     lowered = lower(load(model, Workload.DECODE, cache=GraphCache.default()), family)
     plans = decode_plans(family, int(num_points))
     evaluate(lowered, system, decode_plans(family, 4))
-    return {"evaluate_s": [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]}
+    return {"evaluate_s": [seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]}
 
 
 def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
@@ -195,8 +142,8 @@ def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
     rate = float(load) * most_per_s(times, engine, prompt=1000, output=200)
     traffic = poisson(rate, LengthMix(Lognormal(1000.0, 0.8), Lognormal(200.0, 0.8)), int(num_requests))
     pool = Pool(times, engine)
-    taken = [_seconds(lambda: simulate(traffic, pool)) for _ in range(int(repeat))]
-    return {"simulate_s": taken, "peak_bytes": [_peak_bytes()]}
+    taken = [seconds(lambda: simulate(traffic, pool)) for _ in range(int(repeat))]
+    return {"simulate_s": taken, "peak_bytes": [peak_bytes()]}
 
 
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
@@ -207,12 +154,12 @@ def machines(model: str, num_machines: str, repeat: str) -> Samples:
 
     from .machines import random_machines
 
-    lowered, system = _lowered(_graph(model)), load_system(SYSTEM)
+    lowered, system = lowered_once(cached_graph(model)), load_system(SYSTEM)
     plan = make_plan(num_gpus=512, tp=8, seq_len=8192, global_batch=512, family=Family(sp=True))
     designs = random_machines(system, int(num_machines))
     evaluate_machines(lowered, random_machines(system, 1), plan)
-    times = [_seconds(lambda: evaluate_machines(lowered, designs, plan)) for _ in range(int(repeat))]
-    return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
+    times = [seconds(lambda: evaluate_machines(lowered, designs, plan)) for _ in range(int(repeat))]
+    return {"evaluate_s": times, "peak_bytes": [peak_bytes()]}
 
 
 def costs(num_designs: str, repeat: str) -> Samples:
@@ -223,8 +170,8 @@ def costs(num_designs: str, repeat: str) -> Samples:
 
     around, designs = setting(), space(int(num_designs))
     list(explore(space(4), around))
-    times = [_seconds(lambda: list(explore(designs, around))) for _ in range(int(repeat))]
-    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [_peak_bytes()]}
+    times = [seconds(lambda: list(explore(designs, around))) for _ in range(int(repeat))]
+    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [peak_bytes()]}
 
 
 def pays(model: str, num_designs: str, repeat: str) -> Samples:
@@ -238,10 +185,10 @@ def pays(model: str, num_designs: str, repeat: str) -> Samples:
 
     family = Family(sp=True, pp=True, zero=1, recompute="full")
     plan = make_plan(num_gpus=1024, tp=8, pp=8, seq_len=8192, global_batch=512, family=family)
-    around, designs, job = setting(), space(int(num_designs)), DesignJob(lower(_graph(model), family), plan)
+    around, designs, job = setting(), space(int(num_designs)), DesignJob(lower(cached_graph(model), family), plan)
     list(explore(space(4), around, job))
-    times = [_seconds(lambda: list(explore(designs, around, job))) for _ in range(int(repeat))]
-    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [_peak_bytes()]}
+    times = [seconds(lambda: list(explore(designs, around, job))) for _ in range(int(repeat))]
+    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [peak_bytes()]}
 
 
 def products(num: str, repeat: str) -> Samples:
@@ -258,67 +205,9 @@ def products(num: str, repeat: str) -> Samples:
     constants = system.kernels.gemm["bf16"]
     gemm_times(few, system.chip, constants)
     return {
-        "many_s": [_seconds(lambda: gemm_times(many, system.chip, constants)) for _ in range(int(repeat))],
-        "few_s": [_seconds(lambda: gemm_times(few, system.chip, constants)) for _ in range(int(repeat))],
+        "many_s": [seconds(lambda: gemm_times(many, system.chip, constants)) for _ in range(int(repeat))],
+        "few_s": [seconds(lambda: gemm_times(few, system.chip, constants)) for _ in range(int(repeat))],
     }
-
-
-def screening(model: str, num_plans: str, repeat: str) -> Samples:
-    """Time constraints and memory of a table of plans over every axis, nothing timed."""
-    from slipstick.backends.machine.load import load_system
-    from slipstick.driver import lower, screen
-    from slipstick.ir.plan import Family
-
-    from .plans import screened_plans
-
-    family = Family(sp=True, ep=True, pp=True, cp="allgather", zero=1, recompute="selective")
-    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
-    plans = screened_plans(family, int(num_plans))
-    return {"screen_s": [_seconds(lambda: screen(lowered, system, plans)) for _ in range(int(repeat))]}
-
-
-def searched(model: str, repeat: str) -> Samples:
-    """Time all plans of one family as a search does: those that are legal and fit are timed; how many do."""
-    from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate, lower, screen
-    from slipstick.ir.plan import Family
-
-    from .plans import family_plans
-
-    moe = model == "deepseek-v3"
-    gpus, batch, layers = (2_048, 16_384, 61) if moe else (16_384, 2_048, 126)
-    family = Family(sp=True, pp=True, zero=1, ep=moe, recompute="full", cp="ring")
-    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
-    plans = family_plans(family, gpus, batch, layers)
-
-    def work() -> int:
-        fitting = screen(lowered, system, plans).fitting()
-        assert fitting is not None
-        evaluate(lowered, system, fitting.plans, prepared=fitting)
-        return len(fitting.plans)
-
-    feasible = float(work())
-    times = [_seconds(work) for _ in range(int(repeat))]
-    return {"search_s": times, "num_plans": [float(len(plans))], "num_feasible": [feasible]}
-
-
-def families(model: str) -> Samples:
-    """Time families of training plans lowered one behind the other, as a search does."""
-    from itertools import product
-
-    from slipstick.explore.plans.lowerings import Lowerings
-    from slipstick.ir.plan import Family
-
-    methods = ("none", "ring", "ulysses", "allgather")
-    found = [
-        Family(sp=sp, pp=True, ep=model == "deepseek-v3", zero=zero, recompute=recompute, schedule=schedule, cp=cp)
-        for sp, zero, recompute, schedule, cp in product(
-            (True, False), (1, 3), ("none", "selective", "full"), ("1f1b", "zb-h1", "dualpipe"), methods
-        )
-    ]
-    lowerings = Lowerings(_graph(model))
-    seconds = _seconds(lambda: [lowerings.of(family) for family in found])
-    return {"lower_s": [seconds], "num_families": [float(len(found))]}
 
 
 def simulation(repeat: str) -> Samples:
@@ -330,7 +219,7 @@ def simulation(repeat: str) -> Samples:
 
     forward, dgrad, wgrad = np.random.default_rng(0).uniform(0.8, 1.2, (3, 64, 3))
     times = StageTimes.of(forward, dgrad, wgrad, send_s=0.01)
-    return {"simulate_s": [_seconds(lambda: simulate("1f1b", times, 512)) for _ in range(int(repeat))]}
+    return {"simulate_s": [seconds(lambda: simulate("1f1b", times, 512)) for _ in range(int(repeat))]}
 
 
 def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Samples:
@@ -350,7 +239,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
         return pipeline_time(schedule, times, [(0, 1, 1, 1, 1, 1, 1, 2)], which, chunks, micro_batches)
 
     work()
-    return {"pipeline_s": [_seconds(work) for _ in range(int(repeat))]}
+    return {"pipeline_s": [seconds(work) for _ in range(int(repeat))]}
 
 
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
@@ -361,8 +250,8 @@ def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     from .plans import random_plans
     from .servers import with_twice_the_layers
 
-    graph, system = _graph(model), load_system(SYSTEM)
-    lowered, deeper = _lowered(graph), _lowered(with_twice_the_layers(graph))
+    graph, system = cached_graph(model), load_system(SYSTEM)
+    lowered, deeper = lowered_once(graph), lowered_once(with_twice_the_layers(graph))
     plans = random_plans(lowered.graph, int(num_plans))
     cases = {
         "base": (lowered, plans),
@@ -386,33 +275,8 @@ def _in_turns(calls: Mapping[str, Callable[[], object]], repeat: int) -> Samples
     times: Samples = {name: [] for name in calls}
     for turn in range(repeat):
         for name in (*calls, *calls)[turn % len(calls) : turn % len(calls) + len(calls)]:
-            times[name].append(_seconds(calls[name]))
+            times[name].append(seconds(calls[name]))
     return times
-
-
-def _graph(model: str) -> Graph:
-    """The cached graph: the parent has seen to it that there is one."""
-    from slipstick.frontend import GraphCache, load
-
-    return load(model, cache=GraphCache.default())
-
-
-def _lowered(graph: Graph) -> Lowered:
-    from slipstick.driver import lower
-    from slipstick.ir.plan import Family
-
-    return lower(graph, Family(sp=True))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = process_time()
-    work()
-    return process_time() - start
-
-
-def _peak_bytes() -> float:
-    # Linux counts in KiB, macOS in bytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
 
 
 PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
