@@ -50,7 +50,7 @@ def overrun(space: ServingSpace, found: ServingMetrics) -> Array:
         if most is not None
     ]
     # What is not a number is of no request.
-    return np.nan_to_num(np.fmax.reduce(parts), nan=0.0, posinf=np.inf)
+    return np.asarray(np.nan_to_num(np.fmax.reduce(parts), nan=0.0, posinf=np.inf))
 
 
 def missed(space: ServingSpace, ttft_s: Array, tpot_s: Array) -> Codes:
