@@ -57,6 +57,11 @@ class Words(Protocol):
         ...
 
     @property
+    def fp8_attention(self) -> bool:
+        """Whether attention multiplies in fp8."""
+        ...
+
+    @property
     def kv_dtype(self) -> str:
         """Type of the cache."""
         ...
@@ -124,7 +129,11 @@ def check_precision(family: Words) -> None:
     if min(edges) < 0:
         raise PlanError(f"bf16-first={edges[0]} bf16-last={edges[1]}: layers, 0 or more")
     low = lowers(family)
-    asked = [("fp8-param-gather", family.fp8_param_gather), ("bf16-first or bf16-last", any(edges))]
+    asked = [
+        ("fp8-param-gather", family.fp8_param_gather),
+        ("fp8-attention", family.fp8_attention),
+        ("bf16-first or bf16-last", any(edges)),
+    ]
     given = ", ".join(name for name, there in asked if there)
     if given and not low:
         raise PlanError(f"{given}: of low-precision training, and precision=none; use --precision, or leave it out")

@@ -232,6 +232,11 @@ class LoweringPolicy(ExpertWords):
         "All-gather weights over data-parallel ranks in the recipe's type: half the bytes.  [default: off]",
         of_training=True,
     )] = False
+    fp8_attention: Annotated[bool, Word(
+        "Multiply in fp8 in attention too, forward and backward: queries, keys and values are cast and kept so; with "
+        "--precision.  [default: off]",
+        also=("--fp8-dot-product-attention",), of_training=True,
+    )] = False
     bf16_first: Annotated[int, Word(
         "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0

@@ -255,3 +255,33 @@ def test_a_tensor_read_as_it_is_and_gathered_is_quantised_once_in_front_of_both(
     low = [n for n in products if {region.by_id[i].type.dtype for i in n.inputs[:2]} == {RECIPES["fp8"].dtype}]
     # four forward and two gradients of each; again only the two whose results the backward phase reads
     assert len(low) == len(products) == 4 + 4 * 2 + 2
+
+
+def test_attention_in_fp8_reads_casts_that_the_backward_phase_keeps(tiny_llama: Graph) -> None:
+    region = layer(tiny_llama, precision="fp8", fp8_attention=True)
+    forward, backward = (next(n for n in region.nodes if n.op == name) for name in ("attention", "attention_bwd"))
+    assert {region.by_id[i].type.dtype for i in (*forward.inputs, *backward.inputs[:4])} == {DType.FP8}
+    assert backward.inputs[1:4] == forward.inputs
+    assert region.by_id[forward.key].type.dtype is DType.BF16
+    assert {region.by_id[o].type.dtype for o in backward.outputs} == {DType.BF16}
+    # Queries and the gradient have 64 elements a token, keys and values 32; the maximum needs a pass of its own.
+    ours = [
+        n for n in casts(region, Phase.FORWARD, Phase.BACKWARD) if {*n.outputs} & {*forward.inputs, backward.inputs[0]}
+    ]
+    assert moved(region, ours) == (TOKENS * (2 * H + 2 * KV) * 2 * 2, TOKENS * (2 * H + 2 * KV))
+
+
+@pytest.mark.parametrize("method", ["allgather", "ring", "ulysses"])
+def test_messages_of_fp8_attention_carry_casts(tiny_llama: Graph, method: str) -> None:
+    region = layer(tiny_llama, precision="fp8", fp8_attention=True, cp=method)
+    made = {o: n for n in region.nodes for o in n.outputs}
+    calls = [n for n in region.nodes if n.op.startswith("attention")]
+    messages = {made[i].key: made[i] for n in calls for i in n.inputs[: 4 if n.op == "attention_bwd" else 3]}
+    sent = [n for n in messages.values() if n.op != "quantise"]
+    assert sent
+    assert {region.by_id[i].type.dtype for n in sent for i in (*n.inputs, *n.outputs)} == {DType.FP8}
+
+
+def test_fp8_attention_is_of_low_precision_training() -> None:
+    with pytest.raises(PlanError, match="fp8-attention: of low-precision training"):
+        check_family(Family(fp8_attention=True))
