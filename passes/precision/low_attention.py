@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 
 from ...ir.graph import Node, Phase, Region, Value
-from ...ir.ops import OpClass, has
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.records import dataclass
 from ...ir.types import DType
-
-# What a kernel multiplies: q, k, v of a call, the gradient of its result before them of its backward.
-_OPERANDS = {"attention": (0, 1, 2), "attention_bwd": (0, 1, 2, 3)}
 
 
 def attended(region: Region, reads: int) -> Region:
@@ -23,14 +20,15 @@ def attended(region: Region, reads: int) -> Region:
     as they are: fp8 kernels have neither (TransformerEngine, get_attention_backend). A message over context-parallel
     ranks that attention alone reads carries the cast tensor, forward and in the recomputed gather of a ring.
     """
-    calls = [
-        n
-        for n in region.nodes
-        if n.op in _OPERANDS and isinstance(n.attrs, AttentionAttrs) and not n.attrs.bias and not n.attrs.softcap
-    ]
+    calls = []
+    for node in region.nodes:
+        attrs = node.attrs
+        if has(node, Trait.ATTENDS) and isinstance(attrs, AttentionAttrs) and not attrs.bias and not attrs.softcap:
+            calls.append(node)
     draft = _Draft(region, reads, frozenset(n.key for n in calls))
     for node in calls:
-        for index in _OPERANDS[node.op]:
+        # q, k and v of a call; of its backward the gradient of the result before them.
+        for index in range(4 if has(node, Trait.BACKWARD) else 3):
             draft.read(node, index)
     return draft.made() if calls else region
 
