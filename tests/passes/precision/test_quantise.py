@@ -12,7 +12,7 @@ from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
-from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
+from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import message_bytes
 from slipstick.ir.plan import Family, check_family
@@ -285,3 +285,26 @@ def test_messages_of_fp8_attention_carry_casts(tiny_llama: Graph, method: str) -
 def test_fp8_attention_is_of_low_precision_training() -> None:
     with pytest.raises(PlanError, match="fp8-attention: of low-precision training"):
         check_family(Family(fp8_attention=True))
+
+
+def test_frozen_weights_that_rest_in_low_precision_are_cast_before_the_run(tiny_llama: Graph) -> None:
+    """Beside adapters no step casts or turns them: they rest in rows, and in columns for the backward phase."""
+    adapted = {"lora_rank": 4, "lora_modules": ("q_proj",), "precision": "fp8-delayed", "kernels": "fused"}
+    once = lower(tiny_llama, Family(**adapted)).graph.region("block0")  # type: ignore[arg-type]
+    rest = layer(tiny_llama, **adapted, fp8_param_gather=True)
+    frozen = {v.name: v.type for v in rest.of_role(Role.PARAM) if "lora" not in v.name and v.type.dtype is DType.FP8}
+    assert sum(not name.endswith(".columns") for name in frozen) == 7
+    assert {f"{name}.columns" for name in frozen if not name.endswith(".columns")} >= {
+        name for name in frozen if name.endswith(".columns")
+    }
+    prepared = [n for n in rest.nodes if n.phase is Phase.PREPARE]
+    named = {v.id: v.name for v in rest.of_role(Role.PARAM)}
+    assert all("lora" in named[n.inputs[0]] for n in prepared)
+    assert len(prepared) < len([n for n in once.nodes if n.phase is Phase.PREPARE])
+
+
+@pytest.mark.parametrize("recipe", ["mxfp8", "nvfp4"])
+def test_frozen_weights_rest_in_any_recipe(recipe: str) -> None:
+    check_family(Family(precision=recipe, fp8_param_gather=True, lora_rank=8))
+    with pytest.raises(NotBuiltError, match="travel in the model's type"):
+        check_family(Family(precision=recipe, fp8_param_gather=True))
