@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
@@ -218,6 +218,14 @@ class SizeResult(Result):
 
         return sizing_json(self.found, self.answers)
 
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the plans, and what the latencies of the first become under more load."""
+        from ..charts.servers import load_record
+
+        tree: dict[str, object] = json.loads(self.json())
+        first, *rest = cast("list[dict[str, object]]", tree["choices"])
+        return {**tree, "choices": [{**first, "load_curve": load_record(self.answers[0])}, *rest]}
+
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
         from ..serving.sizing import sizing_text
@@ -233,17 +241,17 @@ class SizeResult(Result):
 
     def panels(self) -> Sequence[Panel]:
         """Return the plans, and the server that the first one is."""
-        plans = [
-            (
-                choice.name,
-                f"{choice.num_gpus}",
-                _told(one.metrics, _OF_SERVERS),
-                "" if one.money is None else _cost(one.money.metrics),
-            )
-            for choice, one in zip(self.found.choices, self.answers, strict=False)
-        ]
+        target, plans = self.found.question.target, []
+        for choice, one in zip(self.found.choices, self.answers, strict=False):
+            usd = {} if one.money is None else one.money.metrics
+            ttft_s, tpot_s = choice.at_limits(one, target)
+            costs = (format_usd(usd[name]) if name in usd else "-" for name in ("usd_per_mtok_output", "usd_per_mtok"))
+            latencies = ("-" if s != s else format_time(s) for s in (ttft_s, tpot_s))
+            most = f"{choice.most_per_s:.3g}"
+            plans.append((choice.name, f"{choice.num_gpus}", *latencies, most, *costs))
+        heads = ("plan", "GPUs", *target.labels, "most requests/s", "1M tokens out", "1M tokens in and out")
         return [
-            Panel("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
+            Panel("Plans that meet the target", heads, plans),
             *ServeResult(answer=self.answers[0]).panels(),
         ]
 
