@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ...report.results.steps import ServeResult
 
     Lowering = Callable[[Request, Family], Lowered]
+    Making = Callable[[Request, Serving, int], Server]
 
 # Servers whose memory is too small for a request: the nearest that is not.
 
@@ -172,9 +173,7 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
     return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
-def answer_for(
-    request: Request, serving: Serving, kept_steps: int = 0, lowering: Lowering = lowered_of
-) -> ServeEstimate:
+def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: Making = server_of) -> ServeEstimate:
     """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
     from ...driver.serve.serve import serve
     from ...driver.serve.serve_pools import serve_pools
@@ -197,7 +196,7 @@ def answer_for(
             pools = replace(pools, prefill=first)
             return _noted(serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
-    server = server_of(request, serving, longest, lowering)
+    server = making(request, serving, longest)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)
@@ -207,7 +206,7 @@ def answer_for(
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
         one = request.said({"gpus": None, "dp": None})
-        raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest, lowering)) from None
+        raise with_least_tp(error, server, lambda tp: making(one.said({"tp": tp}), serving, longest)) from None
 
 
 def _reusing(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, tuple[str, ...]]:

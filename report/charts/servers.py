@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from ...driver.serve.answer import ServeEstimate
-from ...driver.serve.load_curve import PERCENTILES, load_curve
 from ...ir.units import format_time
 from ..labels import request_part_label
 from ..results.table import Panel
+from ..serving.load_curve import PERCENTILES, load_curve
 from .bars import bars
 from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec
 from .read import Document, number, numbers, part, records
@@ -107,8 +107,8 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
             "mark": {"type": "text", "align": "left", "dx": 5, "baseline": "top"},
             "encoding": {"x": x, "y": {"value": 2}, "text": {"field": "label"}},
         },
-        *_limit(short, y, target),
     ]
+    limits = _limits(short, y, target)
     rows = [
         [f"{number(row['requests_per_s']):.3g}", *(format_time(number(row[key])) for key in keys.values())]
         for row in curve
@@ -117,19 +117,22 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
     ends = [row["label"] for row in data if row["which"] == "mean"]
     alt = f"{short} over requests/s: mean, p50, p90 and p99." + (f" Mean from {ends[0]} to {ends[-1]}." if ends else "")
     panel = Panel("", ("requests/s", *(f"{short} {which}" for which in keys)), rows)
-    return Chart(title, alt, {"layer": layers}, data, 230, panel)
+    return Chart(title, alt, {"layer": [*layers, *limits]}, data, 230, panel)
 
 
-def _limit(short: str, y: Spec, target: Document) -> Iterator[Spec]:
-    """Yield the line of a limit of a target and what it says; nothing without one."""
+def _limits(short: str, y: Spec, target: Document) -> list[Spec]:
+    """Return the line of a target's limit and what it says; nothing where it has none."""
     limit_s, share = (number(target.get(f"{short.lower()}_{name}")) for name in ("s", "share"))
-    if limit_s > 0:
-        of = f"p{share * 100:g} " if share > 0 else "mean "
-        data = {"values": [{"ms": limit_s * 1e3, "label": f"limit: {of}{short} {format_time(limit_s)}"}]}
-        text = {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "color": RED}
-        yield {"data": data, "mark": {"type": "rule", "strokeDash": [5, 3], "color": RED}, "encoding": {"y": y}}
-        at: Spec = {"x": {"value": "width"}, "y": y, "text": {"field": "label"}}
-        yield {"data": data, "mark": text, "encoding": at}
+    if not limit_s > 0:
+        return []
+    of = f"p{share * 100:g}" if share > 0 else "mean"
+    line = {"values": [{"ms": limit_s * 1e3, "label": f"limit: {of} {short} {format_time(limit_s)}"}]}
+    text = {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "color": RED}
+    at: Spec = {"x": {"value": "width"}, "y": y, "text": {"field": "label"}}
+    return [
+        {"data": line, "mark": {"type": "rule", "strokeDash": [5, 3], "color": RED}, "encoding": {"y": y}},
+        {"data": line, "mark": text, "encoding": at},
+    ]
 
 
 def _percentiles(document: Document) -> Iterator[Chart]:

@@ -199,7 +199,7 @@ class ServeResult(_Estimated):
             (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
             ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
             ("requests", requests_text(answer)),
-            ("answer", _told(m, _OF_SERVERS)),
+            ("answer", ", ".join(f"{METRICS[n].label} {format_metric(n, m[n])}" for n in _OF_SERVERS if n in m)),
             ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
             *(() if self.money is None else (("cost", _cost(self.metrics)),)),
         ]
@@ -267,10 +267,6 @@ class SizeResult(Result):
             answer,
             *rest,
         ]
-
-
-def _told(metrics: Mapping[str, float], names: Sequence[str]) -> str:
-    return ", ".join(f"{METRICS[n].label} {format_metric(n, metrics[n])}" for n in names if n in metrics)
 
 
 def _cost(metrics: Mapping[str, float]) -> str:

@@ -14,7 +14,7 @@ from ...cost.serving.disaggregated import disaggregated, rates
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import SLO
-from .answer import ServeEstimate
+from ...driver.serve.answer import ServeEstimate
 
 # Shares of the greatest rate: closer where latencies bend.
 _SHARES = np.array((0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97))
