@@ -42,7 +42,7 @@ class _Estimated(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StepResult(_Estimated):
-    """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
+    """One step: time, memory and cost. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
     answer: Estimate
@@ -52,17 +52,17 @@ class StepResult(_Estimated):
 
     @property
     def plan(self) -> Plan:
-        """The plan, complete."""
+        """The complete plan."""
         return self.answer.plan
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits the device."""
+        """Whether the plan fits in the memory of the device."""
         return self.answer.fits
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Metrics by name, in SI units; those of money and of a training run with them."""
+        """Metrics by name, in SI units, including those of cost and of a training run."""
         from ..cost.money import metrics_of
 
         run = {} if self.answer.run is None else self.answer.run.metrics
@@ -70,29 +70,29 @@ class StepResult(_Estimated):
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
-        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        """Prediction intervals of metrics: 50 % from `low` to `high`, 90 % from `least` to `most`."""
         from ...driver.uncertainty.answers import intervals, step_bands
 
         return intervals(self.metrics, step_bands(self.answer))
 
     @property
     def breakdown_s(self) -> Mapping[str, float]:
-        """Where the step goes, in parts that add up."""
+        """Seconds of the step by part; the parts add up to the step time."""
         return self.answer.breakdown_s
 
     @property
     def memory_bytes(self) -> Mapping[str, float]:
-        """What the fullest device holds, in parts that add up."""
+        """Peak memory of the fullest device by part; the parts add up."""
         return self.answer.memory_bytes
 
     @property
     def money(self) -> StepMoney | None:
-        """What the step costs; None of a system that cannot be priced, which a warning says."""
+        """Cost of the step; None for a system without prices, with a warning."""
         return self.answer.money
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Warnings about the answer."""
         return self.answer.warnings
 
     def json(self) -> str:
@@ -146,19 +146,19 @@ class ServeResult(_Estimated):
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
-        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        """Prediction intervals of metrics: 50 % from `low` to `high`, 90 % from `least` to `most`."""
         from ...driver.uncertainty.answers import intervals, server_bands
 
         return intervals(self.metrics, server_bands(self.answer))
 
     @property
     def money(self) -> ServeMoney | None:
-        """What requests cost; None of a system that cannot be priced, which a warning says."""
+        """Cost of requests; None for a system without prices, with a warning."""
         return self.answer.money
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Warnings about the answer."""
         return self.answer.warnings
 
     def json(self) -> str:
@@ -207,7 +207,7 @@ class ServeResult(_Estimated):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SizeResult(Result):
-    """The fewest devices for a rate of requests: the plans that answer it, the best first."""
+    """The smallest deployments for a request rate: plans that meet it, the best first."""
 
     found: Sizing
     answers: Sequence[ServeEstimate]
