@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...cost.serving.slo import SLO, rate_under
+from ...cost.serving.slo import COARSE, SLO, rate_under
 from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.answer import ServeEstimate
 from ...ir.errors import SlipstickError
@@ -100,7 +100,7 @@ class ServerRule:
         try:
             request, serving = _asked(asked)
             server = server_of(request, serving, serving.prompt + serving.output, self._lowered)
-            each = rate_under(server.times, server.engine, serving.lengths, serving.target)
+            each = rate_under(server.times, server.engine, serving.lengths, serving.target, COARSE)
         except SlipstickError:
             return 0.0
         return float(each.requests_per_s) * server.num_replicas
