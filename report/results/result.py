@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from altair import TopLevelMixin
 
     from ..charts.chart import Chart
+    from ..pictures.picture import Picture
     from .page import Page
 
 F = TypeVar("F")
@@ -57,6 +58,16 @@ class Result(ABC):
     @abstractmethod
     def panels(self) -> Sequence[Panel]:
         """Return the tables of a page."""
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return what a terminal shows beside the text; nothing where no picture helps."""
+        return ()
+
+    def drawn(self, columns: int = WIDTH, color: bool = False) -> str:
+        """Return the pictures of the result in characters, for so many columns; empty where it has none."""
+        from ..pictures.picture import drawn
+
+        return drawn(self.pictures(), columns, color)
 
     def svg(self) -> str:
         """Return the first chart of the result as a picture, where it has one: see `forms`."""
