@@ -180,7 +180,8 @@ def _axis(ranking: Ranking, name: str) -> Sequence[float | str]:
         return [str(ranking.words[name][k]) for k in ranking.order]
     if name in ranking.words:
         return [float(ranking.words[name][k]) for k in ranking.order]
-    return np.nan_to_num(ranking.columns.get(name, np.zeros(len(ranking.reason)))[ranking.order]).tolist()
+    column = ranking.columns.get(name, np.zeros(len(ranking.reason)))
+    return [float(value) for value in np.nan_to_num(column[ranking.order])]
 
 
 def _shaded(ranking: Ranking, names: Sequence[str]) -> Shades:

@@ -126,8 +126,13 @@ def drawn(pictures: Sequence[Picture], columns: int, color: bool = False) -> str
         return ""
     from rich.console import Console
 
-    system = "standard" if color else None
-    console = Console(file=StringIO(), width=columns, force_terminal=color, color_system=system, highlight=False)
+    console = Console(
+        file=StringIO(),
+        width=columns,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+    )
     with console.capture() as captured:
         for picture in pictures:
             console.print()
@@ -207,10 +212,10 @@ def _points(picture: Scatter, columns: int) -> Iterator[Text]:
     xs = Scale.of([x for x, _ in known], 0.0, float(width), picture.x.unit, picture.x.from_zero)
     plane = [[(" ", "")] * width for _ in range(HEIGHT)]
     for one, style in zip(picture.series, cycle(_STYLES), strict=False):
-        for row, cells in enumerate(_raster(one, xs, ys, width)):
-            for place, cell in enumerate(cells):
+        for row, text in zip(plane, _raster(one, xs, ys, width), strict=True):
+            for place, cell in enumerate(text):
                 if cell != _BLANK:
-                    plane[row][place] = (cell, style)
+                    row[place] = (cell, style)
     if picture.y.label:
         yield Text(f"{'':{left}} {picture.y.label}", "dim")
     for row, cells in enumerate(plane):
