@@ -38,6 +38,11 @@ def format_flag(*forms: str) -> click.Option:
     )
 
 
+# Forms of verbs whose answers have charts; PNG is no text, so that only a suffix says it.
+DRAWN_FORMS = (*FORMS, "svg", "png")
+DRAWN_SUFFIXES = ".json, .csv, .parquet, .md, .html, .svg or .png for a chart, or .txt for the table"
+
+
 def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for the table") -> click.Option:
     """Return the flag that says where the answer goes, and which suffixes say its form."""
     return click.Option(

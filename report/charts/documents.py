@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from .chart import Chart
 from .designs import designs_charts
 from .money import bill_charts, money_charts
+from .read import records
 from .searches import search_charts
 from .servers import server_charts
 from .steps import step_charts
@@ -36,6 +38,8 @@ _KINDS: Mapping[str, Callable[[Document], Iterator[Chart]]] = MappingProxyType(
     {
         "slipstick/report": _report,
         "slipstick/search": search_charts,
+        # Those of the first plan.
+        "slipstick/size": lambda document: chain(*map(server_charts, records(document, "choices")[:1])),
         "slipstick/cost": bill_charts,
         "slipstick/designs": designs_charts,
     }

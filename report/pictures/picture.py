@@ -218,8 +218,7 @@ def _points(picture: Scatter, columns: int) -> Iterator[Text]:
                     row[place] = (cell, style)
     if picture.y.label:
         yield Text(f"{'':{left}} {picture.y.label}", "dim")
-    for row, cells in enumerate(plane):
-        at = HEIGHT - 1 - row
+    for at, cells in zip(range(HEIGHT - 1, -1, -1), plane, strict=True):
         line = Text(f"{ticks.get(at, ''):>{left}} {'┤' if at in ticks else '│'}", "dim")
         for cell, style in cells:
             line.append(cell, style)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 # Libraries of frames, in the order in which they are looked for.
 FRAMES = ("pandas", "polars")
+# Forms of results that have charts, beside those of all.
+DRAWN = ("svg", "png")
 # A screen in a file or a pipe is laid out for so many columns; what a notebook prints, for these.
 FILE_COLUMNS, WIDTH = 120, 100
 

@@ -11,7 +11,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
 from ...ir.units import format_bytes, format_time, format_usd
 from ..labels import part_label, request_part_label
-from .result import FILE_COLUMNS, Result
+from .result import DRAWN, FILE_COLUMNS, Result
 from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Estimated(Result):
 class StepResult(_Estimated):
     """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -142,6 +142,7 @@ class StepResult(_Estimated):
 class ServeResult(_Estimated):
     """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
     settings: Callable[[], str] | None = None
@@ -223,6 +224,7 @@ class ServeResult(_Estimated):
 class SizeResult(Result):
     """The fewest devices for a rate of requests: the plans that answer it, the best first."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     found: Sizing
     answers: Sequence[ServeEstimate]
 

@@ -11,7 +11,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
-from .result import Result
+from .result import DRAWN, Result
 from .table import Line, Panel, Row, flat, shown_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SCREEN = 20
 class SearchResult(Result):
     """The best plans of a search, and the front: see `answer.best`."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: SearchAnswer
     front: Callable[[], Front]
     why: bool = True
@@ -115,6 +115,7 @@ class SearchResult(Result):
 class SweepResult(Result):
     """Designs in the order of the first goal; `system` writes the system of the first one."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     ranking: Ranking
     system: Callable[[], str]
     only_pareto: bool = False
@@ -180,6 +181,7 @@ class SweepResult(Result):
 class CostResult(Result):
     """What a system costs; its rows are the lines of one view of it."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     money: Money
     view: str = "summary"
 

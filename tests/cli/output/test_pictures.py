@@ -105,3 +105,20 @@ def test_verbs_draw_what_they_answer(words: str, title: str, cli: Cli) -> None:
     assert plain.returncode == drawn.returncode == 0
     assert drawn.stdout.startswith(plain.stdout)
     assert title in drawn.stdout[len(plain.stdout) :]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cost dgx-h100",
+        "sweep none --die-area 400,800mm2 --power 500,700W -q",
+        "size {model} --system dgx-h100 --target-rps 10 --isl 64 --osl 16 --tp 1 --pp 1 -q",
+        "estimate {model} --phase serve --system dgx-h100 --isl 64 --osl 16 -q",
+    ],
+)
+def test_charts_are_files_by_suffix(words: str, data: Path, cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="charts need slipstick[report]")
+    given = words.format(model=data / "configs" / "tiny-llama.json").split()
+    picture = tmp_path / "a.svg"
+    assert cli(*given, "-o", str(picture)).returncode == 0
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
