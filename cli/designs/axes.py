@@ -88,6 +88,8 @@ class SweepCommand(Answering, PlanCommand):
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_system")
     forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
+    # Defaults of one's own for all verbs are not of this one, which makes its systems.
+    refused: ClassVar[tuple[str, ...]] = ("system", "rent")
     more = (("Optimiser", (*options(AT_ONCE), STUDY)),)
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:

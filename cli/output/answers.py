@@ -214,8 +214,11 @@ def wants_pictures(ctx: click.Context | None, form: str, output: str) -> bool:
     """
     said = None if ctx is None else ctx.meta.get(_PICTURES)
     on_screen = form == "table" and output == "-"
-    if said and not on_screen:
-        raise UsageError("--plot draws below a table on stdout: leave --format and -o out, or --plot")
-    if said is not None or not on_screen:
+    if not on_screen:
+        # As a default of one's own it is of tables alone.
+        if said and ctx is not None and ctx.get_parameter_source("plot") is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError("--plot draws below a table on stdout: leave --format and -o out, or --plot")
+        return False
+    if said is not None:
         return bool(said)
     return sys.stdout.isatty() and "utf" in (sys.stdout.encoding or "").lower()

@@ -122,3 +122,14 @@ def test_charts_are_files_by_suffix(words: str, data: Path, cli: Cli, tmp_path: 
     picture = tmp_path / "a.svg"
     assert cli(*given, "-o", str(picture)).returncode == 0
     assert picture.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_own_defaults_are_of_tables_alone(
+    step: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "slipstick.toml").write_text('[defaults]\nplot = true\nsystem = "dgx-h100"\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert SHADES.search(cli(*step).stdout)
+    assert cli(*step, "-o", "x.json").returncode == 0
+    # A sweep makes its systems: that of the defaults is not its own.
+    assert cli("sweep", "none", "--die-area", "800mm2", "--power", "700W", "-q").returncode == 0
