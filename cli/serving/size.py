@@ -69,6 +69,7 @@ class SizeCommand(Answering, ServeCommand):
 @click.command("size", cls=SizeCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.option(
     "--target-rps",
+    "--rps",
     required=True,
     metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
     help="Target rate of requests per second, or several that are compared; or how it goes over a day, by a curve or a "
