@@ -77,7 +77,9 @@ def placed(found: Sequence[Found]) -> Columns:
     """Return the rows of blocks, each of which has some, with the block and the place in it that each came from."""
     place = {
         BLOCK: np.concatenate([np.full(one.num_rows, float(one.number)) for one in found]),
-        ROW: np.concatenate([np.arange(one.num_rows, dtype=np.float64) for one in found]),
+        ROW: np.concatenate(
+            [np.arange(one.num_rows, dtype=np.float64) if one.places is None else one.places for one in found]
+        ),
     }
     return {name: np.concatenate([one.columns[name] for one in found]) for name in found[0].columns} | place
 
