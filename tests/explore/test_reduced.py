@@ -88,5 +88,6 @@ def test_a_block_that_comes_again_and_a_piece_of_one_are_sent_whole() -> None:
     assert worker.work(piece).num_rows == job.work(piece).num_rows
 
 
+@pytest.mark.usefixtures("jobs_are_importable")
 def test_processes_of_this_machine_do_so() -> None:
     assert told(search(RandomPlans(), Processes(2), reduced=True)) == told(search(RandomPlans()))
