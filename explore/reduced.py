@@ -55,7 +55,8 @@ class ReducedJob:
 
     def open(self) -> Worker:
         """Open the job; nothing was sent yet."""
-        return ReducingWorker(self.job.open(), self)
+        job = self.job
+        return ReducingWorker(job.open(), self)
 
 
 class ReducingWorker:

@@ -65,7 +65,7 @@ def _is_hopeless(answer: Estimate, family: Family, sizes: Sequence[_Size]) -> bo
     """
     now = answer.plan
     kept = family.zero < 3 and now.family.zero < 3 and all((tp, pp) == (now.tp, 1) for tp, pp, _ in sizes)
-    return kept and answer.memory_bytes["weights"] > answer.table.system.chip.hbm_bytes
+    return kept and bool(answer.memory_bytes["weights"] > answer.table.system.chip.hbm_bytes)
 
 
 def _needs(

@@ -370,10 +370,9 @@ class RegionBuilder:
 
 def _alike(axis: str, have: Placement, want: Placement) -> bool:
     """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
-    if have == want:
-        return True
-    shards = axis in DATA_AXES and isinstance(have, Shard) and isinstance(want, Shard)
-    return shards and have == replace(want, packed=have.packed)
+    if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
+        return have == want
+    return have == replace(want, packed=have.packed)
 
 
 def _goes_through_whole(have: Placement, want: Placement) -> bool:
