@@ -251,14 +251,17 @@ def layouts(repeat: int) -> Iterator[Row]:
 
 
 def driver(repeat: int) -> Iterator[Row]:
-    """What the driver of a search does with a block that a worker sends, beside what the block takes."""
-    found = measured("driving", str(repeat * FAST))
-    yield row(
-        "driver of a search of servers, a block of 16,384 candidates",
-        [t * 1e3 for t in found["block_s"]],
-        "ms",
-        Target(1.0),
-    )
+    """What the process that asks does a block, and how many workers that holds: 1,000 made-up ones, blocks measured."""
+    for how, blocks in (("rows", 1_500), ("reduced", 3_000)):
+        found = measured("driving", MODEL, "1000", "20", str(blocks), how)
+        what = f"{found['block_plans'][0]:,.0f} plans, {how}"
+        yield row(f"driver of a search, a block of {what}", [s * 1e3 for s in found["driver_s"]], "ms")
+        yield row(f"worker, a block of {what}", [s * 1e3 for s in found["block_s"]], "ms")
+        workers = [block / own for block, own in zip(found["block_s"], found["driver_s"], strict=True)]
+        yield row(f"workers that a driver holds, {how}", workers, "1", Target(1_000, at_most=False))
+        yield row(
+            f"peak memory of a driver, {blocks * found['block_plans'][0]:,.0f} plans, {how}", found["peak_bytes"], "B"
+        )
 
 
 def products(repeat: int) -> Iterator[Row]:

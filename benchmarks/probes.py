@@ -14,8 +14,9 @@ from time import process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from .driving import driving
 from .samples import SYSTEM, Samples, cached_graph, lowered_once, peak_bytes, seconds
-from .search_probes import driving, families, layouts, screening, searched
+from .search_probes import families, layouts, screening, searched
 
 if TYPE_CHECKING:
     from slipstick.ir.graph import Graph

@@ -26,33 +26,6 @@ def layouts(model: str, stages: str, num_plans: str, repeat: str) -> Samples:
     return {"evaluate_s": [seconds(work) for _ in range(int(repeat))], "peak_bytes": [peak_bytes()]}
 
 
-def driving(repeat: str) -> Samples:
-    """Time what the driver of a search does with each block that workers send: tallies, the best, the front."""
-    from collections.abc import Iterable, Iterator
-
-    from slipstick.explore.block import Block, Found
-    from slipstick.explore.job import InProcess, Job
-    from slipstick.explore.machine import MachineChoice
-    from slipstick.explore.searching import search
-    from slipstick.explore.servers.job import serving_job
-    from slipstick.explore.servers.space import ServingSpace
-
-    space = ServingSpace(
-        model="llama-3.1-8b", systems=(MachineChoice(name=SYSTEM),), gpus=16, prompt=1000, output=200, ttft_s=1.0
-    )
-    job = serving_job(space, goals=("tokens_per_s", "usd_per_mtok"))
-    blocks = job.blocks()
-    found = list(InProcess().run(job, blocks))
-
-    class Sent:
-        """Workers that have done everything before they are asked."""
-
-        def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
-            yield from found
-
-    return {"block_s": [seconds(lambda: search(job, Sent())) / len(blocks) for _ in range(int(repeat))]}
-
-
 def screening(model: str, num_plans: str, repeat: str) -> Samples:
     """Time constraints and memory of a table of plans over every axis, nothing timed."""
     from slipstick.backends.machine.load import load_system

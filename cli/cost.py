@@ -11,7 +11,7 @@ from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Named, Whole
 from .flags.shared import MONEY, systems_named
-from .output.answers import Answering, format_flag, output_flag, write_reasons
+from .output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
@@ -24,6 +24,7 @@ class CostCommand(Answering):
     """A verb that can also say why one line is what it is."""
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "explain")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return the form; an explanation is text, to a file of any name."""
@@ -46,7 +47,7 @@ class CostCommand(Answering):
         return 0
 
 
-@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(), output_flag()])
+@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.argument("system", shell_complete=of_catalogue("systems"))
 @click.option(
     "--gpus",
@@ -87,9 +88,9 @@ def cost_command(
 ) -> Result:
     """Show the cost of SYSTEM: manufacturing, purchase, ownership, energy and carbon.
 
-    SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps. Several with
-    commas, or `all`, stand side by side: bought, built and rented. A YAML file of products says what they cost with the
-    dies and packages that they share, and without.
+    SYSTEM is a name of `slipstick list systems`, or a YAML file; `slipstick estimate` prices its steps. Several systems
+    separated by commas, or `all`, are compared: bought, built and rented. A YAML file of products shows their cost with
+    and without the dies and packages that they share.
 
     \b
     slipstick cost dgx-h100 --gpus 1024

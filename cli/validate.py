@@ -15,19 +15,23 @@ import click
 from ..ir.errors import GateError, InfeasibleError, UsageError
 from .flags.numbers import Named, Real, Whole
 from .flags.talk import Watched, talk_flags
-from .output.answers import form_of, format_flag, output_flag
+from .output.answers import form_of, format_flag, output_flag, write_answer
 from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
-FORMS = ("table", "json", "csv", "svg")
+FORMS = ("table", "json", "csv", "md", "html", "parquet", "svg")
 
 
 @click.command(
     "validate",
     cls=Watched,
-    params=[format_flag(*FORMS), output_flag(".json, .csv, .svg for a picture, or .txt for the table"), *talk_flags()],
+    params=[
+        format_flag(*FORMS),
+        output_flag(".json, .csv, .parquet, .md, .html, .svg for a picture, or .txt for the table"),
+        *talk_flags(),
+    ],
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
@@ -85,9 +89,9 @@ def validate_command(
 ) -> int:  # fmt: skip
     """Compare predictions with measurements in FILEs, CSV tables of kernels, steps, requests or power.
 
-    Every row is judged, or listed with the reason why it is not: skipped rows have no prediction, excluded ones are
-    documented outliers, counted in the whole and in no part. Errors are predicted / measured - 1. docs/validation.md
-    says which columns a table has and what the figures mean.
+    Every row gets an error, or is listed with the reason why not: skipped rows have no prediction, excluded rows are
+    documented outliers, which count only in `all`. Errors are predicted / measured - 1. docs/validation.md describes
+    the columns and the figures.
     """
     if max_error is not None and math.isnan(max_error):
         raise UsageError("--max-error nan: a number of percent, 0 or more")
@@ -123,7 +127,18 @@ def validate_command(
         text = picture.svg()
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
-    write_text(text, output)
+    if kind in ("md", "html", "parquet"):
+        from ..report.results.documents import DocumentResult
+
+        write_answer(
+            DocumentResult(
+                title="validation", document=lambda: summary_json(outcomes, worst or 0, far), screen=lambda _: text
+            ),
+            kind,
+            output,
+        )
+    else:
+        write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0
 

@@ -62,7 +62,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits the device."""
+        """Whether the plan fits in the memory of the device."""
         return bool(self.table.fits[0])
 
     def summary(self) -> tuple[tuple[str, str], ...]:
@@ -118,7 +118,7 @@ def machine_tables(
     lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
 ) -> Iterator[Estimates]:
     """Price one plan on each machine of a table, MACHINES of them at a time. PlanError when it is not legal."""
-    one, num = _checked(lowered, [plan]), num_machines(system) or 1
+    one, num = checked_table(lowered, [plan]), num_machines(system) or 1
     for start in range(0, num, MACHINES):
         rows = slice(start, min(start + MACHINES, num))
         yield evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
@@ -126,9 +126,9 @@ def machine_tables(
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device.
+    """Legality and peak memory of a table of plans, before any timing.
 
-    `prepared` are the legal ones, None where no plan is legal.
+    `prepared` holds the legal plans, None if there are none.
     """
 
     legal: NDArray[np.bool_]
@@ -181,7 +181,7 @@ def estimate(
     """
     done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
     with stage(f"price {plan.degrees} on {system.name}"):
-        table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
+        table = evaluate(done, system, checked_table(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
@@ -231,11 +231,11 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
-    """Price several plans of one family, each checked for divisibility and for sizes that the graph is of."""
-    return evaluate(lowered, system, _checked(lowered, plans))
+    """Estimate several plans of one family, each checked for divisibility and for the sizes of the graph."""
+    return evaluate(lowered, system, checked_table(lowered, plans))
 
 
-def _checked(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
+def checked_table(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
     """Return the plans as a table; PlanError for the first that is not legal, with what would be."""
     table = PlanTable.of(plans)
     for plan in plans:

@@ -16,7 +16,7 @@ from ..flags.numbers import Named, Whole
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS
 from ..help import Section
-from ..output.answers import FORMS, Answering, format_flag, output_flag
+from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag
 from ..output.files import write_text
 from ..plans.file import is_given
 from .axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
@@ -55,8 +55,8 @@ _SPACE = (
         ["--vary"],
         multiple=True,
         metavar="KEY=VALUES",
-        help="Values to search: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
-        "number of the system by its path or the end of it, as a list or first:last:how many: "
+        help="Values to search: tp=1,2,4, precision=none,fp8, or `all` values of a flag; a number of the system by its "
+        "path or the end of it, as a list or first:last:count: "
         "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
         "1us..20us:log, is for an optimiser: see --trials.",
     ),
@@ -106,7 +106,7 @@ _ANSWER = (
         ["--why/--no-why"], default=True, show_default=True, help="Explain why the best plan beats the second."
     ),
     format_flag(*FORMS, "svg"),
-    output_flag(),
+    output_flag(DRAWN_SUFFIXES),
 )
 
 
@@ -137,7 +137,7 @@ class SearchCommand(Answering, PlanCommand):
     """
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_plan", "front")
-    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
     serves = True
     more = (
         ("Space", _SPACE),
