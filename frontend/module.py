@@ -32,7 +32,7 @@ from .huggingface.lengths import SOURCE, require_past, with_source
 from .huggingface.recording import hints_on, is_of_transformers, recordable, uncached, what_runs
 from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
-from .loss import SUMMED, LabelledInputs, returned
+from .loss import LabelledInputs, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import main_dtype
@@ -67,10 +67,6 @@ class Asking:
     images: int = 0
     loss_by: str = "loss=function"
 
-    @property
-    def summed(self) -> str:
-        """What to say of a training step that starts from no loss."""
-        return f"{SUMMED}; name one with {self.loss_by}"
 
 
 def trace(
@@ -365,7 +361,7 @@ class _Once:
             raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
         found, note = labelled.loss(out)
         if note:
-            self.notes.append(self.asking.summed)
+            self.notes.append(f"{note}; name one with {self.asking.loss_by}")
         return found
 
 

@@ -24,12 +24,14 @@ def source_placements(
     home: str = DP,
     whole_experts: Placement | None = None,
     inside: bool = False,
+    tables: bool = False,
 ) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
     needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `inside`
-    that over `ep` they are split as they are over `tp`. A parameter of one number is never split.
+    that over `ep` they are split as they are over `tp`; `tables` that tables are, by columns. A parameter of one number
+    is never split.
     """
     found: dict[int, Placements] = {}
     for v in region.values:
@@ -40,6 +42,8 @@ def source_placements(
             along_tp = whole_experts if expert and whole_experts is not None else split
             dealt = split if inside else Shard(0)
             by_expert: Placement = dealt if expert else at_rest
+            if tables and is_table(region, v):
+                by_expert = Shard(v.type.rank - 1)
             data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):
@@ -75,6 +79,11 @@ def weight_behind(region: Region, value: int) -> Value | None:
 def is_expert(region: Region, v: Value) -> bool:
     """Whether a parameter holds one entry an expert."""
     return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
+
+
+def is_table(region: Region, v: Value) -> bool:
+    """Whether a parameter is a table of which rows are read by ids."""
+    return v.role is Role.PARAM and any(has(n, Trait.READS_TABLE) for n in region.users.get(v.id, ()))
 
 
 def _parameter(region: Region, v: Value, style: Style) -> Placement:

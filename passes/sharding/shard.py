@@ -12,6 +12,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS, IMBALANCE
+from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
@@ -26,6 +27,7 @@ from .annotate import (
     UP,
     gathers_output,
     is_expert,
+    is_table,
     reduces_input_grad,
     reduces_output,
     source_placements,
@@ -60,7 +62,8 @@ class ShardPass(Pass):
     | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
     | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
-    | ep                | expert parallelism: experts over ep, tokens travel to them and back                     |
+    | ep                | expert parallelism: experts over ep, tokens travel to them and back; without experts,   |
+    |                   | columns of the tables of a ranking model: ids are gathered, rows return by all-to-all   |
     | etp               | over tp, experts are split inside; false: whole, distributed over tp too where ep is on   |
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
     | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
@@ -133,6 +136,7 @@ class _Propagation:
         sequence = [UP, CP] if options.usp else [CP]
         self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
+        self.tables = options.ep and deals_tables(graph)
         self.own_tokens = options.sp and (options.ep or not options.etp)
         self.inside = options.inside
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
@@ -170,12 +174,14 @@ class _Propagation:
     def _sources(self, b: RegionBuilder) -> None:
         at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
         whole = None if self.etp else at_rest
-        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside)
+        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside, self.tables)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
                 self._constrain_experts(b, v, known[v.id])
+            elif self.tables and is_table(b.old, v):
+                b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
 
     def _constrain_experts(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
         """Experts are sharded whole over ep, or cut inside over tp and ep alike."""
@@ -264,11 +270,15 @@ class _Propagation:
         A backward node sees the shard that its forward node took of a whole value: that is what autograd has kept.
         """
         v = b.old.by_id[value]
-        if v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v)):
+        if v.role is Role.PARAM and axis in self._same_over(self._is_dealt(b.old, v)):
             return REPLICATE
         have = b.where[b.now[value]][axis]
         taken = b.taken(value, node.forward, axis) if node is not None else None
         return taken if taken is not None and have == REPLICATE else have
+
+    def _is_dealt(self, region: Region, v: Value) -> bool:
+        """Whether each rank of `ep` has its own part of a parameter: experts, or columns of tables."""
+        return is_expert(region, v) or (self.tables and is_table(region, v))
 
     def _same_over(self, expert: bool) -> tuple[str, ...]:
         """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
@@ -394,7 +404,7 @@ class _Propagation:
 
         The gradient of one number is whole everywhere.
         """
-        same = self._same_over(is_expert(b.old, b.old.by_id[param]))
+        same = self._same_over(self._is_dealt(b.old, b.old.by_id[param]))
         axes = [a for a in self.axes if a in same] if self.zero and b.old.by_id[param].type.dims else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}
