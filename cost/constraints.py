@@ -72,7 +72,7 @@ class ConstraintProgram:
             legal[point]
             & laid
             & self._are_its_sizes(plans)
-            & (self.has_experts | np.asarray(self.has_tables & dealt) | ~(dealt | bool(expert_options(plans.family, 1))))
+            & (self.has_experts | (self.has_tables & dealt) | ~(dealt | bool(expert_options(plans.family, 1))))
         )
 
     def _are_its_sizes(self, plans: PlanTable) -> NDArray[np.bool_]:

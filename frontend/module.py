@@ -68,7 +68,6 @@ class Asking:
     loss_by: str = "loss=function"
 
 
-
 def trace(
     module: nn.Module,
     inputs: Inputs | None = None,

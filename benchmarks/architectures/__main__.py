@@ -31,35 +31,31 @@ def plans(one: Architecture) -> dict[str, dict[str, int]]:
 def answer(one: Architecture, workload: Workload, degrees: dict[str, int]) -> str:
     """Return the time of a step, with its memory where that does not fit, or why there is none."""
     length = next((n for begin, n in _LENGTHS.items() if one.name.startswith(begin)), 8192)
-    train = workload is Workload.TRAIN
-    batch = {"ranking": 8192, "video": 1}.get(one.name.partition(",")[0], 16 if workload is Workload.DECODE else 1)
+    train, decodes = workload is Workload.TRAIN, workload is Workload.DECODE
+    batch = {"ranking": 8192, "video": 1}.get(one.name.partition(",")[0], 16 if decodes else 1)
+    gpus = one.gpus if train else degrees.get("tp", 1) * degrees.get("cp", 1) * degrees.get("ep", 1)
     family = Family(
-        workload=workload, ep="ep" in degrees, cp="ulysses" if "cp" in degrees and not _decodes(workload) else "none",
-        zero=1 if train else 0, recompute="full" if train else "none",
+        workload=workload, ep="ep" in degrees, cp="allgather" if "cp" in degrees else "none", zero=1 if train else 0,
+        recompute="full" if train else "none",
     )  # fmt: skip
-    cached = {"kv_len": length} if _decodes(workload) else {}
-    gpus = one.gpus
-    if not train:
-        gpus = degrees.get("tp", 1) * degrees.get("cp", 1) * degrees.get("ep", 1)
+    cached = {"kv_len": length} if decodes else {}
     try:
         plan = make_plan(num_gpus=gpus, family=family, micro_batch=batch, seq_len=length, **cached, **degrees)
         found = estimate(one.graph(workload), load_system(SYSTEM), plan)
     except SlipstickError as error:
         return f"refused: {short(str(error))}"
     peak = found.metrics["peak_mem_bytes"] / 2**30
-    return f"{found.metrics['step_time_s'] * 1e3:.4g} ms, {peak:.3g} GiB{'' if found.fits else ', does not fit'}"
+    time_s = f"{found.metrics['step_time_s'] * 1e3:,.4g} ms"
+    return time_s if found.fits else f"{time_s}, does not fit ({peak:,.0f} GiB)"
 
 
-def _decodes(workload: Workload) -> bool:
-    return workload is Workload.DECODE
-
-
-def answers() -> Iterator[tuple[str, str, str, str]]:
-    """Yield architecture, workload, degrees and what comes of it."""
+def answers() -> Iterator[tuple[str, ...]]:
+    """Yield architecture, workload and what comes of each plan; decode steps only of what has caches."""
     for one in ARCHITECTURES:
         for workload in (Workload.PREFILL, Workload.DECODE, Workload.TRAIN):
-            for said, degrees in plans(one).items():
-                yield one.name, str(workload), said, answer(one, workload, degrees)
+            if workload is not Workload.DECODE or one.given == "config":
+                found = {said: answer(one, workload, degrees) for said, degrees in plans(one).items()}
+                yield one.name, str(workload), *(found.get(said, "-") for said in ("tp1", *_WORDS, f"ep{one.experts}"))
 
 
 def facts_table() -> str:
@@ -80,7 +76,7 @@ def main() -> None:
     print(facts_table())
     if given.answers:
         print()
-        print(table(("architecture", "workload", "degrees", "answer"), answers()))
+        print(table(("architecture", "workload", "tp1", *_WORDS, "ep"), answers()))
 
 
 if __name__ == "__main__":

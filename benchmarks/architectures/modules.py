@@ -6,6 +6,7 @@ Sizes are arguments, so that tests run small ones. Rotary embeddings and what el
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ Core = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def attend(causal: bool) -> Core:
     """Return torch's attention over q, k, v [batch, heads, length, dim]."""
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+    return lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+    )
 
 
 class Attention(nn.Module):
@@ -27,7 +30,10 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, kv_heads: int, core: Core, head: int = 0) -> None:
         super().__init__()
         self.head, self.core = head or width // heads, core
-        self.q, self.o = nn.Linear(width, heads * self.head, bias=False), nn.Linear(heads * self.head, width, bias=False)
+        self.q, self.o = (
+            nn.Linear(width, heads * self.head, bias=False),
+            nn.Linear(heads * self.head, width, bias=False),
+        )
         self.k, self.v = (nn.Linear(width, kv_heads * self.head, bias=False) for _ in range(2))
 
     def heads_of(self, x: Tensor) -> Tensor:
@@ -105,7 +111,7 @@ class SparseAttention(nn.Module):
         stride, chosen, window = sizes
         self.stride, self.head, self.heads = stride, head, heads
         self.q, self.o = nn.Linear(width, heads * head, bias=False), nn.Linear(heads * head, width, bias=False)
-        self.kv = nn.Linear(width, 6 * kv_heads * head, bias=False)
+        self.kv = nn.ModuleList(nn.Linear(width, kv_heads * head, bias=False) for _ in range(6))
         self.compress = nn.ModuleList(nn.Linear(stride * head, head, bias=False) for _ in range(2))
         self.gates = nn.Linear(width, 3 * heads)
         self.all, self.some = leaves.Attention(), leaves.Attention(keys=chosen)
@@ -115,7 +121,7 @@ class SparseAttention(nn.Module):
         """Attend three times."""
         b, length, _ = x.shape
         q = self.q(x).view(b, length, self.heads, self.head).transpose(1, 2)
-        parts = self.kv(x).view(b, length, 6, -1, self.head).permute(2, 0, 3, 1, 4).unbind(0)
+        parts = [made(x).view(b, length, -1, self.head).transpose(1, 2) for made in self.kv]
         coarse = [
             made(part.reshape(b, part.shape[1], length // self.stride, self.stride * self.head))
             for made, part in zip(self.compress, parts[:2], strict=True)
@@ -270,5 +276,5 @@ class Ranking(nn.Module):
 
 
 def _mlp(widths: Sequence[int]) -> nn.Sequential:
-    layers = (m for a, b in zip(widths, widths[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU()))
+    layers = (m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU()))
     return nn.Sequential(*list(layers)[:-1])

@@ -86,6 +86,23 @@ def is_table(region: Region, v: Value) -> bool:
     return v.role is Role.PARAM and any(has(n, Trait.READS_TABLE) for n in region.users.get(v.id, ()))
 
 
+def gives_rows(region: Region, node: Node) -> bool:
+    """Whether rows of a table are as few as they get: just read, or behind the sum of a bag where there is one."""
+    read = node if has(node, Trait.READS_TABLE) else region.producer.get(node.inputs[0]) if node.inputs else None
+    if read is None or not has(read, Trait.READS_TABLE) or not is_table(region, region.by_id[read.inputs[1]]):
+        return False
+    bags = [n for n in region.users.get(read.key, ()) if n.phase is Phase.FORWARD and has(n, Trait.REDUCES)]
+    return node in bags if bags else node is read
+
+
+def enters_bag(region: Region, node: Node) -> bool:
+    """Whether a node is the first that spreads the gradient of a bag's sum over its rows."""
+    summed = region.producer.get(node.forward) if node.forward is not None else None
+    if summed is None or node is summed or not has(summed, Trait.REDUCES) or not gives_rows(region, summed):
+        return False
+    return region.by_id[node.inputs[0]].type.dims == region.by_id[summed.key].type.dims
+
+
 def _parameter(region: Region, v: Value, style: Style) -> Placement:
     if style is Style.REPLICATE:
         return REPLICATE
@@ -121,7 +138,7 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
     """Column-parallel splits the letter that the result has, row-parallel the one that is summed over."""
     rows, packed = style in ROWS, style in (Style.PACKED_COLWISE, Style.PACKED_ROWWISE)
     if v.type.rank == 1:
-        return REPLICATE if rows else Shard(0, packed)
+        return REPLICATE if rows or v.type.dims[0] == 1 else Shard(0, packed)
     if not isinstance(node.attrs, MatmulAttrs):
         return REPLICATE
     left, right, out = node.attrs.letters

@@ -25,7 +25,9 @@ from .annotate import (
     FSDP,
     TP,
     UP,
+    enters_bag,
     gathers_output,
+    gives_rows,
     is_expert,
     is_table,
     reduces_input_grad,
@@ -39,7 +41,7 @@ from .builder import Placements, RegionBuilder
 from .cuts import Cuts, cuts_of
 from .exchange import ExchangeOptions, imbalance_of, routes, top_k
 from .follow import is_cut_apart
-from .own_batch import OwnBatch, data_axes, localised
+from .own_batch import OwnBatch, back_to_sequence, data_axes, localised
 from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
@@ -62,8 +64,7 @@ class ShardPass(Pass):
     | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
     | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
-    | ep                | expert parallelism: experts over ep, tokens travel to them and back; without experts,   |
-    |                   | columns of the tables of a ranking model: ids are gathered, rows return by all-to-all   |
+    | ep                | experts over ep, tokens travel to them and back; or tables of a ranking model by column |
     | etp               | over tp, experts are split inside; false: whole, distributed over tp too where ep is on   |
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
     | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
@@ -178,15 +179,15 @@ class _Propagation:
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
-            if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
-                self._constrain_experts(b, v, known[v.id])
-            elif self.tables and is_table(b.old, v):
-                b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
+            if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
+                self._constrain_dealt(b, v, known[v.id])
 
-    def _constrain_experts(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
-        """Experts are sharded whole over ep, or cut inside over tp and ep alike."""
+    def _constrain_dealt(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
+        """Experts are sharded whole over ep, or cut inside over tp and ep alike; tables are cut over ep."""
         cut = lies[EP]
-        if not self.inside:
+        if self.tables:
+            b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
+        elif not self.inside:
             b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
         elif isinstance(cut, Shard):
             where = f"dim {cut.dim} of {v.type}, '{v.name}'"
@@ -311,30 +312,19 @@ class _Propagation:
             b.settle(out, {**have, EP: Shard(0)}, node)
         elif has(node, Trait.READS_TABLE) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
+        elif self.tables and gives_rows(b.old, node):
+            b.settle(out, {**have, EP: Shard(0)}, node)
         elif has(node, Trait.ATTENDS, OpClass.SCAN) and self.cp != "none":
-            self._back_to_sequence(b, node)
+            back_to_sequence(b, node, self.axes, self.cp == "ring")
         elif has(node, OpClass.LOSS, backward=False):
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
 
-    def _back_to_sequence(self, b: RegionBuilder, node: Node) -> None:
-        """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2).
-
-        So do the result of a scan and the gradients of what has a value a token (dim 1).
-        """
-        if self.cp == "ring" and has(node, Trait.ATTENDS, backward=True):
-            b.ring_scatter(node.outputs[1:3], Shard(2), node)
-        dim, outs = (2, node.outputs[:3]) if has(node, Trait.ATTENDS, backward=True) else (1, node.outputs[:1])
-        if has(node, OpClass.SCAN, backward=True):
-            outs = tuple(o for o in node.outputs if b.old.by_id[o].type.rank > 2)
-        for out in outs:
-            have = b.where[b.now[out]]
-            along = [a for a in self.axes if a in (UP, CP) and have[a] != REPLICATE]
-            if along:
-                b.settle(out, {**have, **dict.fromkeys(along, Shard(dim))}, node)
-
     def _scatter_gradient(self, b: RegionBuilder, node: Node) -> None:
-        """The adjoint of gathering a result: each rank takes its shard of the gradient, which costs nothing."""
+        """Each rank takes its shard of a gathered result's gradient; that of a bag's sum goes back to the table."""
+        if self.tables and enters_bag(b.old, node):
+            columns = Shard(b.old.by_id[node.inputs[0]].type.rank - 1)
+            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], EP: columns}, node)
         before = b.gathered.get(node.forward) if node.forward is not None else None
         if before is None or node.forward is None:
             return
