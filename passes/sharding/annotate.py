@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -17,21 +18,27 @@ DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
 Placements = Mapping[str, Placement]
 
 
+class OverEp(StrEnum):
+    """What `ep` distributes: experts, what is inside of each, or columns of tables."""
+
+    WHOLE = "whole"
+    INSIDE = "inside"
+    TABLES = "tables"
+
+
 def source_placements(
     region: Region,
     plan: TpPlan,
     zero: int = 0,
     home: str = DP,
     whole_experts: Placement | None = None,
-    inside: bool = False,
-    tables: bool = False,
+    over_ep: OverEp = OverEp.WHOLE,
 ) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
-    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `inside`
-    that over `ep` they are split as they are over `tp`; `tables` that tables are, by columns. A parameter of one number
-    is never split.
+    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `over_ep`
+    what is distributed there. A parameter of one number is never split.
     """
     found: dict[int, Placements] = {}
     for v in region.values:
@@ -40,9 +47,9 @@ def source_placements(
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split
-            dealt = split if inside else Shard(0)
+            dealt = split if over_ep is OverEp.INSIDE else Shard(0)
             by_expert: Placement = dealt if expert else at_rest
-            if tables and is_table(region, v):
+            if over_ep is OverEp.TABLES and is_table(region, v):
                 by_expert = Shard(v.type.rank - 1)
             data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}

@@ -25,6 +25,7 @@ from .annotate import (
     FSDP,
     TP,
     UP,
+    OverEp,
     enters_bag,
     gathers_output,
     gives_rows,
@@ -138,8 +139,8 @@ class _Propagation:
         self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
         self.tables = options.ep and deals_tables(graph)
+        self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
         self.own_tokens = options.sp and (options.ep or not options.etp)
-        self.inside = options.inside
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
         over_tp = [TP] if options.ep and not options.etp and not options.sp else []
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
@@ -175,7 +176,7 @@ class _Propagation:
     def _sources(self, b: RegionBuilder) -> None:
         at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
         whole = None if self.etp else at_rest
-        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside, self.tables)
+        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
@@ -187,11 +188,10 @@ class _Propagation:
         cut = lies[EP]
         if self.tables:
             b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
-        elif not self.inside:
+        elif self.over_ep is OverEp.WHOLE:
             b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
         elif isinstance(cut, Shard):
-            where = f"dim {cut.dim} of {v.type}, '{v.name}'"
-            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", where))
+            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", f"dim {cut.dim} of {v.type}, '{v.name}'"))
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
