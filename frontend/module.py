@@ -194,7 +194,8 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
             allow_unpriced=asking.allow_unpriced,
             plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
         )
-        graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
+        losses = dict.fromkeys(f"{note}; name one with {asking.loss_by}" for note in said if note)
+        graph = replace(graph, notes=(*graph.notes, *losses))
     numbers = feeds.numbers
     fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())
     told = [f"{n} is fixed at {size}: {OF_EACH}" for n, size in numbers.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 import torch
@@ -81,16 +81,19 @@ def of_config(name: str, config: Mapping[str, object]) -> Callable[[Workload], G
     return cache(lambda workload: load_config(config_of(name, json.loads(json.dumps(config))), workload))
 
 
-def of_module(build: Callable[[], nn.Module], inputs: Tensor | Mapping[str, Tensor] = IDS, *dynamic: object,
-              caches: bool = False) -> Callable[[Workload], Graph]:  # fmt: skip
-    """Trace a module on the meta device; without caches it has no decode steps."""
+def of_module(
+    build: Callable[[], nn.Module],
+    inputs: Tensor | Mapping[str, Tensor] = IDS,
+    dynamic: Mapping[str, Sequence[str | None]] | None = None,
+) -> Callable[[Workload], Graph]:
+    """Trace a module on the meta device; these have no caches, and so no decode steps."""
 
     def graph(workload: Workload) -> Graph:
-        if workload is Workload.DECODE and not caches:
+        if workload is Workload.DECODE:
             raise UsageError("the module has no cache among its inputs")
         with torch.device("meta"):
             module = build().to(torch.bfloat16)
-        return trace(module, inputs, *dynamic, phase=workload)
+        return trace(module, inputs, dynamic, phase=workload)
 
     return cache(graph)
 

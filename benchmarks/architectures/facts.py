@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from slipstick.backends.machine.load import load_system
@@ -119,7 +120,7 @@ def _ouro() -> Fact:
 
 
 def _layer_skip() -> Fact:
-    whole, early = (cases.of_module(lambda n=n: cases.layer_skip(32, 0, n))(Workload.PREFILL) for n in (0, 8))
+    whole, early = (cases.of_module(partial(cases.layer_skip, 32, 0, n))(Workload.PREFILL) for n in (0, 8))
     layer = 2 * (2 * 4096 * (4096 + 1024) + 3 * 4096 * 14336) + 4 * 4096 * 2048
     head = 2 * 4096 * 128256
     return Fact("FLOPs of a draft that leaves behind layer 8 over those of all 32", "arXiv 2404.16710",

@@ -73,7 +73,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attention and MLP, each beside the residual stream."""
         x = x + self.attention(self.norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+        made: Tensor = x + self.mlp(self.mlp_norm(x))
+        return made
 
 
 class Language(nn.Module):
@@ -219,10 +220,10 @@ class Video(nn.Module):
         """Return what is left of the noise, patch by patch."""
         x, (a, b, c, d, e, f) = patches, self.time(time).unsqueeze(1).chunk(6, -1)
         for layer in self.layers:
-            parts = layer if isinstance(layer, nn.ModuleDict) else {}
-            x = x + c * parts["own"](parts["norm"](x) * (1 + a) + b)
-            x = x + parts["words"](x, words)
-            x = x + f * parts["down"](F.gelu(parts["up"](parts["norm"](x) * (1 + d) + e)))
+            assert isinstance(layer, nn.ModuleDict)
+            x = x + c * layer["own"](layer["norm"](x) * (1 + a) + b)
+            x = x + layer["words"](x, words)
+            x = x + f * layer["down"](F.gelu(layer["up"](layer["norm"](x) * (1 + d) + e)))
         return x
 
 

@@ -37,7 +37,7 @@ class Around(nn.Module):
         q, k, v, step = self.table(ids).split([HEADS * N, HEADS * N, HEADS * P, HEADS], -1)
         parts = [t.view(*ids.shape, HEADS, -1) for t in (q, k, v)]
         if self.swapped:
-            return self.core(*(t.transpose(1, 2) for t in parts)).sum()
+            parts, step = [t.transpose(1, 2) for t in parts], parts[0]
         made: Tensor = self.core(*parts, step).sum()
         return made
 
@@ -48,7 +48,7 @@ def at(graph: Graph, phase: Phase = Phase.FORWARD) -> float:
 
 def test_a_recurrence_in_chunks_has_the_products_of_its_paper() -> None:
     """Linear attention in chunks of c: 2 c (n + p) inside and 4 n p with the state, a token and head."""
-    declared = {Kernel: lambda _: leaves.Recurrence("linear", CHUNK)}
+    declared: leaves.Leaves = {Kernel: lambda _: leaves.Recurrence("linear", CHUNK)}
     graph = slipstick.trace(Around(), IDS, leaves=declared, phase="train")
     forward = BATCH * SEQ * HEADS * (2 * CHUNK * (N + P) + 4 * N * P)
     assert at(graph) == forward
@@ -61,7 +61,7 @@ def test_a_kind_of_recurrence_that_is_none_is_named() -> None:
 
 
 def test_attention_to_chosen_keys_reads_those_alone() -> None:
-    declared = {Kernel: lambda _: leaves.Attention(keys=KEYS)}
+    declared: leaves.Leaves = {Kernel: lambda _: leaves.Attention(keys=KEYS)}
     module = Around(swapped=True)
     graph = slipstick.trace(module, IDS, leaves=declared, phase="prefill")
     [node] = [n for r in graph.regions for n in r.nodes if n.op == "attention"]
