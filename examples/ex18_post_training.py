@@ -60,7 +60,8 @@ def row_of(measured: Measured) -> list[Cell]:
         measured.model, "dgx-h100", stack="megatron-core", gpus=measured.gpus, zero=1, prompts=measured.prompts,
         group=measured.group, isl=str(PROMPT), osl=f"lognormal:{measured.tokens - PROMPT},0.5",
         max_tokens=measured.longest, update_batch=UPDATE, placement=measured.placement, engine=measured.engine,
-        engine_tp=measured.engine_tp, engine_gpus=measured.engine_gpus, refit="whole",
+        engine_tp=measured.engine_tp, refit="whole",
+        engine_gpus=measured.engine_gpus,  # pyright: ignore[reportArgumentType]
         **measured.words,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     step = found.step

@@ -120,8 +120,19 @@ _PLACES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutFlags:
+    """What the flags of the engine say, and of the change to it."""
+
+    engine: str
+    engine_gpus: int | None
+    engine_tp: int | None
+    offload_trainer: bool
+    refit: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostTrainFlags:
+class PostTrainFlags(RolloutFlags):
     """What a user asked of a step, as typed."""
 
     algorithm: str
@@ -139,11 +150,6 @@ class PostTrainFlags:
     environment_time: str | None
     placement: str
     staleness: int
-    engine: str
-    engine_gpus: int | None
-    engine_tp: int | None
-    offload_trainer: bool
-    refit: str
     find_plans: bool
 
 
