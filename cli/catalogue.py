@@ -126,7 +126,7 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[Compl
 
     Every number is printed with its unit and source.
 
-    Prices need no NAME: without one they are the usual ones.
+    For prices, NAME may be left out: the default price book.
     """,
 )
 @click.argument("kind", type=_Kind(tuple(KINDS.values())), metavar="KIND")

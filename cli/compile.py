@@ -95,7 +95,7 @@ class CompileCommand(Answering, PlanCommand):
     "--verify",
     multiple=True,
     type=click.Choice(tuple(VERIFIERS)),
-    help="Verify the lowered graph and print what was found; writes only what --emit names beside it.",
+    help="Verify the lowered graph and print the result; nothing else is written unless --emit names it.",
 )
 def compile_command(request: Request) -> CompiledResult:
     """Compile MODEL, and write its graph, the cost of each node, or the estimate.

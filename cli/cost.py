@@ -87,9 +87,9 @@ def cost_command(
 ) -> Result:
     """Show the cost of SYSTEM: manufacturing, purchase, ownership, energy and carbon.
 
-    SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps. Several with
-    commas, or `all`, stand side by side: bought, built and rented. A YAML file of products says what they cost with the
-    dies and packages that they share, and without.
+    SYSTEM is a name of `slipstick list systems`, or a YAML file; `slipstick estimate` prices its steps. Several systems
+    separated by commas, or `all`, are compared: bought, built and rented. A YAML file of products shows their cost with
+    and without the dies and packages that they share.
 
     \b
     slipstick cost dgx-h100 --gpus 1024

@@ -33,9 +33,9 @@ FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
-    Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. What the plan says and the framework cannot,
-    and what it leaves open, stands in comments above, and of JSON on stderr. With --system, messages that its stack
-    hides are hidden, and the launch is for its nodes.
+    Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. Comments above the flags (for JSON: stderr)
+    list settings of the plan that the framework has no option for, and options that the plan does not determine. With
+    --system, the launch is for its nodes, and overlap options follow its stack.
 
     \b
     slipstick export --plan best.yaml --to megatron

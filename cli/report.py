@@ -32,7 +32,7 @@ class ReportCommand(Answering):
 def report_command(files: tuple[str, ...]) -> SavedResult:
     """Turn results that were saved with -o RESULT.json into one HTML page, or a table with a row for each.
 
-    A page works offline and asks no other host; it has charts with slipstick[report]. `-` is stdin.
+    A page works offline and contacts no host; charts need slipstick[report]. `-` is stdin.
 
     \b
     slipstick estimate llama-3.1-8b --system dgx-h100 --tp 2 -o tp2.json

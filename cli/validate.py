@@ -85,9 +85,9 @@ def validate_command(
 ) -> int:  # fmt: skip
     """Compare predictions with measurements in FILEs, CSV tables of kernels, steps, requests or power.
 
-    Every row is judged, or listed with the reason why it is not: skipped rows have no prediction, excluded ones are
-    documented outliers, counted in the whole and in no part. Errors are predicted / measured - 1. docs/validation.md
-    says which columns a table has and what the figures mean.
+    Every row gets an error, or is listed with the reason why not: skipped rows have no prediction, excluded rows are
+    documented outliers, which count only in `all`. Errors are predicted / measured - 1. docs/validation.md describes
+    the columns and the figures.
     """
     if max_error is not None and math.isnan(max_error):
         raise UsageError("--max-error nan: a number of percent, 0 or more")

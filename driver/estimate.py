@@ -62,7 +62,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits the device."""
+        """Whether the plan fits in the memory of the device."""
         return bool(self.table.fits[0])
 
     def summary(self) -> tuple[tuple[str, str], ...]:
@@ -126,9 +126,9 @@ def machine_tables(
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device.
+    """Legality and peak memory of a table of plans, before any timing.
 
-    `prepared` are the legal ones, None where no plan is legal.
+    `prepared` holds the legal plans, None if there are none.
     """
 
     legal: NDArray[np.bool_]
@@ -231,7 +231,7 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
-    """Price several plans of one family, each checked for divisibility and for sizes that the graph is of."""
+    """Estimate several plans of one family, each checked for divisibility and for the sizes of the graph."""
     return evaluate(lowered, system, _checked(lowered, plans))
 
 

@@ -39,8 +39,8 @@ ROWS, POINTS = 16384, 4096
 class Estimates:
     """The answer for a table of plans: metrics, breakdown and memory as columns.
 
-    `made` are the times of nodes and the stages behind it, None of a table that was worked through in parts: they are
-    then worked out anew when somebody asks, all plans at once; `step.stages` is empty there.
+    `made` holds node times and stages; None for a table evaluated in parts, whose node times are computed again on
+    request, for all plans at once, and whose `step.stages` is empty.
     """
 
     lowered: Lowered
@@ -76,7 +76,7 @@ def evaluate(
     prepared: PreparedPlans | None = None,
     backends: Sequence[Backend] | None = None,
 ) -> Estimates:
-    """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
+    """Evaluate a table of plans; only their axes are checked here (see `check_divisibility` for the rest).
 
     A long table is worked through in parts that stay in the cache of a core, so that memory does not grow with its
     rows, their answers aside; a row is the same to the last bit in any part.

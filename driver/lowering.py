@@ -60,9 +60,9 @@ def lower(
     dump: Dump | None = None,
     backends: Sequence[Backend] = (),
 ) -> Lowered:
-    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables.
+    """Lower a traced graph for a family and compile it into tables, which `evaluate` only computes with.
 
-    `backends` are asked, in their order and before the built-in models, which kernels they price.
+    `backends` are asked in order, before the built-in models, which kernels they price.
     """
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")

@@ -94,8 +94,8 @@ SERVING = (
     ),
     Metric("tokens_per_round", "tokens a round", "tokens", "tokens that a draft and its check make on average"),
     Metric("serve_utilization", "load", "1", "requests/s over the most that the replicas answer"),
-    Metric("prefill_busy", "prefill pool busy", "1", "requests/s over the most that the pool of prompts can do"),
-    Metric("decode_busy", "decode pool busy", "1", "requests/s over the most that the pool of answers can do"),
+    Metric("prefill_busy", "prefill pool busy", "1", "requests/s over the most that the prefill pool can answer"),
+    Metric("decode_busy", "decode pool busy", "1", "requests/s over the most that the decode pool can answer"),
     Metric("transfer_s", "transfer of a cache", "s", "sending one request's cache from one pool to the other"),
     Metric(
         "flops_per_request", "FLOPs of a request", "FLOP", "matrix FLOPs of prompt and answer, cached tokens left out"

@@ -99,7 +99,7 @@ _ACTIVE: ContextVar[Captured | None] = ContextVar("slipstick_captured", default=
 
 @contextmanager
 def capture(name: str = COMPILED) -> Iterator[Captured]:
-    """Keep what `torch.compile(.., backend="slipstick")` sees within the block, under a name for its graphs."""
+    """Collect the graphs that `torch.compile(.., backend="slipstick")` compiles inside the block, under a name."""
     captured = Captured(name)
     token = _ACTIVE.set(captured)
     try:
@@ -109,7 +109,7 @@ def capture(name: str = COMPILED) -> Iterator[Captured]:
 
 
 def backend(graph: fx.GraphModule, example_inputs: Sequence[Tensor]) -> Callable[..., object]:
-    """Note a graph and run it as it is: results and gradients are those of the model without compilation.
+    """Record a graph and run it unchanged: results and gradients are those of the uncompiled model.
 
     This is what `torch.compile(model, backend="slipstick")` calls.
     """

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 
 
 class SlipstickError(ValueError):
-    """A failure with a message for people and the exit code of the command line."""
+    """Base class of all errors: a message for users, and the exit code of the command line."""
 
     exit_code = 1
 

@@ -1,1 +1,1 @@
-"""A training run beside its prediction, while it runs: `slipstick.watch`, and callbacks for trainers."""
+"""Compare a training run with its prediction while it runs: `slipstick.watch`, and callbacks for trainers."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A machine: the chip, how many share a node, the network, and the constants of kernels and software.
+    """A machine: the chip, chips a node, the network, and the constants of kernels and software.
 
-    For money, power and carbon it may say what a chip is packaged in, and what servers and racks are made of.
+    For cost, power and carbon it may describe the package of the chip, and the parts of servers and racks.
 
     Attributes:
         name: as people call it.

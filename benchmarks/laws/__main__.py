@@ -24,8 +24,8 @@ from .run import Court, Tally
 NO_LAWS = {**laws.NO_LAWS, **structure.NO_LAWS, **money.NO_LAWS}
 _TEXT = """# Laws
 
-What holds of every plan on every machine, tried on random plans over all models, systems, schedules, recipes of
-precision, offloads, servers and sums of money of the catalogue. `make laws` writes this page; a short run of it is a
+Invariants that hold for every plan on every machine, checked on random plans over all models, systems, schedules,
+precision recipes, offloads, servers and costs of the catalogue. `make laws` writes this page; a short run of it is a
 test. Each machine gets one resource better at a time, by a factor of 1.1, 2 or 8.
 
 {facts}

@@ -55,6 +55,7 @@ def _training(draw: random.Random, experts: bool) -> Family:
         grad_dtype=draw.choice([DType.FP32, DType.BF16]),
         kernels=draw.choice(["plain", "torch", "fused"]),
         fp8_param_gather=precision in ("fp8", "fp8-block") and not away and draw.random() < 0.3,
+        fp8_attention=precision != "none" and draw.random() < 0.3,
     )  # fmt: skip
 
 

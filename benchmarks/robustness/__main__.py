@@ -32,8 +32,8 @@ PARTS: Mapping[str, tuple[int, _Part]] = {
 }
 _TEXT = """# Robustness
 
-What was given to slipstick to break it, and what became of it. `make fuzz` and `make robustness` write this page; short
-runs of both are tests. [What is read, and how much](files.md) has the limits, [SECURITY.md](../SECURITY.md) what is
+Results of tests that try to break Slipstick. `make fuzz` and `make robustness` write this page; short runs of both are
+part of the test suite. [What is read, and how much](files.md) has the limits, [SECURITY.md](../SECURITY.md) what is
 trusted.
 
 ## Hostile files

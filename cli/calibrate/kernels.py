@@ -97,14 +97,14 @@ def calibrate_command(
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 
     Robust least squares on the logarithm of predicted / measured. The file says which data sets were fitted, which half
-    of their configurations, and how near both halves come; `slipstick validate` reads it to tell rows that were fitted
+    of their configurations, and the errors of both halves; `slipstick validate` reads it to tell rows that were fitted
     from rows that judge.
 
     With --device the machine at hand is measured first. The folder gets DEVICE.yaml, a system that --system takes,
     DEVICE.calibration.yaml with its constants, and the tables.
 
     With --stack the host's time, overlap and slowdowns of software stacks are fitted to training steps: the numbers
-    that a stack's file leaves free, to the data sets that it names. What is written is a stack like the one fitted.
+    that a stack's file leaves free, to the data sets that it names. The output is a stack that inherits the one fitted.
 
     With --engine the host's time of serving engines is fitted to measured requests in the same way, chip by chip.
 

@@ -55,7 +55,7 @@ def names_of(kind: str) -> Sequence[str]:
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the script by which a SHELL completes verbs, flags and names.
 
-    Names are those of models, systems, stacks, engines and others. In ~/.bashrc or ~/.zshrc it is for every shell.
+    Names are those of models, systems, stacks, engines and others. Put it into ~/.bashrc or ~/.zshrc for every shell.
 
     \b
     eval "$(slipstick completion bash)"

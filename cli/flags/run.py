@@ -60,7 +60,7 @@ RUN_FLAGS = (
         metavar="N",
         help="Sites with the GPUs of the plan each, which train one model over a slow link (DiLoCo, local SGD).",
     ),
-    _text("--site-bandwidth", "RATE", "What a site sends to others and receives, e.g. 1Gbit/s."),
+    _text("--site-bandwidth", "RATE", "Bandwidth of a site's link to other sites, each direction, e.g. 1Gbit/s."),
     _text("--site-latency", "TIME", "Latency of a message between sites.  [default: 0]"),
     click.Option(
         ["--sync-every"],
@@ -68,7 +68,7 @@ RUN_FLAGS = (
         metavar="STEPS",
         help="Steps of a site between two outer steps.",
     ),
-    _text("--sync-dtype", "TYPE", "Data type of what sites exchange: fp32, bf16, int8, fp4.  [default: fp32]"),
+    _text("--sync-dtype", "TYPE", "Data type of exchanges between sites: fp32, bf16, int8, fp4.  [default: fp32]"),
     click.Option(
         ["--sync-fragments"],
         type=Whole(min=1),

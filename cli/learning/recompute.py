@@ -72,7 +72,7 @@ def recompute_command(
 ) -> PolicyResult:
     """Find the recomputation and offload policy with the fastest training step within the memory.
 
-    The bytes and seconds of every operator go into an integer program; what it chooses is priced as any plan.
+    An integer program chooses by the bytes and seconds of every operator; its choices are estimated like any plan.
     --recompute and --offload activations of the plan itself are left out; all other flags are as of `slipstick
     estimate`.
 

@@ -90,7 +90,7 @@ def import_command(asked: Importing) -> int:
     """Read a launch of another framework into a plan file for `slipstick estimate --plan`.
 
     FILE is a shell or Slurm script, a JSON, TOML or YAML file of settings, a Kubernetes manifest, a recipe of
-    Megatron-Bridge or NeMo (recipes.py::NAME), or - for stdin; a COMMAND stands behind --. Nothing of it is run.
+    Megatron-Bridge or NeMo (recipes.py::NAME), or - for stdin; a COMMAND comes after --. Nothing in it is run.
     Every setting is in the plan, as its stack or engine usually has it, known to change neither time nor memory, or
     listed as left out.
 
@@ -200,9 +200,7 @@ def _text(launch: Sequence[str]) -> tuple[str, str]:
     # Behind a file of recipes stands which: `llama3.py::llama3_8b_pretrain_8gpu_h100_bf16_config`.
     path = Path(launch[0].partition("::")[0])
     if not os.path.exists(path):
-        raise UsageError(
-            f"no file '{launch[0]}'; a command stands behind --, as in `slipstick import -- vllm serve ...`"
-        )
+        raise UsageError(f"no file '{launch[0]}'; a command comes after --, as in `slipstick import -- vllm serve ...`")
     return read_settings(path), launch[0]
 
 

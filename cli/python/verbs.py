@@ -1,8 +1,8 @@
-"""The product in twelve functions: what a verb of the command line answers, as an object of Python.
+"""The product in twelve functions: the verbs of the command line as Python calls that return result objects.
 
-A function takes the words of its verb with the same defaults and gives the same numbers: a word is a flag without its
-dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models, systems and
-reports may be names, paths, or objects. Errors are those of `slipstick.ir.errors`.
+A function takes the flags of its verb as keyword arguments, with the same defaults, and gives the same numbers: a flag
+without its dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models,
+systems and reports may be names, paths, or objects. Errors are those of `slipstick.ir.errors`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def estimate(
 ) -> StepResult | Estimate:
     """Estimate one step of a model on a system: how long, whether it fits, where the time goes, what it costs.
 
-    The words are those of `slipstick estimate` for single steps: `tp=8, gpus=64, seq=8192, gbs=256, zero=1`. With a
-    graph, a system and a `Plan` of `make_plan`, it answers as `driver.estimate` does: an `Estimate`.
+    Keyword arguments are the flags of `slipstick estimate` for single steps: `tp=8, gpus=64, seq=8192, gbs=256`.
+    With a graph, a system and a `Plan` of `make_plan` it returns an `Estimate`, as `driver.estimate` does.
 
     >>> estimate("gpt2", "dgx-h100", phase="prefill", tp=2, seq=512).plan.num_gpus
     2
@@ -80,22 +80,22 @@ def estimate(
 
 
 def serve(model: str | Path | Graph | Module, system: str | Path, **said: Unpack[words.ServeWords]) -> ServeResult:
-    """Estimate a server that answers requests with a model: TTFT, TPOT, rates, memory, cost of tokens.
+    """Estimate a model server under a load: TTFT, TPOT, throughput, memory, cost of tokens.
 
-    The words are those of `slipstick estimate --phase serve`: `isl=2000, osl=500, request_rate=8, ttft="500ms"`.
+    Keyword arguments are the flags of `slipstick estimate --phase serve`: `isl=2000, osl=500, request_rate=8`.
     """
     _refuse_loaded("serve", system)
     return cast("ServeResult", _asked("estimate", model, system, {**said, "phase": "serve"}))
 
 
 def size(model: str | Path, system: str | Path, **said: Unpack[words.SizeWords]) -> SizeResult:
-    """Find the fewest GPUs of a system that answer `target_rps` requests a second in time: see `slipstick size`."""
+    """Find the smallest deployment that meets `target_rps` requests/s and latency limits: see `slipstick size`."""
     _refuse_loaded("size", system)
     return cast("SizeResult", _asked("size", model, system, said))
 
 
 def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostResult:
-    """Say what a system costs: to make, to buy, to own, in energy and in carbon: see `slipstick cost`."""
+    """Price a system: manufacturing cost, capex, TCO, energy and carbon: see `slipstick cost`."""
     from .calls import answered
 
     name, objects = _system(system)
@@ -105,14 +105,14 @@ def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostRe
 def posttrain(
     model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.PosttrainWords]
 ) -> PostTrainResult:
-    """Estimate a step of post-training: rollouts, passes, training, days and dollars: see `slipstick posttrain`."""
+    """Estimate a step of post-training: rollouts, passes, training, days and cost: see `slipstick posttrain`."""
     return cast("PostTrainResult", _asked("posttrain", model, system, said))
 
 
 def recompute(
     model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.RecomputeWords]
 ) -> PolicyResult:
-    """Find what layers keep, offload and recompute within a limit of memory: see `slipstick recompute`."""
+    """Find the fastest recomputation and offload policy within a memory limit: see `slipstick recompute`."""
     return cast("PolicyResult", _asked("recompute", model, system, said))
 
 
@@ -131,10 +131,10 @@ def search(model: str | Path, system: str | Path, **said: Unpack[words.SearchWor
 
 
 def search(model: str | Path | Aimed, *given: object, **said: object) -> SearchResult | Searched:
-    """Price every legal plan of a model on a machine, or on many, and keep the best: see `slipstick search`.
+    """Estimate every legal plan of a model on one or several systems and return the best: see `slipstick search`.
 
-    A word that is said holds for every plan, all others are free; `vary={"system.hbm.bandwidth": "2TB/s:10TB/s:9"}`.
-    A `PlanJob` in the place of a model is worked on as it is, as `explore.searching.search` does.
+    An argument fixes its value in every plan, all others are free; `vary={"system.hbm.bandwidth": "2TB/s:10TB/s:9"}`.
+    Given a `PlanJob` instead of a model, it behaves as `explore.searching.search`.
     """
     if not isinstance(model, str | Path):
         from ...explore.searching import search as of_job
@@ -146,14 +146,14 @@ def search(model: str | Path | Aimed, *given: object, **said: object) -> SearchR
 
 
 def sweep(model: str | Path | Graph | Module | None = None, **said: Unpack[words.SweepWords]) -> SweepResult:
-    """Cost a space of chip designs, and time a model on each of them; None leaves time out: see `slipstick sweep`."""
+    """Cost a space of chip designs and estimate a model on each; without a model, costs only: see `slipstick sweep`."""
     return cast("SweepResult", _asked("sweep", "none" if model is None else model, None, said))
 
 
 def compile(
     model: str | Path | Graph | Module, system: str | Path | System | None = None, **said: Unpack[words.CompileWords]
 ) -> CompiledResult:
-    """Compile a model for a plan: its graphs before and after the passes, with a system the cost of each node.
+    """Compile a model for a plan: the graphs before and after the passes and, given a system, the cost of each node.
 
     >>> compile("gpt2", phase="prefill", seq=512, tp=2).sharded.axes
     ('dp', 'tp')
@@ -180,10 +180,10 @@ def trace(
 
 
 def trace(model: str | Path | Graph | Module, *given: object, **said: object) -> TraceResult | Graph:
-    """Say what a model is made of: parameters, regions, operators, FLOPs, bytes: see `slipstick trace`.
+    """List parameters, regions, operators, FLOPs and bytes of a model: see `slipstick trace`.
 
-    Of a module that already exists, its graph, which all functions take in the place of a name: see
-    `frontend.module.trace` for the words that describe it.
+    Given a module object it returns its graph, which all functions accept instead of a name: see
+    `frontend.module.trace` for the arguments that describe it.
     """
     if not isinstance(model, str | Path | Graph):
         from ...frontend.module import trace as of_module
@@ -193,9 +193,9 @@ def trace(model: str | Path | Graph | Module, *given: object, **said: object) ->
 
 
 def compare(a: object, b: object, fail_on: Sequence[str] = (), threshold: float = 0.1) -> ComparisonResult:
-    """Say what changed from one answer to another, and why: results, their documents, or paths of files of them.
+    """Compare two answers and explain the change: results, their documents, or paths of saved files.
 
-    `fail_on` are gates as `slipstick compare` has them: those that fail say so in `gates`, and raise nothing.
+    `fail_on` takes gates as `slipstick compare` does; failed gates are reported in `gates` and raise nothing.
     """
     from ...report.compare.comparison import compare as compared
     from ...report.compare.gates import judged
@@ -206,7 +206,7 @@ def compare(a: object, b: object, fail_on: Sequence[str] = (), threshold: float 
 
 
 def explain(answer: StepResult | ServeResult | CostResult, name: str) -> str:
-    """Say in words why a metric, a node, a line of a bill, or the memory is what it is."""
+    """Explain a metric, a node, a line of a cost, or the memory in words."""
     return answer.explain(name)
 
 

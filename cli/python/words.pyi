@@ -77,6 +77,7 @@ class PlanWords(TypedDict, total=False):
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
+    fp8_attention: bool
     bf16_first: int
     bf16_last: int
     recompute: Literal["none", "selective", "ops", "full", "save"]

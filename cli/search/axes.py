@@ -273,7 +273,7 @@ def _etp(word: str) -> Value:
 
 
 def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
-    """Return values of a number of the system: a list, or `first:last:how many` with both ends, evenly spaced.
+    """Return values of a number of the system: a list, or `first:last:count` with both ends, evenly spaced.
 
     A range, `first..last` or `first..last:log`, is one text, for an optimiser to choose from. The last unit holds for
     all that have none. UsageError says what is wrong.
@@ -289,13 +289,13 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         words = text.split(",") if isinstance(text, str) else map(str, text)
         if found := tuple(dict.fromkeys(word.strip() for word in words if word.strip())):
             return found
-        raise UsageError(f"{path}: no value is given; write a list, or first:last:how many, as in 2TB/s:10TB/s:9")
+        raise UsageError(f"{path}: no value is given; write a list, or first:last:count, as in 2TB/s:10TB/s:9")
     if is_range(text):
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
     if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
-        raise UsageError(f"{path}={text}: write first:last:how many, as in 2TB/s:10TB/s:9, or a list with commas")
+        raise UsageError(f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, or a list with commas")
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
     whole = parse_quantity(f"1 {unit}".strip())
     start = first.value_si if not split_quantity(parts[0])[1] else first.value_si / whole.value_si

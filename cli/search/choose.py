@@ -141,8 +141,8 @@ _OF_FLEET = (
     click.Option(
         ["--rps"],
         metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
-        help="Choose a fleet that serves so many requests a second, in place of a training run: one rate, several, or "
-        "how it goes over a day, by a curve or a file of requests.",
+        help="Choose a fleet for this request rate instead of a training run: one rate, several, or a day as a curve "
+        "or a file of requests.",
     ),
     click.Option(["--isl"], default="1024", show_default=True, metavar="N", help="Input tokens of each request."),
     click.Option(["--osl"], default="1024", show_default=True, metavar="N", help="Output tokens of each request."),

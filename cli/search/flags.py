@@ -55,8 +55,8 @@ _SPACE = (
         ["--vary"],
         multiple=True,
         metavar="KEY=VALUES",
-        help="Values to search: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
-        "number of the system by its path or the end of it, as a list or first:last:how many: "
+        help="Values to search: tp=1,2,4, precision=none,fp8, or `all` values of a flag; a number of the system by its "
+        "path or the end of it, as a list or first:last:count: "
         "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
         "1us..20us:log, is for an optimiser: see --trials.",
     ),

@@ -152,6 +152,13 @@ class Serving(Simulation):
     drafts: Drafts = field(default_factory=Drafts)
     apart: Apart = field(default_factory=Apart)
 
+    @classmethod
+    def said(cls, params: dict[str, object]) -> Serving:
+        """Return what flags say; they are taken out of `params`."""
+        parts = [{f.name: params.pop(f.name) for f in fields(one) if f.name in params} for one in (Drafts, cls, Apart)]
+        drafts, own, apart = parts
+        return cls(**own, drafts=Drafts(**drafts), apart=Apart(**apart))  # type: ignore[arg-type]
+
     @property
     def prompt(self) -> int:
         """Tokens of a prompt where all are alike."""
@@ -238,8 +245,5 @@ class ServeCommand(PlanCommand):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
-        drafts = Drafts(**{f.name: ctx.params.pop(f.name) for f in fields(Drafts) if f.name in ctx.params})
-        given = {f.name: ctx.params.pop(f.name) for f in fields(Serving) if f.name in ctx.params}
-        apart = Apart(**{f.name: ctx.params.pop(f.name) for f in fields(Apart) if f.name in ctx.params})
-        ctx.params["serving"] = Serving(**given, drafts=drafts, apart=apart)
+        ctx.params["serving"] = Serving.said(ctx.params)
         return super().invoke(ctx)

@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from ...backends.machine.system import System
     from ...cost.serving.batching.speculative import Drafter
     from ...cost.serving.traffic.traffic import Traffic
+    from ...driver.estimate import Lowered
     from ...driver.serve.answer import ServeEstimate
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
     from ...driver.serve.tables import ServedModel
-    from ...ir.plan import Plan, PlanWords
+    from ...ir.plan import Family, Plan, PlanWords
     from ...report.results.steps import ServeResult
+
+    Lowering = Callable[[Request, Family], Lowered]
+    Making = Callable[[Request, Serving, int], Server]
 
 # Servers whose memory is too small for a request: the nearest that is not.
 
@@ -110,7 +114,12 @@ def engine_stack(request: Request, name: str) -> tuple[System, Request]:
     return engine.under(system), asked
 
 
-def served_of(request: Request) -> tuple[ServedModel, Plan]:
+def lowered_of(request: Request, family: Family) -> Lowered:
+    """Load and lower the model of a request."""
+    return lower_of(request, graph_of(request), family)
+
+
+def served_of(request: Request, lowering: Lowering = lowered_of) -> tuple[ServedModel, Plan]:
     """Lower a model for both phases; the plan is that of decode steps."""
     from ...driver.serve.tables import ServedModel
 
@@ -123,18 +132,17 @@ def served_of(request: Request) -> tuple[ServedModel, Plan]:
     of_prompts = {"phase": "prefill", "mla": "latent", "tp": words.tp * words.cp, "cp": 1, "ep": ep}
     first, step = request.said(of_prompts), request.said({"phase": "decode"})
     plan = plan_of(step)
-    prefill = lower_of(first, graph_of(first), plan_of(first).family)
-    return ServedModel(prefill, lower_of(step, graph_of(step), plan.family)), plan
+    return ServedModel(lowering(first, plan_of(first).family), lowering(step, plan.family)), plan
 
 
-def server_of(request: Request, serving: Serving, longest: int) -> Server:
+def server_of(request: Request, serving: Serving, longest: int, lowering: Lowering = lowered_of) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
     from ...cost.flops import Convention
     from ...driver.serve.drafts import draft_model
     from ...driver.serve.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
-    served, plan = served_of(asked.said({"seq": longest}))
+    served, plan = served_of(asked.said({"seq": longest}), lowering)
     server = Server.of(served, system, plan, serving.limited(engine), longest)
     server = replace(server, convention=Convention(request.flops_convention))
 
@@ -165,7 +173,7 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
     return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
-def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
+def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: Making = server_of) -> ServeEstimate:
     """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
     from ...driver.serve.serve import serve
     from ...driver.serve.serve_pools import serve_pools
@@ -188,7 +196,7 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
             pools = replace(pools, prefill=first)
             return _noted(serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
-    server = server_of(request, serving, longest)
+    server = making(request, serving, longest)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)
@@ -198,7 +206,7 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
         one = request.said({"gpus": None, "dp": None})
-        raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
+        raise with_least_tp(error, server, lambda tp: making(one.said({"tp": tp}), serving, longest)) from None
 
 
 def _reusing(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, tuple[str, ...]]:

@@ -89,7 +89,7 @@ class SizeCommand(Answering, ServeCommand):
     type=Named(("cost", "gpus", "energy", "carbon")),
     default="cost",
     show_default=True,
-    help="Of several systems, what should be least.",
+    help="What to minimise among several systems.",
 )
 @click.option(
     "--confirm",
@@ -105,7 +105,7 @@ class SizeCommand(Answering, ServeCommand):
     default=0,
     show_default=True,
     metavar="N",
-    help="Replicas beyond what the load takes (N+1: 1); of disaggregated pools so many workers of each.",
+    help="Spare replicas (N+1: 1); for disaggregated plans, spare workers of each pool.",
 )
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from ...backends.machine.load import load_system, system_names
 from ...backends.machine.system_table import machine_numbers
@@ -15,9 +15,10 @@ from ...ir.records import dataclass
 if TYPE_CHECKING:
     from ...backends.machine.system import System
 
+Given: TypeAlias = Mapping[object, object]
 # Factors by which the page may move a number of the machine, and the most of any count.
 LEAST, MOST = 0.1, 10.0
-_COUNTS = {
+COUNTS: Mapping[str, tuple[int, int]] = {
     "gpus": (1, 1 << 20),
     "tp": (1, 1024),
     "pp": (1, 1024),
@@ -32,12 +33,34 @@ RECOMPUTE, ZERO = ("none", "selective", "full"), (0, 1, 2, 3)
 _FLOP_PATHS = ("chip.matmul.", "chip.vector.")
 
 
-@dataclass(frozen=True, slots=True)
-class Dragged:
-    """A point of the slide rule: model, system, plan, and by how much numbers of the system are moved."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraggedMachine:
+    """A model on a system, and by how much numbers of the system are moved."""
 
     model: str
     system: str
+    factors: tuple[tuple[str, float], ...]
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Numbers of the system that are moved, as `--set` has them."""
+        return tuple(
+            f"{path}={number * factor:.6g}{unit_of(path)}"
+            for name, factor in self.factors
+            if factor != 1.0
+            for path, number in plain_paths(self.system, name).items()
+        )
+
+    @property
+    def moved(self) -> list[str]:
+        """The same as flags."""
+        return [part for text in self.overrides for part in ("--set", text)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dragged(DraggedMachine):
+    """A step of training: model, system and plan."""
+
     gpus: int
     tp: int
     pp: int
@@ -48,7 +71,6 @@ class Dragged:
     seq: int
     zero: int
     recompute: str
-    factors: tuple[tuple[str, float], ...]
 
     @classmethod
     def read(cls, said: object) -> Dragged:
@@ -56,23 +78,12 @@ class Dragged:
 
         Names are looked up and never opened: no path of the disk and no module can be asked for.
         """
-        from ...frontend.huggingface.configs.models import names
-
-        if not isinstance(said, Mapping):
-            raise UsageError("a point of the slide rule is an object")
-        known = {"model", "system", "zero", "recompute", *_COUNTS, *FACTORS}
-        strange = next((str(name) for name in said if name not in known), None)
-        if strange is not None:
-            raise UnknownNameError.of("number of the slide rule", strange, known)
-        counts = {name: _count(said, name, *ends) for name, ends in _COUNTS.items()}
-        factors = tuple((name, _factor(said, name)) for name in FACTORS)
+        given = known(said, ("zero", "recompute", *COUNTS))
         return cls(
-            _one_of(said, "model", names()),
-            _one_of(said, "system", system_names()),
-            **counts,
-            zero=int(_one_of(said, "zero", tuple(map(str, ZERO)))),
-            recompute=_one_of(said, "recompute", RECOMPUTE),
-            factors=factors,
+            **machine_read(given),
+            **{name: count_read(given, name, *ends) for name, ends in COUNTS.items()},
+            zero=int(one_of(given, "zero", tuple(map(str, ZERO)))),
+            recompute=one_of(given, "recompute", RECOMPUTE),
         )
 
     @property
@@ -92,41 +103,16 @@ class Dragged:
         )
 
     @property
-    def overrides(self) -> tuple[str, ...]:
-        """Numbers of the system that are moved, as `--set` has them."""
-        return tuple(
-            f"{path}={number * factor:.6g}{_unit(path)}"
-            for name, factor in self.factors
-            if factor != 1.0
-            for path, number in plain_paths(self.system, name).items()
-        )
-
-    @property
     def flags(self) -> list[str]:
         """The same as a command line, behind the model."""
-        counts = ((name, getattr(self, name)) for name in _COUNTS)
+        counts = ((name, getattr(self, name)) for name in COUNTS)
         usual = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
         said = [part for name, value in counts if usual.get(name) != value for part in (f"--{name}", f"{value}")]
         policy = [
             *(["--zero", f"{self.zero}"] if self.zero else []),
             *(["--recompute", self.recompute] if self.recompute != "none" else []),
         ]
-        moved = [part for text in self.overrides for part in ("--set", text)]
-        return ["--system", self.system, *said, *policy, *moved]
-
-
-def choices() -> dict[str, object]:
-    """Return the names that a page may ask for, and of each system what its sliders move."""
-    from ...frontend.huggingface.configs.models import names
-
-    systems: dict[str, object] = {}
-    for name in system_names():
-        system, numbers = plain_system(name), {}
-        for key in FACTORS:
-            first = next(iter(plain_paths(name, key).items()), None)
-            numbers[key] = None if first is None else {"value": first[1], "unit": _unit(first[0])}
-        systems[name] = {"chip": system.chip.name, "numbers": numbers}
-    return {"models": list(names()), "systems": systems, "recompute": list(RECOMPUTE), "zero": list(map(str, ZERO))}
+        return ["--system", self.system, *said, *policy, *self.moved]
 
 
 @lru_cache(maxsize=32)
@@ -165,10 +151,10 @@ def moved_paths(system: System, name: str) -> Mapping[str, float]:
     return {path: known[path] for path in chosen if path in known}
 
 
-def _unit(path: str) -> str:
+def unit_of(path: str) -> str:
     """Return the unit in which a number is said.
 
-    >>> _unit("chip.clock"), _unit("network.nvlink.bandwidth"), _unit("chip.matmul.bf16")
+    >>> unit_of("chip.clock"), unit_of("network.nvlink.bandwidth"), unit_of("chip.matmul.bf16")
     ('Hz', 'B/s', 'FLOP/s')
     """
     if path.startswith(_FLOP_PATHS):
@@ -176,22 +162,53 @@ def _unit(path: str) -> str:
     return {"clock": "Hz", "bandwidth": "B/s", "capacity": "B", "price": "USD"}[path.rpartition(".")[2]]
 
 
-def _one_of(said: Mapping[object, object], name: str, allowed: tuple[str, ...]) -> str:
-    value = str(said.get(name))
+def known(said: object, names: Iterable[str]) -> Given:
+    """Return what a page sent as an object of these names, and of those of every point; errors as `Dragged.read`."""
+    if not isinstance(said, Mapping):
+        raise UsageError("a point of the slide rule is an object")
+    allowed = {"phase", "model", "system", *FACTORS, *names}
+    strange = next((str(name) for name in said if name not in allowed), None)
+    if strange is not None:
+        raise UnknownNameError.of("number of the slide rule", strange, allowed)
+    return said
+
+
+class _Machine(TypedDict):
+    model: str
+    system: str
+    factors: tuple[tuple[str, float], ...]
+
+
+def machine_read(given: Given) -> _Machine:
+    """Return model, system and factors."""
+    from ...frontend.huggingface.configs.models import names
+
+    return {
+        "model": one_of(given, "model", names()),
+        "system": one_of(given, "system", system_names()),
+        "factors": tuple((name, number_read(given, name, LEAST, MOST, 1.0)) for name in FACTORS),
+    }
+
+
+def one_of(given: Given, name: str, allowed: tuple[str, ...]) -> str:
+    """Return a name that is one of those allowed."""
+    value = str(given.get(name))
     if value not in allowed:
         raise UnknownNameError.of(name, value[:80], allowed)
     return value
 
 
-def _count(said: Mapping[object, object], name: str, low: int, high: int) -> int:
-    value = said.get(name)
+def count_read(given: Given, name: str, low: int, high: int) -> int:
+    """Return a whole number in its bounds."""
+    value = given.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(f"{name}: a whole number from {low} to {high}")
     return value
 
 
-def _factor(said: Mapping[object, object], name: str) -> float:
-    value = said.get(name, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
-        raise UsageError(f"{name}: a factor from {LEAST:g} to {MOST:g}")
+def number_read(given: Given, name: str, low: float, high: float, usual: float | None = None) -> float:
+    """Return a number in its bounds."""
+    value = given.get(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UsageError(f"{name}: a number from {low:g} to {high:g}")
     return float(value)

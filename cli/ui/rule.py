@@ -35,6 +35,8 @@ from ...report.cost.money import metrics_of
 from ...report.labels import bound_label, part_label
 from ..plans.text import command_file_text
 from .dragged import Dragged, moved_paths, moved_system
+from .dragged_server import DraggedServer, Point
+from .server_rule import ServerRule
 
 # Points of a curve over a number of the machine, from a quarter of it to four times as much.
 _CURVE = np.geomspace(0.25, 4.0, 11)
@@ -54,9 +56,12 @@ class SlideRule:
     lowered: dict[tuple[str, Family], Lowered] = field(default_factory=dict)
     last: tuple[object, dict[Family, list[Plan]]] = (None, {})
     around: tuple[object, Record] = (None, {})
+    servers: ServerRule = field(default_factory=ServerRule)
 
-    def answer(self, asked: Dragged) -> Record:
+    def answer(self, asked: Point) -> Record:
         """Return the answer for a point as a page shows it; where it is no legal plan, why, and the best that is."""
+        if isinstance(asked, DraggedServer):
+            return self.servers.answer(asked)
         system = moved_system(asked.system, asked.overrides)
         found: Record = {
             "command": shlex.join(["slipstick", "estimate", asked.model, *asked.flags]),
@@ -70,7 +75,7 @@ class SlideRule:
             found["error"], plan = str(error), None
         return found | self._around(asked, system, plan)
 
-    def plan_file(self, asked: Dragged) -> str:
+    def plan_file(self, asked: Point) -> str:
         """Return a point as the text of a plan file."""
         return command_file_text([asked.model, *asked.flags])
 
@@ -87,8 +92,10 @@ class SlideRule:
             self.around = (key, found)
         return self.around[1]
 
-    def warm(self, asked: Dragged) -> int:
+    def warm(self, asked: Point) -> int:
         """Lower the model for one more family of the plans that the best is chosen from; return how many are left."""
+        if isinstance(asked, DraggedServer):
+            return self.servers.warm(asked)
         missing = self._missing(asked, self._candidates(asked, moved_system(asked.system, asked.overrides)))
         if missing:
             self._lowered(asked.model, missing[0])
@@ -187,26 +194,19 @@ class SlideRule:
         shown: Record | None = None
         if found:
             time_s, mfu, plan = min(found, key=lambda one: one[0])
-            shown = {
-                "tp": plan.tp,
-                "pp": plan.pp,
-                "mbs": plan.micro_batch,
-                "plan": plan.degrees,
-                "step_time_s": time_s,
-                "step": format_time(time_s),
-                "mfu": format_metric("mfu", mfu),
-            }
+            told = f"{plan.degrees} mbs {plan.micro_batch}: {format_time(time_s)}, MFU {format_metric('mfu', mfu)}"
+            take = {"tp": plan.tp, "pp": plan.pp, "mbs": plan.micro_batch}
+            shown = {"take": take, "told": told, "step_time_s": time_s}
         return {"best": shown, "warming": len(self._missing(asked, families))}
 
 
 def _curve(label: str, names: Sequence[str], x: Sequence[float], times: Sequence[float], here: float) -> Record:
     return {
-        "label": label,
+        "label": f"step time over {label}",
         "names": list(names),
         "x": [float(v) for v in x],
-        "y": [float(v) for v in times],
         "here": here,
-        "told": [format_time(float(v)) for v in times],
+        "lines": [{"name": "", "y": [float(v) for v in times], "told": [format_time(float(v)) for v in times]}],
     }
 
 
@@ -219,7 +219,11 @@ def _shown(answer: Estimate) -> Record:
         "fits": answer.fits,
         "metrics": {name: metrics[name] for name in _TILES if name in metrics},
         "tiles": [
-            {"name": METRICS[name].label, "value": format_metric(name, metrics[name])}
+            {
+                "name": METRICS[name].label,
+                "value": format_metric(name, metrics[name]),
+                "bad": name == "peak_mem_bytes" and not answer.fits,
+            }
             for name in _TILES
             if name in metrics
         ],

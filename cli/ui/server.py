@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.text.json_text import json_text
-from .dragged import Dragged
+from .dragged_server import Point, read_point
 
 HOST = "127.0.0.1"
 # A point of the slide rule is a few hundred bytes.
@@ -45,15 +45,15 @@ _LOCKED = {
 class Answers(Protocol):
     """What answers points of the slide rule."""
 
-    def answer(self, asked: Dragged) -> dict[str, object]:
+    def answer(self, asked: Point) -> dict[str, object]:
         """Answer one."""
         ...
 
-    def warm(self, asked: Dragged) -> int:
+    def warm(self, asked: Point) -> int:
         """Make ready for more; return how much is left."""
         ...
 
-    def plan_file(self, asked: Dragged) -> str:
+    def plan_file(self, asked: Point) -> str:
         """Return one as the text of a plan file."""
         ...
 
@@ -137,20 +137,20 @@ class _Handler(BaseHTTPRequestHandler):
             return
         found: dict[str, object]
         try:
-            asked = Dragged.read(json.loads(body))
+            asked = read_point(json.loads(body))
             with self.server.lock:
                 found = handled(asked)
         except (SlipstickError, ValueError, RecursionError) as error:
             found = {"error": str(error)}
         self._send(HTTPStatus.OK, json_text(found).encode(), "application/json")
 
-    def _answer(self, asked: Dragged) -> dict[str, object]:
+    def _answer(self, asked: Point) -> dict[str, object]:
         return self.server.rule.answer(asked)
 
-    def _warm(self, asked: Dragged) -> dict[str, object]:
+    def _warm(self, asked: Point) -> dict[str, object]:
         return {"warming": self.server.rule.warm(asked)}
 
-    def _plan(self, asked: Dragged) -> dict[str, object]:
+    def _plan(self, asked: Point) -> dict[str, object]:
         return {"plan": self.server.rule.plan_file(asked)}
 
     def _body(self) -> bytes | None:

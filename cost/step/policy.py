@@ -47,11 +47,14 @@ class StepPolicy:
         """Read it off a system: its software, and what its collectives take from the chip."""
         hbm_bytes_per_s = system.chip.hbm_bytes_per_s
         stack = system.stack
-        # Compilers of systolic arrays lay out a whole step, at a clock that no power limit sets: 8 to 256 TPUs of
-        # published runs show no wait for each other.
-        spread = stack.rank_spread if system.chip.array is None else 0.0
         return cls(
-            stack.host, stack.overlap, lent_share(system), system.node_size, system.levels, hbm_bytes_per_s, spread
+            stack.host,
+            stack.overlap,
+            lent_share(system),
+            system.node_size,
+            system.levels,
+            hbm_bytes_per_s,
+            stack.rank_spread,
         )
 
     def lost_share(self, part: str, plans: PlanTable) -> Num:

@@ -6,10 +6,15 @@ import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
-from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, rates
+from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, disaggregated, rates
+from ...cost.serving.pool_tails import with_pool_tails
+from ...cost.serving.slo import ANYTHING, SLO
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.records import dataclass
 from .server import Server
+
+# Rounds in which so many numbers of requests in flight are looked at, for the most within a target.
+_ROUNDS, _TRIED = 3, 65
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,22 @@ def level_of(system: System, num_gpus: int) -> NetworkLevel:
     return next(found, system.levels[-1])
 
 
-def most_of(pools: Pools, lengths: Lengths) -> float:
-    """Return the most requests a second that both pools can do."""
-    able = rates(*pools.workers, lengths)
-    return float(np.minimum(able.prefill_per_s, able.decode_per_s))
+def most_of(pools: Pools, lengths: Lengths, target: SLO = ANYTHING) -> float:
+    """Return the most requests a second that both pools can do within a target; 0 where one alone misses it."""
+    prefill, decode = pools.workers
+    able = rates(prefill, decode, lengths)
+    most = float(np.minimum(able.prefill_per_s, able.decode_per_s))
+    if not target:
+        return most
+    # In flight: latencies grow with them.
+    low, high, within = 1.0, float(able.batch) * decode.workers + prefill.workers * max(prefill.batch, 1), 0.0
+    for _ in range(_ROUNDS):
+        tried = np.geomspace(low, max(high, low), _TRIED)
+        found = disaggregated(prefill, decode, pools.link, tried, lengths)
+        served = with_pool_tails(found, (prefill, decode), pools.link, lengths, target).served
+        met = int(np.argmin(np.append(target.met_by(served), False)))
+        if not met:
+            return within
+        within = min(float(served.requests_per_s[met - 1]), most)
+        low, high = float(tried[met - 1]), float(tried[min(met, _TRIED - 1)])
+    return within

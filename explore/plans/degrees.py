@@ -37,7 +37,7 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degrees:
-    """The numbers that may be chosen; an empty axis stands for every legal one.
+    """Numbers of a plan to try; an empty axis means every legal value.
 
     Attributes:
         num_gpus: devices, all of them used.

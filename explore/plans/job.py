@@ -86,10 +86,10 @@ _PER_MTOK: Mapping[Workload, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMachine(MachineChoice):
-    """A system, and the families that its software starts from.
+    """A system, with the families that its software stack implies.
 
     Attributes:
-        bases: families that have all that a space does not choose: kernels, types, layouts.
+        bases: families with the settings that the space does not vary: kernels, types, layouts.
     """
 
     bases: tuple[Family, ...]
@@ -110,14 +110,14 @@ class PlanPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanJob:
-    """Every legal plan of a space on every machine.
+    """A search over every legal plan of a space on every machine.
 
     Attributes:
-        graph: the model as it was traced.
-        space: what may be chosen in a plan.
-        machines: on which.
-        goals: what it is for, the first first.
-        limits: what a plan must keep besides.
+        graph: the traced model.
+        space: the space of plans.
+        machines: the machines.
+        goals: metrics to optimise, in order of priority.
+        limits: constraints on metrics.
         text: the space as YAML.
         rows_at_once: most candidates of a block.
         terms: the ownership model of the machines; None to leave money out.

@@ -17,7 +17,7 @@ from .degrees import Degrees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Words and switches of a plan, as tuples of what may be chosen. Those that a degree of one leaves idle are not.
+    """Settings of a plan, as tuples of the values to try; settings without effect at a degree of 1 are not varied.
 
     Attributes:
         sp: sequence parallelism.
@@ -46,11 +46,11 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
-    """What may be chosen in a plan.
+    """A space of plans.
 
     Attributes:
-        degrees: its numbers.
-        choices: its words and switches.
+        degrees: numbers to try.
+        choices: settings to try.
         seq_len: tokens of a sequence.
         kv_len: tokens already cached, of decode.
         capacity_factor: rows that an expert has room for, over the mean; None for as many as come.

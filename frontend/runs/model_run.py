@@ -18,7 +18,7 @@ Loss: TypeAlias = Callable[[object], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """What is run: a module with everything that its code does not say by itself.
+    """A module with everything that its code does not say: example inputs, loss, leaves, caches.
 
     Args:
         module: any `nn.Module`, on any device.

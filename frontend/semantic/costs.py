@@ -26,7 +26,7 @@ _COSTS: dict[str, Cost] = {}
 
 
 def register_cost(op: object, flops: str = "0", bytes: str = "", unit: str = "tensor") -> None:
-    """Say what an operator of your own costs, for all modules that are traced from here on.
+    """Register the cost of a custom operator for all modules that are traced from here on.
 
     Args:
         op: the operator, or its name: `"mylib::fancy"`.

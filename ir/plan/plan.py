@@ -159,7 +159,7 @@ def make_plan(
 
 
 def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
-    """Return the plan that words make under some software, checked and completed, as flags and plan files have it.
+    """Check and complete a plan from its settings and a software stack, as flags and plan files do.
 
     PlanError shows every factor and the nearest legal values; NotBuiltError refuses what this version cannot model.
 

@@ -57,6 +57,16 @@ class Words(Protocol):
         ...
 
     @property
+    def lora_rank(self) -> int:
+        """Rank of adapters, beside which all weights are frozen; 0 without."""
+        ...
+
+    @property
+    def fp8_attention(self) -> bool:
+        """Whether attention multiplies in fp8."""
+        ...
+
+    @property
     def kv_dtype(self) -> str:
         """Type of the cache."""
         ...
@@ -124,7 +134,11 @@ def check_precision(family: Words) -> None:
     if min(edges) < 0:
         raise PlanError(f"bf16-first={edges[0]} bf16-last={edges[1]}: layers, 0 or more")
     low = lowers(family)
-    asked = [("fp8-param-gather", family.fp8_param_gather), ("bf16-first or bf16-last", any(edges))]
+    asked = [
+        ("fp8-param-gather", family.fp8_param_gather),
+        ("fp8-attention", family.fp8_attention),
+        ("bf16-first or bf16-last", any(edges)),
+    ]
     given = ", ".join(name for name, there in asked if there)
     if given and not low:
         raise PlanError(f"{given}: of low-precision training, and precision=none; use --precision, or leave it out")
@@ -191,7 +205,8 @@ def _check_workload(family: Words) -> None:
 def _check_gather(family: Words) -> None:
     if family.main_params_dtype == NONE:
         raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
-    legal = [name for name, r in RECIPES.items() if r.turns_weights and r.dtype is not DType.NVFP4]
+    # Frozen weights are cast before the run, whatever the recipe: none travels to be updated.
+    legal = [n for n, r in RECIPES.items() if family.lora_rank or (r.turns_weights and r.dtype is not DType.NVFP4)]
     if family.precision not in legal:
         raise NotBuiltError(
             f"fp8-param-gather with precision={family.precision}: its weights travel in the model's type and are cast "

@@ -102,7 +102,7 @@ def check_axes(axes: Sequence[str], mesh: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a plan leaves open, to be decided by its degrees and the software as the command line has it.
+    """Settings of a plan that its degrees and the software decide, as on the command line.
 
     Attributes:
         stack: the software whose kernels and ways to send these are: `system.stack`.

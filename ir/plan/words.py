@@ -232,6 +232,11 @@ class LoweringPolicy(ExpertWords):
         "All-gather weights over data-parallel ranks in the recipe's type: half the bytes.  [default: off]",
         of_training=True,
     )] = False
+    fp8_attention: Annotated[bool, Word(
+        "Multiply in fp8 in attention too, forward and backward: queries, keys and values are cast and kept so; with "
+        "--precision.  [default: off]",
+        also=("--fp8-dot-product-attention",), of_training=True,
+    )] = False
     bf16_first: Annotated[int, Word(
         "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0
@@ -308,7 +313,7 @@ class LoweringPolicy(ExpertWords):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWords(LoweringPolicy, PlanNumbers):
-    """All that people say of a plan, in the words of flags and plan files; None where a rule or the stack decides.
+    """The settings of a plan under the names of flags and plan files; None where a rule or the stack decides.
 
     >>> PlanWords(num_gpus=64, tp=8, zero=1).recompute
     'none'
@@ -326,7 +331,7 @@ class PlanWords(LoweringPolicy, PlanNumbers):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(LoweringPolicy):
-    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+    """The settings that change the structure of the graph; degrees and batches of a family are numbers.
 
     `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
     `kernels` says what is kept and what is written in place: what autograd keeps with a kernel for each norm, rotary

@@ -253,7 +253,7 @@ class _Groups:
         return [row for row in rows if row.predicted_s or row.measured_s]
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Warnings about the answer."""
         notes, m = list[str](), self.m
         if not self.counts.all():
             notes.append(

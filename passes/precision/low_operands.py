@@ -163,10 +163,15 @@ def _rests_low(draft: _Draft, value: int, maker: Node | None) -> bool:
 
 
 def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None:
-    """A weight that comes in low precision: cast where it lies in shards, or resting so where it is whole."""
+    """A weight that comes in low precision: cast where it lies in shards, or resting so where it is whole.
+
+    A frozen one was cast before the first step, into both copies where it is whole.
+    """
     value = found[0].value
-    draft.low.add(value)
-    if maker is not None:
+    param = value if maker is None else maker.inputs[0]
+    is_frozen = all(weight != param for weight, _ in draft.region.grads)
+    draft.low |= {value, param} if is_frozen else {value}
+    if maker is not None and not is_frozen:
         phase = maker.phase
         node, copies = draft.cast(maker.inputs[0], [Side.ROWS], found[0].node, phase)
         draft.start.setdefault(phase, []).append(node)
@@ -175,6 +180,12 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     if not columns:
         return
     once = maker is None and draft.keep
+    if once and is_frozen:
+        made = draft.like(value)
+        name = f"{draft.region.by_id[value].name}.{Side.COLUMNS}"
+        draft.values[-1] = replace(draft.values[-1], role=Role.PARAM, name=name)
+        draft.give(columns, {Side.COLUMNS: made})
+        return
     phase = Phase.PREPARE if once else columns[0].node.phase
     node, made = draft.turned(value, columns[0].node, phase)
     if once:

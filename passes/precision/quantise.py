@@ -14,6 +14,7 @@ from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require_sharded
 from ..recompute.layers import merged_runs
+from .low_attention import attended
 from .low_choice import Chooser, LowPrecisionChoice
 from .low_operands import lowered
 from .low_patterns import Patterns
@@ -28,7 +29,8 @@ _HIGH = "_high"
 class Quantise(Pass):
     """Run the products of weights in layers, and of their backward, by a recipe of low precision.
 
-    Attention cores, routers, the embedding and the head stay as they are. In inference weights rest in low precision.
+    Routers, the embedding and the head stay as they are, and attention unless asked. In inference weights rest in low
+    precision.
 
     | option | meaning                                                                                              |
     |--------|------------------------------------------------------------------------------------------------------|
@@ -39,6 +41,7 @@ class Quantise(Pass):
     | fused  | a compiler takes a tensor's maximum in the kernel that makes it; in inference norms and pointwise    |
     |        | kernels write their results cast                                                                     |
     | gather | weights that lie over replicas are gathered in low precision, and rest in it where they rest whole   |
+    | attend | training: attention multiplies in fp8                                                                |
     | first  | so many first layers stay in the model's type                                                        |
     | last   | so many last layers do                                                                               |
     | given  | inference: weights that a checkpoint has in another recipe, as "PATTERN=RECIPE"; may name nothing    |
@@ -50,6 +53,7 @@ class Quantise(Pass):
     keep: bool = False
     fused: bool = False
     gather: bool = False
+    attend: bool = False
     first: int = 0
     last: int = 0
     given: tuple[str, ...] = ()
@@ -63,8 +67,9 @@ class Quantise(Pass):
         for recipe in (self.recipe, *(recipe for _, recipe in self._pairs())):
             if recipe not in legal and (train or recipe != NONE):
                 raise UnknownNameError.of(f"precision of {graph.workload}", recipe, legal)
-        if not train and (self.keep or self.gather):
-            raise PlanError(f"quantise{{{'keep' if self.keep else 'gather'}=true}}: of training only; leave it out")
+        alone = [name for name in ("keep", "gather", "attend") if getattr(self, name)]
+        if not train and alone:
+            raise PlanError(f"quantise{{{alone[0]}=true}}: of training only; leave it out")
         if train and self._pairs():
             raise NotBuiltError(OF_TRAINING)
 
@@ -84,7 +89,9 @@ class Quantise(Pass):
         return PassResult(mark_saved(apart.with_regions(tuple(made))), changed=True)
 
     def _training(self, region: Region) -> Region:
-        return lowered(region, RECIPES[self.recipe], self.keep, self.fused, self.gather)
+        recipe = RECIPES[self.recipe]
+        made = lowered(region, recipe, self.keep, self.fused, self.gather)
+        return attended(made, recipe.reads[0]) if self.attend else made
 
     def _serving(self, graph: Graph, layers: frozenset[str]) -> PassResult:
         high = frozenset(r.name for r in graph.regions if r.name.endswith(_HIGH))

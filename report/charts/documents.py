@@ -9,7 +9,7 @@ from .chart import Chart
 from .designs import designs_charts
 from .money import bill_charts, money_charts
 from .searches import search_charts
-from .servers import server_charts
+from .servers import server_charts, size_charts
 from .steps import step_charts
 from .timeline import timeline_charts
 
@@ -36,6 +36,7 @@ _KINDS: Mapping[str, Callable[[Document], Iterator[Chart]]] = MappingProxyType(
     {
         "slipstick/report": _report,
         "slipstick/search": search_charts,
+        "slipstick/size": size_charts,
         "slipstick/cost": bill_charts,
         "slipstick/designs": designs_charts,
     }

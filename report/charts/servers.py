@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ...driver.serve.answer import ServeEstimate
-from ...driver.serve.load import Load
-from ...driver.serve.serve import serve
-from ...ir.errors import SlipstickError
 from ...ir.units import format_time
 from ..labels import request_part_label
 from ..results.table import Panel
+from ..serving.load_curve import PERCENTILES, load_curve
 from .bars import bars
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, Chart, Datum, Spec
+from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec
 from .read import Document, number, numbers, part, records
 from .steps import memory_chart
 
-# Shares of the most requests a second at which the curve is worked out: closer where it bends.
-_SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97)
 _COLORS = {"prefill": BLUE, "decode": ORANGE, "waits": GREY, "host": GREEN, "transfer": PURPLE}
 
 
 def load_record(answer: ServeEstimate) -> list[dict[str, float]]:
-    """Return latencies of a server at more and less load than it was asked for, in the order of the load.
-
-    Of simulated traffic and of pools there is none: the one has no closed form of a load, the other two servers.
-    """
-    used = answer.metrics.get("serve_utilization", 0.0)
-    if answer.simulated is not None or answer.pools is not None or not 0.0 < used <= 1.0:
-        return []
-    most, found = answer.metrics["requests_per_s"] / used, []
-    for share in _SHARES:
-        try:
-            m = serve(answer.server, answer.lengths, Load(requests_per_s=most * share)).metrics
-        except SlipstickError:
-            break
-        names = ("requests_per_s", "ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "concurrency")
-        found.append({name: float(m[name]) for name in names if name in m})
-    return found
+    """Return `load_curve` in rows, without numbers that are none or infinite."""
+    curve = load_curve(answer)
+    rows = zip(*curve.values(), strict=True)
+    return [{name: float(v) for name, v in zip(curve, row, strict=True) if math.isfinite(v)} for row in rows]
 
 
 def server_charts(document: Document) -> Iterator[Chart]:
@@ -46,10 +31,17 @@ def server_charts(document: Document) -> Iterator[Chart]:
     rate = numbers(part(document, "metrics")).get("requests_per_s", 0.0)
     curve = records(document, "load_curve")
     if curve:
-        yield _curve("First token under load", "TTFT", "ttft_s", curve, rate, BLUE)
-        yield _curve("Each further token under load", "TPOT", "tpot_s", curve, rate, ORANGE)
+        target = part(document, "target")
+        yield _curve("Time to first token (TTFT) over load", "TTFT", curve, rate, target)
+        yield _curve("Time per output token (TPOT) over load", "TPOT", curve, rate, target)
     yield from _percentiles(document)
     yield memory_chart(document)
+
+
+def size_charts(document: Document) -> Iterator[Chart]:
+    """Yield the charts of the first plan of a sizing, with the limits that it was sized for."""
+    for best in records(document, "choices")[:1]:
+        yield from server_charts({**best, "target": part(document, "target")})
 
 
 def _parts(document: Document) -> Chart:
@@ -68,29 +60,42 @@ def _parts(document: Document) -> Chart:
     return bars("Where the time of a request goes", alt, data, ("part", "time and share", "class"), _COLORS)
 
 
-def _curve(title: str, short: str, name: str, curve: list[Document], rate: float, color: str) -> Chart:
+def _curve(title: str, short: str, curve: list[Document], rate: float, target: Document) -> Chart:
+    """Return the mean and percentiles of a latency over the rate of requests, with the limit of a target."""
+    keys = {"mean": f"{short.lower()}_s", **{name: f"{short.lower()}_{name}_s" for name in PERCENTILES}}
     data: list[Datum] = [
         {
             "rate": number(row["requests_per_s"]),
-            "ms": number(row[name]) * 1e3,
-            "low": number(row.get(f"{name[:-2]}_low_s")) * 1e3,
-            "high": number(row.get(f"{name[:-2]}_high_s")) * 1e3,
-            "label": format_time(number(row[name])),
+            "which": which,
+            "ms": number(row[key]) * 1e3,
+            "label": format_time(number(row[key])),
         }
+        for which, key in keys.items()
         for row in curve
+        if key in row
     ]
-    data = [{k: v for k, v in row.items() if v == v} for row in data]
-    x: Spec = {"field": "rate", "type": "quantitative", "axis": {"title": "requests a second", "grid": False}}
-    y: Spec = {"field": "ms", "type": "quantitative", "axis": {"title": f"{short}, ms", "tickCount": 5}}
+    x: Spec = {"field": "rate", "type": "quantitative", "axis": {"title": "requests/s", "grid": False}}
+    y: Spec = {
+        "field": "ms",
+        "type": "quantitative",
+        "scale": {"type": "log"},
+        "axis": {"title": f"{short}, ms", "tickCount": 5},
+    }
     here = {"values": [{"rate": rate, "label": "as asked"}]}
-    # Its upper end is a worst case, which would press the curve to the ground.
     layers: list[Spec] = [
         {
-            "mark": {"type": "line", "color": color, "strokeWidth": 2.5, "point": {"size": 44, "color": color}},
+            "mark": {"type": "line", "strokeWidth": 2, "point": {"size": 36}},
             "encoding": {
                 "x": x,
                 "y": y,
+                "color": {
+                    "field": "which",
+                    "sort": None,
+                    "scale": {"domain": list(keys), "range": [BLUE, GREEN, ORANGE, PURPLE]},
+                    "legend": {"title": None, "orient": "top"},
+                },
                 "tooltip": [
+                    {"field": "which", "title": "of the requests"},
                     {"field": "rate", "title": "requests/s", "format": ".3~r"},
                     {"field": "label", "title": short},
                 ],
@@ -103,9 +108,31 @@ def _curve(title: str, short: str, name: str, curve: list[Document], rate: float
             "encoding": {"x": x, "y": {"value": 2}, "text": {"field": "label"}},
         },
     ]
-    rows = [[f"{number(row['rate']):.3g}", str(row["label"])] for row in data]
-    alt = f"{short} at so many requests a second, from {data[0]['label']} to {data[-1]['label']}."
-    return Chart(title, alt, {"layer": layers}, data, 230, Panel("", ("requests/s", short), rows))
+    limits = _limits(short, y, target)
+    rows = [
+        [f"{number(row['requests_per_s']):.3g}", *(format_time(number(row[key])) for key in keys.values())]
+        for row in curve
+        if set(keys.values()) <= set(row)
+    ]
+    ends = [row["label"] for row in data if row["which"] == "mean"]
+    alt = f"{short} over requests/s: mean, p50, p90 and p99." + (f" Mean from {ends[0]} to {ends[-1]}." if ends else "")
+    panel = Panel("", ("requests/s", *(f"{short} {which}" for which in keys)), rows)
+    return Chart(title, alt, {"layer": [*layers, *limits]}, data, 230, panel)
+
+
+def _limits(short: str, y: Spec, target: Document) -> list[Spec]:
+    """Return the line of a target's limit and what it says; nothing where it has none."""
+    limit_s, share = (number(target.get(f"{short.lower()}_{name}")) for name in ("s", "share"))
+    if not limit_s > 0:
+        return []
+    of = f"p{share * 100:g}" if share > 0 else "mean"
+    line = {"values": [{"ms": limit_s * 1e3, "label": f"limit: {of} {short} {format_time(limit_s)}"}]}
+    text = {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "color": RED}
+    at: Spec = {"x": {"value": "width"}, "y": y, "text": {"field": "label"}}
+    return [
+        {"data": line, "mark": {"type": "rule", "strokeDash": [5, 3], "color": RED}, "encoding": {"y": y}},
+        {"data": line, "mark": text, "encoding": at},
+    ]
 
 
 def _percentiles(document: Document) -> Iterator[Chart]:

@@ -33,6 +33,9 @@ _MEMORY = MappingProxyType(
         "optimizer": PURPLE,
         "activations": ORANGE,
         "kv_cache": ORANGE,
+        "kv_cache_in_use": ORANGE,
+        "kv_cache_free": GREEN,
+        "draft_weights": PURPLE,
         "temporary": YELLOW,
         "reserved": GREY,
     }
@@ -89,7 +92,7 @@ def memory_chart(document: Document) -> Chart:
     data: list[Datum] = []
     for name, num_bytes in held.items():
         label = f"{format_bytes(num_bytes)}, {num_bytes / total:.1%}"
-        words = name.replace("_", " ")
+        words = name.replace("_", " ").replace("kv cache", "KV cache")
         data.append({"part": words, "from": start / 2**30, "to": (start + num_bytes) / 2**30, "label": label})
         start += num_bytes
     colors = [_MEMORY.get(name, GREEN) for name in held]

@@ -162,6 +162,8 @@ def _precision(subject: ExportSubject) -> Iterator[Flag]:
         yield "--fp4-recipe", "nvfp4"
     if family.fp8_param_gather:
         yield "--fp8-param-gather", None
+    if family.fp8_attention:
+        yield "--fp8-dot-product-attention", None
     if family.bf16_first or family.bf16_last:
         yield "--first-last-layers-bf16", None
         yield "--num-layers-at-start-in-bf16", family.bf16_first

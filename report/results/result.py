@@ -1,4 +1,4 @@
-"""What every result can do: say itself in a few lines, and become a record, a table, a page or a file."""
+"""The base class of results: a summary of a few lines, conversion to a dict, a table, a page or a file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ FILE_COLUMNS, WIDTH = 120, 100
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Result(ABC):
-    """An answer that a verb of the command line writes, and that a function of Python returns.
+    """The result of a verb of the command line, and of the Python function of that name.
 
-    `command` is the command line that gives the same; `forms` are the forms that a file of it may have.
+    `command` is the equivalent command line; `forms` are the file formats that it can be saved in.
     """
 
     command: str = ""
@@ -91,7 +91,7 @@ class Result(ABC):
         return self.to_dict()
 
     def plot(self, name: str = "") -> TopLevelMixin:
-        """Return a chart as one of Altair, which notebooks show: that of a title, else the first.
+        """Return the chart with a title, else the first, as an Altair chart, which notebooks show.
 
         UsageError where Altair is not installed, the result has no chart, or none of that name.
         """
@@ -110,7 +110,7 @@ class Result(ABC):
         return chosen
 
     def form(self, name: str, columns: int | None = None, color: bool = False) -> str:
-        """Return the result as text in one of `forms` but Parquet, with a line break at its end."""
+        """Return the result as text in one of `forms` except Parquet, ending with a line break."""
         from ..columns import fitted
         from .files import csv_text
 
@@ -125,11 +125,11 @@ class Result(ABC):
         return made[name]().rstrip("\n") + "\n"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the document of `--format json` as Python has it."""
+        """Return the document of `--format json` as a dict."""
         return cast(dict[str, object], json.loads(self.json()))
 
     def to_columns(self) -> Columns:
-        """Return the table column by column; None where a row says nothing."""
+        """Return the table column by column; None where a row has no value."""
         rows = self.rows()
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
@@ -141,7 +141,7 @@ class Result(ABC):
     def to_frame(self, make: Callable[[Columns], F]) -> F: ...
 
     def to_frame(self, make: Callable[[Columns], F] | None = None) -> F | object:
-        """Return the table as a frame of pandas, else of polars; or of what `make` makes of columns.
+        """Return the table as a pandas frame, else a polars frame; or as what `make` returns for its columns.
 
         UsageError where neither is installed. A type checker knows the frame of `to_frame(pandas.DataFrame)`.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
@@ -42,7 +42,7 @@ class _Estimated(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StepResult(_Estimated):
-    """One step: its time, its memory, its money. `answer` is the whole estimate, as `driver.estimate` returns it."""
+    """One step: time, memory and cost. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
     answer: Estimate
@@ -52,17 +52,17 @@ class StepResult(_Estimated):
 
     @property
     def plan(self) -> Plan:
-        """The plan, complete."""
+        """The complete plan."""
         return self.answer.plan
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits the device."""
+        """Whether the plan fits in the memory of the device."""
         return self.answer.fits
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Metrics by name, in SI units; those of money and of a training run with them."""
+        """Metrics by name, in SI units, including those of cost and of a training run."""
         from ..cost.money import metrics_of
 
         run = {} if self.answer.run is None else self.answer.run.metrics
@@ -70,29 +70,29 @@ class StepResult(_Estimated):
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
-        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        """Prediction intervals of metrics: 50 % from `low` to `high`, 90 % from `least` to `most`."""
         from ...driver.uncertainty.answers import intervals, step_bands
 
         return intervals(self.metrics, step_bands(self.answer))
 
     @property
     def breakdown_s(self) -> Mapping[str, float]:
-        """Where the step goes, in parts that add up."""
+        """Seconds of the step by part; the parts add up to the step time."""
         return self.answer.breakdown_s
 
     @property
     def memory_bytes(self) -> Mapping[str, float]:
-        """What the fullest device holds, in parts that add up."""
+        """Peak memory of the fullest device by part; the parts add up."""
         return self.answer.memory_bytes
 
     @property
     def money(self) -> StepMoney | None:
-        """What the step costs; None of a system that cannot be priced, which a warning says."""
+        """Cost of the step; None for a system without prices, with a warning."""
         return self.answer.money
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Warnings about the answer."""
         return self.answer.warnings
 
     def json(self) -> str:
@@ -146,19 +146,19 @@ class ServeResult(_Estimated):
 
     @property
     def intervals(self) -> Mapping[str, Interval]:
-        """Where measurements of metrics are expected: `low` to `high` half of them, `least` to `most` nine tenths."""
+        """Prediction intervals of metrics: 50 % from `low` to `high`, 90 % from `least` to `most`."""
         from ...driver.uncertainty.answers import intervals, server_bands
 
         return intervals(self.metrics, server_bands(self.answer))
 
     @property
     def money(self) -> ServeMoney | None:
-        """What requests cost; None of a system that cannot be priced, which a warning says."""
+        """Cost of requests; None for a system without prices, with a warning."""
         return self.answer.money
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Warnings about the answer."""
         return self.answer.warnings
 
     def json(self) -> str:
@@ -199,7 +199,7 @@ class ServeResult(_Estimated):
             (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
             ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
             ("requests", requests_text(answer)),
-            ("answer", _told(m, _OF_SERVERS)),
+            ("answer", ", ".join(f"{METRICS[n].label} {format_metric(n, m[n])}" for n in _OF_SERVERS if n in m)),
             ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
             *(() if self.money is None else (("cost", _cost(self.metrics)),)),
         ]
@@ -207,7 +207,7 @@ class ServeResult(_Estimated):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SizeResult(Result):
-    """The fewest devices for a rate of requests: the plans that answer it, the best first."""
+    """The smallest deployments for a request rate: plans that meet it, the best first."""
 
     found: Sizing
     answers: Sequence[ServeEstimate]
@@ -217,6 +217,14 @@ class SizeResult(Result):
         from ..serving.sizing import sizing_json
 
         return sizing_json(self.found, self.answers)
+
+    def whole_document(self) -> Mapping[str, object]:
+        """Return the plans, and what the latencies of the first become under more load."""
+        from ..charts.servers import load_record
+
+        tree: dict[str, object] = json.loads(self.json())
+        first, *rest = cast("list[dict[str, object]]", tree["choices"])
+        return {**tree, "choices": [{**first, "load_curve": load_record(self.answers[0])}, *rest]}
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
@@ -233,17 +241,17 @@ class SizeResult(Result):
 
     def panels(self) -> Sequence[Panel]:
         """Return the plans, and the server that the first one is."""
-        plans = [
-            (
-                choice.name,
-                f"{choice.num_gpus}",
-                _told(one.metrics, _OF_SERVERS),
-                "" if one.money is None else _cost(one.money.metrics),
-            )
-            for choice, one in zip(self.found.choices, self.answers, strict=False)
-        ]
+        target, plans = self.found.question.target, []
+        for choice, one in zip(self.found.choices, self.answers, strict=False):
+            usd = {} if one.money is None else one.money.metrics
+            ttft_s, tpot_s = choice.at_limits(one, target)
+            costs = (format_usd(usd[name]) if name in usd else "-" for name in ("usd_per_mtok_output", "usd_per_mtok"))
+            latencies = ("-" if s != s else format_time(s) for s in (ttft_s, tpot_s))
+            most = f"{choice.most_per_s:.3g}"
+            plans.append((choice.name, f"{choice.num_gpus}", *latencies, most, *costs))
+        heads = ("plan", "GPUs", *target.labels, "most requests/s", "1M tokens out", "1M tokens in and out")
         return [
-            Panel("Plans that answer in time", ("plan", "GPUs", "answer", "cost"), plans),
+            Panel("Plans that meet the target", heads, plans),
             *ServeResult(answer=self.answers[0]).panels(),
         ]
 
@@ -259,10 +267,6 @@ class SizeResult(Result):
             answer,
             *rest,
         ]
-
-
-def _told(metrics: Mapping[str, float], names: Sequence[str]) -> str:
-    return ", ".join(f"{METRICS[n].label} {format_metric(n, metrics[n])}" for n in names if n in metrics)
 
 
 def _cost(metrics: Mapping[str, float]) -> str:

@@ -75,12 +75,12 @@ class ServerRows:
         return self.search.space.systems[int(rows["system"][at])]
 
     def label(self, rows: Columns, at: int) -> str:
-        """Return a row's server as people write it: replicas, or workers of prompts and of answers, and their load."""
+        """Return a row's server as people write it: replicas, or prefill and decode workers, and their load."""
         row = _row(rows, at)
-        own, load = _shape(row), f"{row['concurrency']:g} at once"
+        own, load = _shape(row), f"concurrency {row['concurrency']:g}"
         if not row["apart"]:
             return f"{own}, {load}"
-        return f"prompts {_shape(row, PROMPTS)} of {int(row['prefill_batch'])}, answers {own}, {load}"
+        return f"prefill {_shape(row, PROMPTS)} batch {int(row['prefill_batch'])}, decode {own}, {load}"
 
     def others(self, rows: Columns, at: int) -> Mapping[str, str]:
         """Return the words that are varied, and the GPUs."""

@@ -79,7 +79,7 @@ def plan_text(answer: ServeEstimate) -> str:
     """Say which degrees serve; of pools those of both."""
     if answer.pools is None:
         return answer.server.plan.degrees
-    return f"prompts {answer.pools.prefill.plan.degrees}, answers {answer.pools.decode.plan.degrees}"
+    return f"prefill {answer.pools.prefill.plan.degrees}, decode {answer.pools.decode.plan.degrees}"
 
 
 def requests_text(answer: ServeEstimate) -> str:
@@ -123,7 +123,7 @@ def _is_shown(name: str, metrics: Mapping[str, float]) -> bool:
 
 
 def _memory(answer: ServeEstimate) -> Table:
-    table = titled_table("Memory of a GPU" if answer.pools is None else "Memory of a GPU that decodes", 2)
+    table = titled_table("Memory of a GPU" if answer.pools is None else "Memory of a decode GPU", 2)
     for name, value in answer.memory_bytes.items():
         if value > 0:
             table.add_row(name.replace("_", " ").replace("kv cache", "KV cache"), format_bytes(value))

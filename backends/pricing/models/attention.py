@@ -54,7 +54,7 @@ class AttentionModel:
 
     def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs, clock and the constants of the stack's kernel."""
-        kind, decode = _kinds(system, entry.work.attention)
+        kind, decode = _kinds(system, entry.work.attention, entry.dtype)
         silicon = (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock")
         classes = ("attention", "unfused_attention", "additive_attention")
         return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{decode}.")
@@ -63,7 +63,7 @@ class AttentionModel:
         """Price calls, those of one dtype, one of the cache and one kernel at a time."""
         calls = [e.work.attention for e in group.entries if e.work.attention]
         chip = powered(system, steady=group.entries[0].trains)
-        kinds = [(e.dtype, e.second or e.dtype, *_kinds(system, e.work.attention)) for e in group.entries]
+        kinds = [(e.dtype, e.second or e.dtype, *_kinds(system, e.work.attention, e.dtype)) for e in group.entries]
 
         def of_kind(of: tuple[DType, DType, str, str], rows: Rows) -> Pricer:
             dtype, cached, kind, decode = of
@@ -85,11 +85,12 @@ def _apart(sizes: AttentionSizes) -> AttentionSizes:
     return replace(sizes, kv_heads=np.where(sizes.q_len == 1, sizes.heads, sizes.kv_heads))
 
 
-def _kinds(system: System, call: AttentionShape | None) -> tuple[str, str]:
+def _kinds(system: System, call: AttentionShape | None, dtype: DType) -> tuple[str, str]:
     """The kernels that a call runs, by their names in calibrations: over many queries, and over a cache."""
     kind, k = system.stack.attention, system.kernels
     if call is None:
         return kind, DECODE
+    kind = first_kind(k.attention, f"{kind}-{dtype}", kind)
     wider = _WIDER.format(kind) if call.qk_dim > call.v_dim and not call.latent else kind
     return first_kind(k.attention, wider, kind), first_kind(k.decode, LATENT, DECODE) if call.latent else DECODE
 

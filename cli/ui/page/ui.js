@@ -10,16 +10,27 @@ const make = (tag, text, name) => {
 };
 const powers = (low, high) => Array.from({length: Math.log2(high / low) + 1}, (_, k) => low * 2 ** k);
 const degrees = [1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 16, 18, 21, 24, 32, 42, 63, 64, 126];
+const some = [1, 2, 3, 4, 5, 6, 8], decades = (low, high) => {
+  const found = [];
+  for (let ten = low; ten < high; ten *= 10) for (const one of some) found.push(Number((one * ten).toPrecision(3)));
+  return found;
+};
 const plan = [
   ['gpus', 'GPUs', [...powers(1, 1024), 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072]],
   ['tp', 'TP', powers(1, 64)], ['pp', 'PP', degrees], ['cp', 'CP', powers(1, 32)], ['ep', 'EP', powers(1, 256)],
   ['mbs', 'Micro-batch', powers(1, 64)], ['gbs', 'Batch', powers(1, 16384)], ['seq', 'Sequence', powers(512, 1048576)]
 ];
+const requests = [
+  ['isl', 'Input', powers(64, 131072)], ['osl', 'Output', powers(1, 16384)],
+  ['rate', 'Requests/s', decades(0.1, 10000)], ['clients', 'Concurrency', [...powers(1, 32), ...decades(10, 10000).filter(n => n > 32)]]
+];
+const limits = [['ttft_ms', 'TTFT', [0, ...decades(10, 100000)]], ['tpot_ms', 'TPOT', [0, ...decades(1, 1000)]]];
 const factors = [0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4];
 const moved = [['hbm', 'HBM speed'], ['capacity', 'HBM size'], ['inner', 'Link inside'], ['outer', 'Link outside'],
   ['clock', 'Clock'], ['price', 'Price']];
-const state = {...data.start}, steps = {};
-for (const [name] of moved) state[name] = 1;
+const states = {train: data.start.train, serve: data.start.serve}, steps = {}, selects = {};
+let state = states[data.start.phase];
+for (const one of Object.values(states)) for (const [name] of moved) one[name] = 1;
 
 const scaled = (value, unit) => {
   const cut = number => Number(number.toPrecision(3)).toLocaleString('en');
@@ -28,6 +39,7 @@ const scaled = (value, unit) => {
   return cut(value / at) + ' ' + sign + unit;
 };
 const shown = name => {
+  if (name.endsWith('_ms')) return state[name] ? state[name].toLocaleString('en') + ' ms' : 'no limit';
   if (name in steps && !moved.some(one => one[0] === name)) return state[name].toLocaleString('en');
   const number = data.choices.systems[state.system].numbers[name];
   return number ? scaled(number.value * state[name], number.unit) : 'none';
@@ -45,8 +57,10 @@ function slider(name, label, values, box) {
 }
 function told(name) {
   const {input, said, row, values} = steps[name];
-  const nearest = values.reduce((best, one, k) =>
-    Math.abs(Math.log(one / state[name])) < Math.abs(Math.log(values[best] / state[name])) ? k : best, 0);
+  row.hidden = !(name in state) || name === {'request rate': 'clients', concurrency: 'rate'}[state.load];
+  if (row.hidden) return;
+  const away = one => one === state[name] ? 0 : Math.abs(Math.log(one / state[name]));
+  const nearest = values.reduce((best, one, k) => away(one) < away(values[best]) ? k : best, 0);
   input.value = nearest;
   said.textContent = shown(name);
   input.setAttribute('aria-valuetext', said.textContent);
@@ -60,7 +74,7 @@ function choose(id, names, text) {
     one.value = name;
     at(id).append(one);
   }
-  at(id).value = state[id];
+  selects[id] = at(id).closest('label');
   at(id).addEventListener('change', () => {
     state[id] = at(id).value;
     if (id === 'system') for (const [name] of moved) state[name] = 1;
@@ -68,7 +82,24 @@ function choose(id, names, text) {
     ask();
   });
 }
-const refresh = () => Object.keys(steps).forEach(told);
+function refresh() {
+  for (const [id, row] of Object.entries(selects)) {
+    row.hidden = !(id in state);
+    if (!row.hidden) at(id).value = state[id];
+  }
+  Object.keys(steps).forEach(told);
+  for (const box of document.querySelectorAll('fieldset')) box.hidden = !box.querySelector('label:not([hidden])');
+  const serves = state.phase === 'serve';
+  at('breakdown-title').textContent = 'Where the time of a ' + (serves ? 'request' : 'step') + ' goes';
+  at('bounds-title').textContent = serves ? 'What bounds a decode step' : 'What bounds it';
+}
+// Model, machine and its numbers stay where one goes from training to serving.
+at('phase').addEventListener('change', () => {
+  const kept = ['model', 'system', ...moved.map(one => one[0])].map(name => [name, state[name]]);
+  state = Object.assign(states[at('phase').value], Object.fromEntries(kept));
+  refresh();
+  ask();
+});
 
 let running = false, waiting = false, serial = 0, text = 'command', answer = {};
 async function post(path, body) {
@@ -147,26 +178,40 @@ function curve(one) {
     if (words !== undefined) made.textContent = words;
     return made;
   };
-  const logs = v => v.map(Math.log), xs = logs(one.x), ys = logs(one.y), ends = v => [Math.min(...v), Math.max(...v)];
-  const [x0, x1] = ends(xs), [y0, y1] = ends(ys), wide = Math.max(x1 - x0, 1e-9), high = Math.max(y1 - y0, 0.05);
-  const px = x => L + (x - x0) / wide * (W - L - R), py = y => H - B - (y - y0) / high * (H - T - B);
-  const svg = node('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label':
-    'Step time over ' + one.label + ': ' + one.names.map((name, k) => name + ' ' + one.told[k]).join(', ')});
+  const scale = one.linear ? v => v : Math.log, xs = one.x.map(scale), first = one.lines[0], last = xs.length - 1;
+  const all = one.lines.flatMap(line => line.y.map((y, k) => ({at: Math.log(y), told: line.told[k]})));
+  const [low, top] = all.reduce(([a, b], y) => [y.at < a.at ? y : a, y.at > b.at ? y : b], [all[0], all[0]]);
+  const [x0, x1] = [Math.min(...xs), Math.max(...xs)], wide = Math.max(x1 - x0, 1e-9), high = Math.max(top.at - low.at, 0.05);
+  const px = x => L + (x - x0) / wide * (W - L - R), py = y => H - B - (y - low.at) / high * (H - T - B);
+  const said = line => (line.name ? line.name + ' ' : '') + one.names.map((name, k) => name + ': ' + line.told[k]).join(', ');
+  const svg = node('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': one.label + ': ' + one.lines.map(said).join('; ')});
   svg.append(node('line', {x1: L, x2: W - R, y1: H - B, y2: H - B, class: 'axis'}), node('line', {x1: L, x2: L, y1: T, y2: H - B, class: 'axis'}));
-  svg.append(node('polyline', {class: 'line', points: xs.map((x, k) => px(x).toFixed(1) + ',' + py(ys[k]).toFixed(1)).join(' ')}));
+  const here = scale(one.here), at = Math.log(one.limit || 0);
+  if (at > low.at && at < top.at) svg.append(node('line', {x1: L, x2: W - R, y1: py(at), y2: py(at), class: 'limit'}));
+  if (one.linear && here >= x0 && here <= x1) svg.append(node('line', {x1: px(here), x2: px(here), y1: T, y2: H - B, class: 'now'}));
+  one.lines.forEach((line, j) => svg.append(node('polyline', {class: 'line l' + j, points: xs.map((x, k) => px(x).toFixed(1) + ',' + py(Math.log(line.y[k])).toFixed(1)).join(' ')})));
   let near = 0;
-  xs.forEach((x, k) => { if (Math.abs(x - Math.log(one.here)) < Math.abs(xs[near] - Math.log(one.here))) near = k; });
-  xs.forEach((x, k) => {
-    const dot = node('circle', {cx: px(x), cy: py(ys[k]), r: k === near ? 5 : 2.5, class: k === near ? 'here' : 'dot'});
-    dot.append(node('title', {}, one.names[k] + ': ' + one.told[k]));
+  xs.forEach((x, k) => { if (Math.abs(x - here) < Math.abs(xs[near] - here)) near = k; });
+  one.lines.forEach((line, j) => xs.forEach((x, k) => {
+    const marked = !one.linear && k === near;
+    const dot = node('circle', {cx: px(x), cy: py(Math.log(line.y[k])), r: marked ? 5 : 2.5, class: marked ? 'here' : 'dot l' + j});
+    dot.append(node('title', {}, (line.name ? line.name + ' at ' : '') + one.names[k] + ': ' + line.told[k]));
     svg.append(dot);
-  });
-  const last = xs.length - 1, top = ys.indexOf(y1), low = ys.indexOf(y0);
-  svg.append(node('text', {x: L - 5, y: py(ys[top]) + 4, 'text-anchor': 'end'}, one.told[top]));
-  if (py(ys[low]) - py(ys[top]) > 14) svg.append(node('text', {x: L - 5, y: py(ys[low]) + 4, 'text-anchor': 'end'}, one.told[low]));
+  }));
+  svg.append(node('text', {x: L - 5, y: py(top.at) + 4, 'text-anchor': 'end'}, top.told));
+  if (py(low.at) - py(top.at) > 14) svg.append(node('text', {x: L - 5, y: py(low.at) + 4, 'text-anchor': 'end'}, low.told));
   svg.append(node('text', {x: L, y: H - 6}, one.names[0]), node('text', {x: W - R, y: H - 6, 'text-anchor': 'end'}, one.names[last]));
   if (near > 1 && near < last - 1) svg.append(node('text', {x: px(xs[near]), y: H - 6, 'text-anchor': 'middle'}, one.names[near]));
   box.append(make('figcaption', one.label), svg);
+  if (first.name) {
+    const key = make('ul', undefined, 'key');
+    one.lines.forEach((line, j) => {
+      const row = make('li');
+      row.append(make('b', '', 'k' + j), line.name);
+      key.append(row);
+    });
+    box.append(key);
+  }
   return box;
 }
 function draw(found) {
@@ -176,7 +221,7 @@ function draw(found) {
   document.querySelector('main').classList.toggle('stale', bad);
   if (!bad) {
     at('tiles').replaceChildren(...found.tiles.map(one => {
-      const box = make('div', undefined, one.name === 'memory/GPU' && !found.fits ? 'bad' : '');
+      const box = make('div', undefined, one.bad ? 'bad' : '');
       box.append(make('dt', one.name), make('dd', one.value));
       return box;
     }));
@@ -188,11 +233,11 @@ function draw(found) {
     at('notes').hidden = !notes.length;
     at('warnings').replaceChildren(...notes.map(one => make('li', one)));
   }
-  const best = found.best, same = best && ['tp', 'pp', 'mbs'].every(name => best[name] === state[name]);
+  const best = found.best, same = best && Object.entries(best.take).every(([name, value]) => value === state[name]);
   at('best').textContent = !best ? (found.warming ? 'looking at plans ...' : 'no plan of these degrees fits')
-    : same ? 'This one: ' + best.plan + ', ' + best.step
-    : best.plan + ' mbs ' + best.mbs + ': ' + best.step + ', MFU ' + best.mfu +
-      (bad || !found.fits ? '' : ', ' + (100 * (1 - best.step_time_s / found.metrics.step_time_s)).toFixed(1) + '% shorter');
+    : same ? 'This one: ' + best.told
+    : best.told + (bad || !found.fits || !best.step_time_s ? '' :
+      ', ' + (100 * (1 - best.step_time_s / found.metrics.step_time_s)).toFixed(1) + '% shorter');
   at('take').hidden = !best || same;
   if (text === 'plan') copied();
   else at('copied').textContent = found[text];
@@ -202,7 +247,7 @@ async function copied() {
   if (text === 'plan') answer.plan = (await post('/plan', state).catch(() => ({}))).plan;
   at('copied').textContent = answer[text] || '';
 }
-at('take').addEventListener('click', () => { for (const name of ['tp', 'pp', 'mbs']) state[name] = answer.best[name]; refresh(); ask(); });
+at('take').addEventListener('click', () => { Object.assign(state, answer.best.take); refresh(); ask(); });
 at('reset').addEventListener('click', () => { for (const [name] of moved) state[name] = 1; refresh(); ask(); });
 for (const button of document.querySelectorAll('[data-copy]')) button.addEventListener('click', async () => {
   text = button.dataset.copy;
@@ -210,11 +255,12 @@ for (const button of document.querySelectorAll('[data-copy]')) button.addEventLi
   if (navigator.clipboard) navigator.clipboard.writeText(answer[text] || '').then(() => { at('told').textContent = 'copied'; }, () => {});
 });
 at('controls').addEventListener('submit', event => event.preventDefault());
-choose('model', data.choices.models);
+for (const [id, names] of Object.entries(data.choices)) if (Array.isArray(names)) choose(id, names);
 choose('system', Object.keys(data.choices.systems), name => name + ' (' + data.choices.systems[name].chip + ')');
-choose('zero', data.choices.zero);
-choose('recompute', data.choices.recompute);
 for (const [name, label, values] of plan) slider(name, label, values, at('plan'));
+for (const [name, label, values] of requests) slider(name, label, values, at('requests'));
+for (const [name, label, values] of limits) slider(name, label, values, at('targets'));
 for (const [name, label] of moved) slider(name, label, factors, at('machine'));
+at('phase').value = state.phase;
 refresh();
 ask();

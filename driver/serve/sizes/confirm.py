@@ -69,7 +69,9 @@ def _with_spare(question: Question, choice: SizedPlan, spare: int) -> SizedPlan:
         return replace(choice, spare=spare, most_per_s=choice.most_per_s / choice.copies * num, server=server)
     prefill, decode = (replicated(one, one.num_replicas + spare) for one in (choice.pools.prefill, choice.pools.decode))
     pools = replace(choice.pools, prefill=prefill, decode=decode)
-    return replace(choice, spare=spare, most_per_s=most_of(pools, question.lengths), server=decode, pools=pools)
+    return replace(
+        choice, spare=spare, most_per_s=most_of(pools, question.lengths, question.target), server=decode, pools=pools
+    )
 
 
 def _enough(question: Question, choice: SizedPlan) -> SizedPlan:
@@ -136,7 +138,7 @@ def _larger(question: Question, choice: SizedPlan, seen: Confirmed) -> SizedPlan
     else:
         decode = replicated(decode, _more(decode.num_replicas))
     pools = replace(choice.pools, prefill=prefill, decode=decode)
-    return replace(choice, most_per_s=most_of(pools, question.lengths), server=decode, pools=pools)
+    return replace(choice, most_per_s=most_of(pools, question.lengths, question.target), server=decode, pools=pools)
 
 
 def _more(num: int) -> int:

@@ -68,7 +68,9 @@ def _pair(question: Question, first: PricedShape, then: PricedShape) -> SizedPla
         load = Load(requests_per_s=question.requests_per_s)
         answer = serve_pools(pools, question.lengths, load, question.target)
         if bool(question.target.met_by(answer.found)):
-            return SizedPlan((first.shape, then.shape), most_of(pools, question.lengths), pools.decode, pools)
+            return SizedPlan(
+                (first.shape, then.shape), most_of(pools, question.lengths, question.target), pools.decode, pools
+            )
     return None
 
 

@@ -108,7 +108,7 @@ class SizedPlan:
         last = f"{self.copies} x ({self.shapes[-1]})"
         if self.pools is None:
             return last
-        return f"{self.pools.prefill.num_replicas} x ({self.shapes[0]}) prompts + {last} answers"
+        return f"{self.pools.prefill.num_replicas} x ({self.shapes[0]}) prefill + {last} decode"
 
     @property
     def num_gpus(self) -> int:

@@ -217,7 +217,7 @@ def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     words = ("--disagg", "2:1", "--prefill-tp", "2", "--draft", small, "--acceptance", "0.8", "--stream-kv")
     done = serve(*LOAD, *words)
     assert done.returncode == 0, done.stderr
-    for said in ("5 x H100", "prompts tp2 dp2, answers tp1 dp1", "tokens a round 3.36", "layer by layer", "pool busy"):
+    for said in ("5 x H100", "prefill tp2 dp2, decode tp1 dp1", "tokens a round 3.36", "layer by layer", "pool busy"):
         assert said in " ".join(done.stdout.split()) or said in done.stdout
     inputs = json.loads(serve(*LOAD, *words, "--format", "json").stdout)["inputs"]
     assert inputs["system"]["num_gpus"] == 5

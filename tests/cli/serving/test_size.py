@@ -44,8 +44,8 @@ def test_more_requests_never_take_fewer_gpus(size: Cli) -> None:
 def test_pools_alone_may_be_asked_for(size: Cli) -> None:
     words = (*REQUESTS, "--target-rps", "100", "--tpot", "20ms", "--format", "json")
     only, never = (json.loads(size(*words, "--disagg", how).stdout)["choices"] for how in ("on", "off"))
-    assert all("prompts" in choice["name"] for choice in only)
-    assert not any("prompts" in choice["name"] for choice in never)
+    assert all("prefill" in choice["name"] for choice in only)
+    assert not any("prefill" in choice["name"] for choice in never)
 
 
 def test_a_screen_says_plan_room_and_price(size: Cli) -> None:

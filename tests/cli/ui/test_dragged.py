@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import slipstick
-from slipstick.cli.ui.dragged import Dragged, choices
+from slipstick.cli.ui.dragged import Dragged
+from slipstick.cli.ui.dragged_server import choices
 from slipstick.cli.ui.rule import SlideRule
 from slipstick.ir.errors import SlipstickError, UsageError
 
@@ -94,10 +95,11 @@ def test_curves_pass_through_the_point() -> None:
     metrics, curves = found["metrics"], found["curves"]
     assert isinstance(metrics, dict)
     assert isinstance(curves, list)
-    assert [one["label"] for one in curves] == ["GPUs", "HBM bandwidth", "bandwidth between nodes", "clock"]
+    over = ["GPUs", "HBM bandwidth", "bandwidth between nodes", "clock"]
+    assert [one["label"] for one in curves] == [f"step time over {name}" for name in over]
     for one in curves:
         at = min(range(len(one["x"])), key=lambda k: abs(one["x"][k] - one["here"]))
-        assert one["y"][at] == pytest.approx(metrics["step_time_s"], rel=1e-12)
+        assert one["lines"][0]["y"][at] == pytest.approx(metrics["step_time_s"], rel=1e-12)
 
 
 def test_the_best_plan_is_no_worse_than_any_that_was_tried_by_hand() -> None:

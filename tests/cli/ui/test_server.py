@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 
 from slipstick.cli.ui import server as ui_server
-from slipstick.cli.ui.dragged import Dragged
+from slipstick.cli.ui.dragged_server import Point
 from slipstick.cli.ui.server import MOST_BYTES, RuleServer, page_of
 from slipstick.ir.errors import UsageError
 from tests.cli.ui.test_dragged import START
@@ -22,13 +22,13 @@ from tests.cli.ui.test_dragged import START
 class Echo:
     """Answers with what was asked."""
 
-    def answer(self, asked: Dragged) -> dict[str, object]:
+    def answer(self, asked: Point) -> dict[str, object]:
         return {"gpus": asked.gpus}
 
-    def warm(self, asked: Dragged) -> int:
+    def warm(self, asked: Point) -> int:
         return 3
 
-    def plan_file(self, asked: Dragged) -> str:
+    def plan_file(self, asked: Point) -> str:
         return f"gpus: {asked.gpus}"
 
 

@@ -10,14 +10,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slipstick.cli.ui.dragged import Dragged, choices
+from slipstick.cli.ui.dragged_server import Point, choices, read_point
 from slipstick.cli.ui.rule import SlideRule
 from slipstick.cli.ui.server import RuleServer, page_of
 from tests.chromium import chromium, complaints, in_light, requests, until
 from tests.cli.ui.test_dragged import START
+from tests.cli.ui.test_dragged_server import SERVER
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
+
+STARTS = {"phase": "train", "train": {**START, "phase": "train"}, "serve": SERVER}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def rule() -> SlideRule:
 def page(rule: SlideRule, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     with (
         chromium(tmp_path_factory.mktemp("profile")) as browser,
-        RuleServer(rule, *page_of(START, choices())) as server,
+        RuleServer(rule, *page_of(STARTS, choices())) as server,
     ):
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -48,8 +51,21 @@ def settled(page: Chrome) -> None:
     until(page, "document.documentElement.dataset.serial && !running && !waiting && !answer.warming", 60)
 
 
-def point(page: Chrome) -> Dragged:
-    return Dragged.read(page.execute_script("return state"))
+def point(page: Chrome) -> Point:
+    return read_point(page.execute_script("return state"))
+
+
+@pytest.fixture
+def serving(page: Chrome) -> Iterator[Chrome]:
+    for phase in ("serve", "train"):
+        page.execute_script(
+            "const one = document.getElementById('phase'); one.value = arguments[0]; "
+            "one.dispatchEvent(new Event('change'))",
+            phase,
+        )
+        settled(page)
+        if phase == "serve":
+            yield page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -104,12 +120,48 @@ def test_it_is_copied_as_python_and_as_a_plan_file(page: Chrome) -> None:
     assert page.find_element("id", "copied").text.startswith("schema: slipstick/plan/1")
 
 
-def test_nothing_serious_for_who_cannot_see_or_point(page: Chrome) -> None:
+def test_a_server_is_dragged_and_shows_what_its_command_answers(serving: Chrome, rule: SlideRule) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    assert complaints(serving) == []
+    assert not serving.find_element("id", "zero").is_displayed()
+    assert not serving.find_element("id", "clients").is_displayed()
+    before = shown(serving)
+    serving.find_element("id", "isl").send_keys(Keys.ARROW_RIGHT)
+    settled(serving)
+    found = rule.answer(point(serving))
+    tiles = found["tiles"]
+    assert isinstance(tiles, list)
+    assert shown(serving) == {one["name"]: one["value"] for one in tiles}
+    assert shown(serving)["TTFT"] != before["TTFT"]
+    assert "--phase serve" in str(found["command"])
+    assert "--isl 512" in str(found["command"])
+    captions = [one.text for one in serving.find_elements("css selector", "#curves figcaption")]
+    assert captions == ["TTFT over requests/s", "TPOT over requests/s", "tokens/s/GPU over tokens/s/user"]
+    keys = serving.find_elements("css selector", "#curves figure:first-child .key li")
+    assert [one.text for one in keys] == ["mean", "p50", "p90", "p99"]
+    assert "requests/s within the limits" in serving.find_element("id", "best").text
+
+
+def test_a_load_by_concurrency_has_its_own_slider(serving: Chrome) -> None:
+    serving.execute_script(
+        "const one = document.getElementById('load'); one.value = 'concurrency'; one.dispatchEvent(new Event('change'))"
+    )
+    settled(serving)
+    assert serving.find_element("id", "clients").is_displayed()
+    assert not serving.find_element("id", "rate").is_displayed()
+    assert shown(serving)["concurrency"] == "16"
+
+
+@pytest.mark.parametrize("phase", ["train", "serve"])
+def test_nothing_serious_for_who_cannot_see_or_point(page: Chrome, phase: str, request: pytest.FixtureRequest) -> None:
     import os
 
     script = Path(os.environ.get("AXE_SCRIPT", "axe.min.js"))
     if not script.is_file():
         pytest.skip("no axe-core: npm install axe-core, and AXE_SCRIPT=node_modules/axe-core/axe.min.js")
+    if phase == "serve":
+        request.getfixturevalue("serving")
     for scheme in ("light", "dark"):
         in_light(page, scheme)
         settled(page)

@@ -53,5 +53,8 @@ def test_it_is_the_spread_of_what_a_rank_does_itself() -> None:
     assert spread["stragglers"] == pytest.approx(SPREAD * more * work, rel=1e-12)
 
 
-def test_systolic_arrays_keep_step() -> None:
-    assert "stragglers" not in parts(64, SPREAD, "tpu-v5p-pod")
+@pytest.mark.parametrize("system", ["tpu-v4-pod", "tpu-v5p-pod", "tpu-v6e-pod", "trn2-ultraserver", "hls-gaudi-3"])
+def test_systolic_arrays_keep_step_by_the_data_of_stacks(system: str) -> None:
+    assert load_system(system).stack.rank_spread == 0.0
+    assert load_system(system, stack="megatron-core").stack.rank_spread == 0.0
+    assert parts(64, SPREAD, system)["stragglers"] > 0.0

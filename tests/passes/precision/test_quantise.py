@@ -12,7 +12,7 @@ from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
-from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
+from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import message_bytes
 from slipstick.ir.plan import Family, check_family
@@ -255,3 +255,56 @@ def test_a_tensor_read_as_it_is_and_gathered_is_quantised_once_in_front_of_both(
     low = [n for n in products if {region.by_id[i].type.dtype for i in n.inputs[:2]} == {RECIPES["fp8"].dtype}]
     # four forward and two gradients of each; again only the two whose results the backward phase reads
     assert len(low) == len(products) == 4 + 4 * 2 + 2
+
+
+def test_attention_in_fp8_reads_casts_that_the_backward_phase_keeps(tiny_llama: Graph) -> None:
+    region = layer(tiny_llama, precision="fp8", fp8_attention=True)
+    forward, backward = (next(n for n in region.nodes if n.op == name) for name in ("attention", "attention_bwd"))
+    assert {region.by_id[i].type.dtype for i in (*forward.inputs, *backward.inputs[:4])} == {DType.FP8}
+    assert backward.inputs[1:4] == forward.inputs
+    assert region.by_id[forward.key].type.dtype is DType.BF16
+    assert {region.by_id[o].type.dtype for o in backward.outputs} == {DType.BF16}
+    # Queries and the gradient have 64 elements a token, keys and values 32; the maximum needs a pass of its own.
+    ours = [
+        n for n in casts(region, Phase.FORWARD, Phase.BACKWARD) if {*n.outputs} & {*forward.inputs, backward.inputs[0]}
+    ]
+    assert moved(region, ours) == (TOKENS * (2 * H + 2 * KV) * 2 * 2, TOKENS * (2 * H + 2 * KV))
+
+
+@pytest.mark.parametrize("method", ["allgather", "ring", "ulysses"])
+def test_messages_of_fp8_attention_carry_casts(tiny_llama: Graph, method: str) -> None:
+    region = layer(tiny_llama, precision="fp8", fp8_attention=True, cp=method)
+    made = {o: n for n in region.nodes for o in n.outputs}
+    calls = [n for n in region.nodes if n.op.startswith("attention")]
+    messages = {made[i].key: made[i] for n in calls for i in n.inputs[: 4 if n.op == "attention_bwd" else 3]}
+    sent = [n for n in messages.values() if n.op != "quantise"]
+    assert sent
+    assert {region.by_id[i].type.dtype for n in sent for i in (*n.inputs, *n.outputs)} == {DType.FP8}
+
+
+def test_fp8_attention_is_of_low_precision_training() -> None:
+    with pytest.raises(PlanError, match="fp8-attention: of low-precision training"):
+        check_family(Family(fp8_attention=True))
+
+
+def test_frozen_weights_that_rest_in_low_precision_are_cast_before_the_run(tiny_llama: Graph) -> None:
+    """Beside adapters no step casts or turns them: they rest in rows, and in columns for the backward phase."""
+    adapted = {"lora_rank": 4, "lora_modules": ("q_proj",), "precision": "fp8-delayed", "kernels": "fused"}
+    once = lower(tiny_llama, Family(**adapted)).graph.region("block0")  # type: ignore[arg-type]
+    rest = layer(tiny_llama, **adapted, fp8_param_gather=True)
+    frozen = {v.name: v.type for v in rest.of_role(Role.PARAM) if "lora" not in v.name and v.type.dtype is DType.FP8}
+    assert sum(not name.endswith(".columns") for name in frozen) == 7
+    assert {f"{name}.columns" for name in frozen if not name.endswith(".columns")} >= {
+        name for name in frozen if name.endswith(".columns")
+    }
+    prepared = [n for n in rest.nodes if n.phase is Phase.PREPARE]
+    named = {v.id: v.name for v in rest.of_role(Role.PARAM)}
+    assert all("lora" in named[n.inputs[0]] for n in prepared)
+    assert len(prepared) < len([n for n in once.nodes if n.phase is Phase.PREPARE])
+
+
+@pytest.mark.parametrize("recipe", ["mxfp8", "nvfp4"])
+def test_frozen_weights_rest_in_any_recipe(recipe: str) -> None:
+    check_family(Family(precision=recipe, fp8_param_gather=True, lora_rank=8))
+    with pytest.raises(NotBuiltError, match="travel in the model's type"):
+        check_family(Family(precision=recipe, fp8_param_gather=True))

@@ -171,6 +171,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "fused": {"fused": False}, "replicate_unknown": {"replicate_unknown": True}, "order": {"order": "dp-tp-cp-ep-pp"},
     "grad_dtype": {"grad_dtype": DType.BF16}, "precision": {"precision": "fp8"},
     "fp8_param_gather": {"precision": "fp8", "zero": 1, "fp8_param_gather": True},
+    "fp8_attention": {"precision": "fp8", "fp8_attention": True},
     "bf16_first": {"precision": "fp8", "bf16_first": 1}, "bf16_last": {"precision": "fp8", "bf16_last": 1},
     "main_params_dtype": {"main_params_dtype": "none"},
     "exp_avg_dtype": {"exp_avg_dtype": "bf16"},
