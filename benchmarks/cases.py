@@ -217,6 +217,20 @@ def whole_search(repeat: int) -> Iterator[Row]:
     yield row(f"slipstick search {MODEL}, 16,384 GPUs: peak memory", peak, "MiB", Target(2048.0))
 
 
+def driver(repeat: int) -> Iterator[Row]:
+    """What the process that asks does a block, and how many workers that holds: 1,000 made-up ones, blocks measured."""
+    for how, blocks in (("rows", 1_500), ("reduced", 3_000)):
+        found = measured("driving", MODEL, "1000", "20", str(blocks), how)
+        what = f"{found['block_plans'][0]:,.0f} plans, {how}"
+        yield row(f"driver of a search, a block of {what}", [s * 1e3 for s in found["driver_s"]], "ms")
+        yield row(f"worker, a block of {what}", [s * 1e3 for s in found["block_s"]], "ms")
+        workers = [block / own for block, own in zip(found["block_s"], found["driver_s"], strict=True)]
+        yield row(f"workers that a driver holds, {how}", workers, "1", Target(1_000, at_most=False))
+        yield row(
+            f"peak memory of a driver, {blocks * found['block_plans'][0]:,.0f} plans, {how}", found["peak_bytes"], "B"
+        )
+
+
 def products(repeat: int) -> Iterator[Row]:
     """Matrix products, all distinct, through their kernel model on one core."""
     size = 1_000_000
@@ -264,6 +278,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "screening": screening,
         "searching": searching,
         "whole_search": whole_search,
+        "driver": driver,
         "products": products,
         "schedules": schedules,
         "watching": watching,

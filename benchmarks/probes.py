@@ -14,6 +14,8 @@ from time import process_time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from .driving import driving
+
 if TYPE_CHECKING:
     from slipstick.driver import Lowered
     from slipstick.ir.graph import Graph
@@ -388,6 +390,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "pipelines": pipelines,
         "doubling": doubling,
         "serving": serving,
+        "driving": driving,
     }
 )
 

@@ -115,7 +115,7 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[Compl
 
     kind = ctx.params.get("kind")
     known = _known(_plural(kind)) if isinstance(kind, str) else ()
-    return [CompletionItem(name) for name in known if name.startswith(begun)]
+    return [CompletionItem(name) for name in known if name.lower().startswith(begun.lower())]
 
 
 @click.command(

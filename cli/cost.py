@@ -11,7 +11,7 @@ from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Named, Whole
 from .flags.shared import MONEY, systems_named
-from .output.answers import Answering, format_flag, output_flag, write_reasons
+from .output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System
@@ -24,6 +24,7 @@ class CostCommand(Answering):
     """A verb that can also say why one line is what it is."""
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "explain")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return the form; an explanation is text, to a file of any name."""
@@ -46,7 +47,7 @@ class CostCommand(Answering):
         return 0
 
 
-@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(), output_flag()])
+@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.argument("system", shell_complete=of_catalogue("systems"))
 @click.option(
     "--gpus",

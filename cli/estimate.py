@@ -14,7 +14,16 @@ from ..ir.plan.word import changed
 from .flags.numbers import Named, Real
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
-from .output.answers import FORMS, Answering, form_of, format_flag, output_flag, write_reasons
+from .output.answers import (
+    DRAWN_FORMS,
+    DRAWN_SUFFIXES,
+    FORMS,
+    Answering,
+    form_of,
+    format_flag,
+    output_flag,
+    write_reasons,
+)
 from .output.timeline import emit_serving_trace, emit_trace
 from .plans.file import is_given
 from .prepare import (
@@ -67,7 +76,7 @@ class EstimateCommand(ServeCommand):
 class EstimatingCommand(Answering, EstimateCommand):
     """The verb that answers; it also writes timelines and explanations."""
 
-    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg", "png")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
 
     delivered: ClassVar[tuple[str, ...]] = (
         "emit",
@@ -86,13 +95,7 @@ class EstimatingCommand(Answering, EstimateCommand):
             raise UsageError(f"--emit {emit} and --format {form} say two things: leave --format out")
         given = None if (emit or form) is None else str(emit or form)
         # An explanation is text, to a file of any name.
-        kind = (
-            TRACE
-            if given == TRACE
-            else "table"
-            if said["explain"]
-            else form_of(given, output, FORMS if said["phase"] == "serve" else self.forms)
-        )
+        kind = TRACE if given == TRACE else "table" if said["explain"] else form_of(given, output, self.forms)
         if kind != TRACE and (said["trace_detail"] != "auto" or said["trace_stages"] != "classes"):
             flag = "--trace-detail" if said["trace_detail"] != "auto" else "--trace-stages"
             raise UsageError(f"{flag} is of --emit trace, and what is written is a {kind}: add --emit trace")
@@ -129,7 +132,7 @@ class EstimatingCommand(Answering, EstimateCommand):
         return 0
 
 
-@click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag()])
+@click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.option(
     "--emit",
     type=Named((*FORMS, "svg", TRACE)),

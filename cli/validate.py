@@ -15,19 +15,23 @@ import click
 from ..ir.errors import GateError, InfeasibleError, UsageError
 from .flags.numbers import Named, Real, Whole
 from .flags.talk import Watched, talk_flags
-from .output.answers import form_of, format_flag, output_flag
+from .output.answers import form_of, format_flag, output_flag, write_answer
 from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
-FORMS = ("table", "json", "csv", "svg")
+FORMS = ("table", "json", "csv", "md", "html", "parquet", "svg")
 
 
 @click.command(
     "validate",
     cls=Watched,
-    params=[format_flag(*FORMS), output_flag(".json, .csv, .svg for a picture, or .txt for the table"), *talk_flags()],
+    params=[
+        format_flag(*FORMS),
+        output_flag(".json, .csv, .parquet, .md, .html, .svg for a picture, or .txt for the table"),
+        *talk_flags(),
+    ],
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
 @click.option(
@@ -123,7 +127,18 @@ def validate_command(
         text = picture.svg()
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
-    write_text(text, output)
+    if kind in ("md", "html", "parquet"):
+        from ..report.results.documents import DocumentResult
+
+        write_answer(
+            DocumentResult(
+                title="validation", document=lambda: summary_json(outcomes, worst or 0, far), screen=lambda _: text
+            ),
+            kind,
+            output,
+        )
+    else:
+        write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0
 

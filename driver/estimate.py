@@ -118,7 +118,7 @@ def machine_tables(
     lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
 ) -> Iterator[Estimates]:
     """Price one plan on each machine of a table, MACHINES of them at a time. PlanError when it is not legal."""
-    one, num = _checked(lowered, [plan]), num_machines(system) or 1
+    one, num = checked_table(lowered, [plan]), num_machines(system) or 1
     for start in range(0, num, MACHINES):
         rows = slice(start, min(start + MACHINES, num))
         yield evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
@@ -181,7 +181,7 @@ def estimate(
     """
     done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
     with stage(f"price {plan.degrees} on {system.name}"):
-        table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
+        table = evaluate(done, system, checked_table(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
@@ -232,10 +232,10 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
     """Estimate several plans of one family, each checked for divisibility and for the sizes of the graph."""
-    return evaluate(lowered, system, _checked(lowered, plans))
+    return evaluate(lowered, system, checked_table(lowered, plans))
 
 
-def _checked(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
+def checked_table(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
     """Return the plans as a table; PlanError for the first that is not legal, with what would be."""
     table = PlanTable.of(plans)
     for plan in plans:

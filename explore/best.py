@@ -17,6 +17,11 @@ Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
 # Where a row came from: its block, and its place in it. Ties are broken by these, so that no order of work shows.
 BLOCK, ROW = "block", "row"
+# Rows of a picture: more would only make it slow.
+_CLOUD = 4000
+_LAST = np.uint64(2**64 - 1)
+# Rows of a front that others are compared with before they are sorted.
+_FEW = 8
 
 
 @dataclass(slots=True)
@@ -36,6 +41,8 @@ class Best:
     front: Columns = field(default_factory=dict)
     _cloud: Columns = field(default_factory=dict)
     _waiting: list[Columns] = field(default_factory=list)
+    # The last of a full sample.
+    _room: np.uint64 = _LAST
 
     def take(self, found: Found) -> None:
         """Take the rows of one more block."""
@@ -43,14 +50,22 @@ class Best:
             self.take_rows(placed([found]))
 
     def take_rows(self, rows: Columns) -> None:
-        """Take some more rows, one at least, with their places."""
-        first = self._ordered(rows)[: self.most]
-        self.top = self._first(_with(self.top, _some(rows, first)), self.most)
-        merged = _with(self.front, _some(rows, np.flatnonzero(pareto(self._aims(rows)))))
+        """Take some more rows, one at least, with their places.
+
+        Rows behind the last of a full top, rows that one of the front beats, and rows that a full sample has no room
+        for are dropped before any are sorted: with many rows, that is nearly all.
+        """
+        aims = self._aims(rows)
+        full = 0 < self.most == len(self.top.get(ROW, ()))
+        ahead = _some(rows, np.flatnonzero(~(aims[0] > self._aims(self.top)[0][-1]))) if full else rows
+        self.top = self._first(_with(self.top, _some(ahead, self._ordered(ahead)[: self.most])), self.most)
+        unbeaten = _some(rows, np.flatnonzero(~_beaten(aims, self._aims(self.front)))) if self.front else rows
+        merged = _with(self.front, _some(unbeaten, np.flatnonzero(pareto(self._aims(unbeaten)))))
         self.front = self._first(_some(merged, np.flatnonzero(pareto(self._aims(merged)))), None)
-        self._waiting.append(_thinned(rows))
+        self._waiting.append(_thinned(_some(rows, np.flatnonzero(_mixed(rows) <= self._room))))
         if sum(len(some[BLOCK]) for some in self._waiting) > _CLOUD:
             self._cloud = self._all_thinned()
+            self._room = _mixed(self._cloud).max()
             self._waiting.clear()
 
     @property
@@ -77,22 +92,34 @@ def placed(found: Sequence[Found]) -> Columns:
     """Return the rows of blocks, each of which has some, with the block and the place in it that each came from."""
     place = {
         BLOCK: np.concatenate([np.full(one.num_rows, float(one.number)) for one in found]),
-        ROW: np.concatenate([np.arange(one.num_rows, dtype=np.float64) for one in found]),
+        ROW: np.concatenate(
+            [np.arange(one.num_rows, dtype=np.float64) if one.places is None else one.places for one in found]
+        ),
     }
     return {name: np.concatenate([one.columns[name] for one in found]) for name in found[0].columns} | place
 
 
-# Rows of a picture: more would only make it slow.
-_CLOUD = 4000
+def _mixed(rows: Columns) -> NDArray[np.uint64]:
+    """Mix the place of each row: an odd factor keeps places apart, so that no two are equal and no order matters."""
+    place = rows[BLOCK].astype(np.uint64) * np.uint64(1 << 32) + rows[ROW].astype(np.uint64)
+    return np.asarray(place * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _thinned(rows: Columns) -> Columns:
     """A sample that depends on nothing but which rows there are, in the order of their places."""
     if len(rows[BLOCK]) > _CLOUD:
-        place = rows[BLOCK].astype(np.uint64) * np.uint64(1 << 32) + rows[ROW].astype(np.uint64)
-        # An odd factor mixes places and keeps them apart: no two rows are equal, and no order of them matters.
-        rows = _some(rows, np.argpartition(place * np.uint64(0x9E3779B97F4A7C15), _CLOUD)[:_CLOUD])
+        rows = _some(rows, np.argpartition(_mixed(rows), _CLOUD)[:_CLOUD])
     return _some(rows, np.lexsort([rows[ROW], rows[BLOCK]]))
+
+
+def _beaten(aims: Sequence[Array], front: Sequence[Array]) -> NDArray[np.bool_]:
+    """Which rows one of a few of a front beats: as good in all and better in one."""
+    found = np.zeros(len(aims[0]), dtype=bool)
+    for at in range(0, len(front[0]), max(1, len(front[0]) // _FEW)):
+        pairs = [(mine, theirs[at]) for mine, theirs in zip(aims, front, strict=True)]
+        worse = np.any([mine > theirs for mine, theirs in pairs], axis=0)
+        found |= worse & np.all([mine >= theirs for mine, theirs in pairs], axis=0)
+    return found
 
 
 def _with(kept: Columns, more: Columns) -> Columns:

@@ -57,6 +57,8 @@ class Found:
         num_legal: candidates that are legal by divisibility; the others are in `pruned` as well.
         columns: a number a row of each column, for every plan that was evaluated and kept, in the order of candidates.
         crashed: candidates that killed their worker or failed in it, and how, in words.
+        places: of each row among all that were kept, where some of these were left out; None where all are here.
+        left_out: rows that were left out.
     """
 
     number: int
@@ -64,20 +66,27 @@ class Found:
     num_legal: int
     columns: Mapping[str, Array]
     crashed: tuple[str, ...] = field(default=())
+    places: Array | None = None
+    left_out: int = 0
 
     @property
     def num_rows(self) -> int:
-        """Number of plans evaluated and kept."""
+        """Number of plans that are here as rows."""
         return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def num_kept(self) -> int:
+        """Number of plans evaluated and kept."""
+        return self.num_rows + self.left_out
 
     @property
     def num_candidates(self) -> int:
         """Number of candidates of the block: each is pruned, kept, or crashed its worker."""
-        return sum(self.pruned.values()) + self.num_rows + len(self.crashed)
+        return sum(self.pruned.values()) + self.num_kept + len(self.crashed)
 
 
 def joined(parts: Sequence[Found]) -> Found:
-    """Put what was found in the pieces of one block together, in the order of candidates; one piece at least."""
+    """Put what was found in the pieces of one block together, in the order of candidates; all have all their rows."""
     if len(parts) == 1:
         return parts[0]
     names = list(dict.fromkeys(name for part in parts for name in part.columns))

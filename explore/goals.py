@@ -29,7 +29,17 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 # The memory of a device may be given as a share of what it has.
 MEMORY = "peak_mem_bytes"
 _LIMIT = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=|<|>)\s*(.+?)\s*")
-_ENDINGS = {"s": "s", "bytes": "B", "usd": "USD", "w": "W", "j": "J", "flops": "FLOP", "fraction": "1", "share": "1"}
+_ENDINGS = {
+    "s": "s",
+    "bytes": "B",
+    "usd": "USD",
+    "w": "W",
+    "j": "J",
+    "flop": "FLOP",
+    "flops": "FLOP",
+    "fraction": "1",
+    "share": "1",
+}
 _UNITS = (("_bytes", "B"), ("_s", "s"), ("_w", "W"), ("_usd", "USD"))
 
 
@@ -39,6 +49,8 @@ class Goal:
 
     >>> Goal("mfu", -1.0).label, Goal("mfu", -1.0).better, Goal("best_case_s").unit
     ('MFU', 'more', 's')
+    >>> Goal("hbm_bytes_per_usd").unit, Goal("usd_per_gpu").unit
+    ('B/USD', 'USD')
     """
 
     name: str
@@ -65,7 +77,11 @@ class Goal:
     @property
     def unit(self) -> str:
         """Its unit: of a number that is no metric, as its name ends."""
-        return METRICS[self.name].unit if self.name in METRICS else _ENDINGS.get(self.name.rpartition("_")[2], "")
+        if self.name in METRICS:
+            return METRICS[self.name].unit
+        amount, _, divisor = self.name.partition("_per_")
+        unit, per = (_ENDINGS.get(name.rpartition("_")[2], "") for name in (amount, divisor))
+        return f"{unit}/{per}" if unit and per else unit
 
     @property
     def better(self) -> Literal["less", "more"]:

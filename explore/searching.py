@@ -13,6 +13,7 @@ from .block import Found
 from .goals import Goal
 from .job import Executor, InProcess, Job
 from .kinds import Kinds
+from .reduced import ReducedJob
 from .runs.ledger import Ledger
 from .runs.running import Ran, run_blocks
 
@@ -51,7 +52,7 @@ class CandidateTally:
         """Count one more block."""
         self.num_candidates += found.num_candidates
         self.num_legal += found.num_legal
-        self.num_kept += found.num_rows
+        self.num_kept += found.num_kept
         self.pruned.update(found.pruned)
         self.crashed += found.crashed
 
@@ -79,6 +80,7 @@ def search(
     ledger: Ledger | None = None,
     top: int = 20,
     watch: Callable[[Found, Best], None] | None = None,
+    reduced: bool = False,
 ) -> Searched:
     """Work on every block of a job, and gather what is found.
 
@@ -88,6 +90,7 @@ def search(
         ledger: keeps each block as it is done, and gives those that it holds; None for none.
         top: best rows that are kept, besides the Pareto front.
         watch: is shown each block, and the best so far, without some of the last blocks.
+        reduced: have other processes leave out rows that cannot count, where no ledger keeps them.
     """
     best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals[0])
     waiting = list[Found]()
@@ -109,6 +112,8 @@ def search(
         if watch is not None:
             watch(found, best)
 
-    ran = run_blocks(job, executor or InProcess(), ledger, take)
+    elsewhere = executor is not None and not isinstance(executor, InProcess)
+    asked = ReducedJob(job, tuple(job.goals), top) if reduced and ledger is None and elsewhere else job
+    ran = run_blocks(asked, executor or InProcess(), ledger, take)
     gather()
     return Searched(best, tally, ran, kinds)

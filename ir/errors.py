@@ -121,20 +121,24 @@ def check_once(flag: str, names: Sequence[str]) -> None:
 
 
 def did_you_mean(given: str, allowed: Sequence[str]) -> str:
-    """Return '; did you mean X?' for the nearest allowed name, or ';' when nothing is near.
+    """Return '; did you mean X?' for the nearest allowed name in any case, or ';' when nothing is near.
 
     >>> did_you_mean("trian", ["train", "decode"])
     "; did you mean 'train'?"
     >>> did_you_mean("h100", ["h100-pcie", "h100-sxm", "h200"])
     "; did you mean 'h100-pcie' or 'h100-sxm'?"
+    >>> did_you_mean("H100_PCIe", ["h100-pcie", "h100-sxm"])
+    "; did you mean 'h100-pcie'?"
     >>> did_you_mean("zzz", ["train", "decode"])
     ';'
     """
     from difflib import get_close_matches
 
-    begun = [name for name in allowed if len(given) > 2 and name.startswith(given)]
-    if 1 < len(begun) < 5 and not get_close_matches(given, begun, n=1, cutoff=0.9):
+    known = {name.lower().replace("_", "-"): name for name in allowed}
+    word = given.strip().lower().replace("_", "-").replace(" ", "-")
+    begun = [name for key, name in known.items() if len(word) > 2 and key.startswith(word)]
+    if 1 < len(begun) < 5 and not get_close_matches(word, known, n=1, cutoff=0.9):
         listed = ", ".join(f"'{name}'" for name in begun[:-1])
         return f"; did you mean {listed} or '{begun[-1]}'?"
-    near = get_close_matches(given, allowed, n=1, cutoff=0.6)
-    return f"; did you mean '{near[0]}'?" if near else ";"
+    near = get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean '{known[near[0]]}'?" if near else ";"

@@ -16,7 +16,7 @@ from .errors import InternalError
 from .meaning import Argument, Meaning
 from .placement import Placement
 from .records import dataclass
-from .sizes.expr import Dim, Expr, total
+from .sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from .types import DType, TensorType
 
 
@@ -215,6 +215,12 @@ class Constraint:
     def axes(self) -> tuple[str, ...]:
         """The mesh axes, innermost first."""
         return tuple(self.axis.split("+"))
+
+    @property
+    def binds(self) -> bool:
+        """Whether it says anything: a dim that has the axes as factors is divided by them anyway."""
+        degrees = product(map(symbol, self.axes))
+        return not degrees.symbols.isdisjoint((as_expr(self.dim) / degrees).symbols)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
-"""Frozen dataclasses that are cheap to define: their methods are written when they are first called.
+"""Frozen dataclasses that are cheap to define: their methods are written when they are called often.
 
 `dataclasses.dataclass` compiles up to six functions a class, half a millisecond each time a process starts. A command
-loads four hundred such classes, makes objects of a third of them, and hardly ever compares or prints one. Here a class
-gets its fields and slots at once, as the standard library makes them, and stand-ins for `__init__`, `__eq__`,
-`__hash__` and `__repr__`. The first call has the standard library write the method and puts it into the class, so that
-later calls are as fast as they ever were.
+loads four hundred such classes, makes a few objects of most of them, and hardly ever compares or prints one. Here a
+class gets its fields and slots at once, as the standard library makes them, and stand-ins for `__init__`, `__eq__`,
+`__hash__` and `__repr__`. A stand-in goes through the fields one by one. After FEW calls it has the standard library
+write the method and puts that into the class, so that later calls are as fast as they ever were.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
@@ -25,6 +25,8 @@ else:
         wanted = {"__init__": init, "__repr__": repr, "__eq__": eq, "__hash__": eq}
 
         def wrap(cls):
+            # Of a class without one, the standard library would print the signature of the standard `__init__`.
+            cls.__doc__ = cls.__doc__ or cls.__name__
             with _thawed(cls.__mro__[1:]):
                 fielded = dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)
             # Who adds fields to it with the standard library's own decorator has to freeze them as well.
@@ -48,6 +50,8 @@ else:
 
 
 C = TypeVar("C")
+# To write and compile a method takes as long as going through the fields of some thirty objects.
+FEW = 32
 
 
 def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
@@ -68,13 +72,73 @@ def _completed(cls: type[C], wanted: list[str], frozen: bool) -> type[C]:
 
 
 def _until_called(cls: type, name: str, frozen: bool) -> Callable[..., object]:
-    """Stand in for a method; the first call puts the written one in this one's place."""
+    """Stand in for a method; the call behind the first few puts the written one in this one's place."""
+    slow, left = _BY_FIELDS.get(name), FEW
+    by_fields: Callable[..., object] | None = None
 
     def method(*args: object, **words: object) -> object:
+        nonlocal left, by_fields
+        left -= 1
+        if slow is not None and left >= 0:
+            by_fields = by_fields or slow(cls, frozen)
+            with suppress(_WrongArgumentsError):
+                return by_fields(*args, **words)
         setattr(cls, name, _written(cls, name, frozen))
         return getattr(cls, name)(*args, **words)
 
     return method
+
+
+class _WrongArgumentsError(Exception):
+    """Arguments that a written `__init__` refuses in its own words."""
+
+
+def _fill_by_fields(cls: type, frozen: bool) -> Callable[..., object]:
+    """Return an `__init__` that takes its arguments as a written one does."""
+    all_fields = dataclasses.fields(cls)
+    in_order = [field.name for field in all_fields if field.init and not field.kw_only]
+    put, ends = object.__setattr__ if frozen else setattr, hasattr(cls, "__post_init__")
+
+    def fill(self: object, *args: object, **words: object) -> None:
+        given = dict(zip(in_order, args, strict=False))
+        if len(args) > len(in_order) or not given.keys().isdisjoint(words):
+            raise _WrongArgumentsError
+        given.update(words)
+        for field in all_fields:
+            if field.init and field.name in given:
+                put(self, field.name, given.pop(field.name))
+            elif field.default is not dataclasses.MISSING:
+                put(self, field.name, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                put(self, field.name, field.default_factory())
+            elif field.init:
+                raise _WrongArgumentsError
+        if given:
+            raise _WrongArgumentsError
+        if ends:
+            self.__post_init__()  # type: ignore[attr-defined]
+
+    return fill
+
+
+def _equal_by_fields(cls: type, frozen: bool) -> Callable[..., object]:
+    names = [field.name for field in dataclasses.fields(cls) if field.compare]
+
+    def equal(self: object, other: object) -> object:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return tuple(getattr(self, name) for name in names) == tuple(getattr(other, name) for name in names)
+
+    return equal
+
+
+def _hash_by_fields(cls: type, frozen: bool) -> Callable[..., object]:
+    hashed = (field.compare if field.hash is None else field.hash for field in dataclasses.fields(cls))
+    names = [field.name for field, yes in zip(dataclasses.fields(cls), hashed, strict=True) if yes]
+    return lambda self: hash(tuple(getattr(self, name) for name in names))
+
+
+_BY_FIELDS = {"__init__": _fill_by_fields, "__eq__": _equal_by_fields, "__hash__": _hash_by_fields}
 
 
 def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
@@ -83,7 +147,7 @@ def _written(cls: type, name: str, frozen: bool) -> Callable[..., object]:
         return _initializer(cls, frozen)
     members: dict[str, object] = {field.name: field for field in dataclasses.fields(cls)}
     members["__annotations__"] = {field.name: field.type for field in dataclasses.fields(cls)}
-    members["__module__"], members["__qualname__"], members["__doc__"] = cls.__module__, cls.__qualname__, ""
+    members["__module__"], members["__qualname__"], members["__doc__"] = cls.__module__, cls.__qualname__, cls.__name__
     twin: type = dataclasses.dataclass(
         type(cls.__name__, (), members),
         init=False,

@@ -291,7 +291,7 @@ def format_in(value: float, unit: str) -> str | None:
     >>> format_in(11.64, "s"), format_in(0.3, "W"), format_in(0.3, "1")
     ('11.6 s', '300 mW', None)
     """
-    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
+    if unit in ("J", "W", "B/s", "B/USD", "FLOP/USD", "FLOP/s/W"):
         return format_si(value, unit)
     form = _FORMS.get(unit)
     return None if form is None else form(value)

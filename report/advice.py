@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..driver.estimate import Estimate, estimate_many, lower
+from ..driver.estimate import Estimate, checked_table, compiled, pipeline_for, screen
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
 from ..ir.layers import num_layers
@@ -15,6 +15,7 @@ from ..ir.plan import Family, Plan, divisors
 from ..ir.plan.divisibility import legal_degrees
 from ..ir.sizes.fixed_sizes import fixed_sizes
 from ..ir.units import format_bytes
+from ..passes.manager import Prefixes
 
 # Tensor-parallel degree, stages, micro-batch.
 _Size: TypeAlias = tuple[int, int, int]
@@ -39,33 +40,50 @@ def shortage(answer: Estimate) -> str | None:
 
 def _next_step(answer: Estimate) -> str:
     """Name the first change that fits, or the one that comes nearest."""
-    nearest: tuple[float, str] | None = None
-    for plan, need in _tried(answer):
-        flags = _flags(answer.plan, plan)
-        if need <= answer.table.system.chip.hbm_bytes:
-            return f"Try {flags}"
-        if nearest is None or need < nearest[0]:
-            nearest = (need, flags)
-    if nearest is None:
+    changes, prefixes = list(_changes(answer.plan)), Prefixes(answer.table.lowered.source)
+    needs: dict[int, list[tuple[float, Plan]]] = {}
+    # What cannot fit is lowered last, to say how near it comes where nothing fits.
+    for number in sorted(range(len(changes)), key=lambda k: _is_hopeless(answer, *changes[k])):
+        needs[number] = list(_needs(answer, *changes[number], prefixes))
+        for need, plan in needs[number]:
+            if need <= answer.table.system.chip.hbm_bytes:
+                return f"Try {_flags(answer.plan, plan)}"
+    tried = [one for number in sorted(needs) for one in needs[number]]
+    if not tried:
         return f"No other plan is legal with --gpus {answer.plan.num_gpus}: take more, or a shorter --seq"
-    return f"Nothing fits with --gpus {answer.plan.num_gpus}: {nearest[1]} still needs {format_bytes(nearest[0])}"
+    need, plan = min(tried, key=lambda one: one[0])
+    return (
+        f"Nothing fits with --gpus {answer.plan.num_gpus}: {_flags(answer.plan, plan)} still needs {format_bytes(need)}"
+    )
 
 
-def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
-    """Yield other plans for the same GPUs and batch with the memory that they need, the mildest change first."""
+def _is_hopeless(answer: Estimate, family: Family, sizes: Sequence[_Size]) -> bool:
+    """Whether weights alone are too large in the plan, and a change leaves them as they are.
+
+    Without stages, weights of a device depend on tensor parallelism and, from stage 3 on, on ZeRO; neither on
+    micro-batches nor on recomputation.
+    """
+    now = answer.plan
+    kept = family.zero < 3 and now.family.zero < 3 and all((tp, pp) == (now.tp, 1) for tp, pp, _ in sizes)
+    return kept and bool(answer.memory_bytes["weights"] > answer.table.system.chip.hbm_bytes)
+
+
+def _needs(
+    answer: Estimate, family: Family, sizes: Sequence[_Size], prefixes: Prefixes
+) -> Iterator[tuple[float, Plan]]:
+    """Yield the bytes that legal plans of a change need, with the plans, for the same GPUs and batch."""
     plan, source = answer.plan, answer.table.lowered.source
-    for family, sizes in _changes(plan):
-        try:
-            lowered = lower(source, family)
-            degrees = legal_degrees(lowered.graph, plan, "tp")
-            own = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
-            plans = [p for p in _legal(plan, family, degrees, own) if p != plan]
-            plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
-            table = estimate_many(lowered, answer.table.system, plans) if plans else None
-        except SlipstickError:
-            continue
-        if table is not None:
-            yield from zip(plans, map(float, table.metrics["peak_mem_bytes"]), strict=True)
+    with suppress(SlipstickError):
+        # The plan's own graph is that of its family, but where one device had nothing to divide.
+        own = family == plan.family and plan.tp > 1
+        lowered = answer.table.lowered if own else compiled(source, family, *prefixes.run(pipeline_for(family)))
+        degrees = legal_degrees(lowered.graph, plan, "tp")
+        fixed = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
+        plans = [p for p in _legal(plan, family, degrees, fixed) if p != plan]
+        plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
+        if plans:
+            screened = screen(lowered, answer.table.system, checked_table(lowered, plans))
+            yield from zip(map(float, screened.peak_mem_bytes), plans, strict=True)
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:

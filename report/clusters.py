@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, isfinite
+from math import ceil, isfinite, nan
+from string import ascii_letters
 
 from ..driver.metrics import format_metric
 from ..driver.uncertainty.answers import band_of_step, evidence_of_step, intervals, step_bands
@@ -17,6 +18,7 @@ from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
 from .explain.intervals import intervals_record
+from .pictures.picture import Axis, Scatter, Series
 from .results.documents import DocumentResult
 from .search.plans import plan_label
 
@@ -81,6 +83,7 @@ def cluster_result(found: ClusterComparison, every: bool) -> ClusterResult:
         title=f"clusters for {found.model}",
         document=lambda: comparison_json(found, __version__),
         screen=lambda width: comparison_text(found, every, width),
+        seen=lambda: [clusters_picture(found)],
         found=found,
     )
 
@@ -110,6 +113,19 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
         *left_out,
     ]
     return "\n".join([*lines, *([""] if more else []), *more])
+
+
+def clusters_picture(found: ClusterComparison) -> Scatter:
+    """Return what the run costs over how long it takes, a letter for each system, a point for each number of GPUs."""
+    systems = list(dict.fromkeys(str(one.machine) for one in found.clusters))
+    name = "usd_run" if any("usd_run" in one.metrics for one in found.clusters) else "gpu_hours"
+    series = list[Series]()
+    for system, mark in zip(systems, ascii_letters, strict=False):
+        own = sorted((one for one in found.clusters if str(one.machine) == system), key=lambda one: one.num_gpus)
+        points = [(one.metrics["train_time_s"], one.metrics.get(name, nan)) for one in own]
+        counts = f"{own[0].num_gpus:,}" if len(own) == 1 else f"{own[0].num_gpus:,} to {own[-1].num_gpus:,}"
+        series.append(Series(f"{system}, {counts} GPUs", points, mark))
+    return Scatter("What it costs by how long it takes", Axis.of("train_time_s"), Axis.of(name), series)
 
 
 def ties_of(best: Sequence[Cluster], aim: str) -> set[int]:

@@ -108,6 +108,11 @@ class Bindings:
         self._program, self._first = program, tuple(first)
         self._bound: BoundProgram | None = None
 
+    @property
+    def are_built_in(self) -> bool:
+        """Whether the built-in models alone price the program."""
+        return not self._first
+
     def to(self, system: System) -> BoundProgram:
         """Return the program bound to a system, the same object for the same system."""
         if self._bound is None or self._bound.system is not system:

@@ -12,7 +12,7 @@ import click
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..flags.request import PlanCommand
-from ..output.answers import Answering
+from ..output.answers import DRAWN_FORMS, Answering
 from ..output.files import write_text
 from ..search.sampling import KEYS, Sampling, options
 
@@ -87,6 +87,9 @@ class SweepCommand(Answering, PlanCommand):
     """A verb whose function receives the axes of a space as one `axes`, and `sampling`, beside its `request`."""
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_system")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
+    # Defaults of one's own for all verbs are not of this one, which makes its systems.
+    refused: ClassVar[tuple[str, ...]] = ("system", "rent")
     more = (("Optimiser", (*options(AT_ONCE), STUDY)),)
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,15 @@ import click
 
 from ...ir.errors import UsageError
 from ..flags.numbers import Named, Whole
-from ..output.answers import form_of, format_flag, output_flag, write_answer
+from ..flags.talk import Watched, talk_flags
+from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
 from ..output.files import write_text
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
     from ...backends.technology.design import Budget
     from ...backends.technology.voltage import Clamp
+    from ...report.pictures.picture import Picture
 
 WHATS = ("chip", "system", "study", "area")
 CLAMPS = ("budget", "paper")
@@ -27,7 +29,17 @@ JOINS = ("line", "ring", "mesh", "fully_connected")
 JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 
 
-@click.command("design", params=[format_flag(), output_flag("of a study or an area .json, .csv, .parquet, .md, .html")])
+@click.command(
+    "design",
+    cls=Watched,
+    params=[
+        format_flag(),
+        output_flag("of a study or an area .json, .csv, .parquet, .md, .html"),
+        *talk_flags(told=False),
+        COLOR,
+        PICTURES,
+    ],
+)
 @click.argument("what", type=Named(WHATS))
 @click.option("--node", metavar="NAME", help="Technology node, as N5. A study may name several, as N7,N5; all if none.")
 @click.option("--area", metavar="AREA", help="Total area of all dies, e.g. 814mm2.")
@@ -117,18 +129,30 @@ def design_command(
     from ...backends.technology.design import design, study
     from ...backends.technology.files.chip_file import chip_text, system_text
     from ...backends.technology.files.package_file import as_joint
-    from .tables import area_table, study_table
+    from .tables import area_pictures, area_table, study_pictures, study_table
 
     known = load_technology(technology, overrides)
     if what == "area":
-        return _write_table("areas of dies", lambda kind: area_table(known, die, node, kind), form, output)
+        return _write_table(
+            "areas of dies",
+            lambda kind: area_table(known, die, node, kind),
+            lambda: area_pictures(known, die, node),
+            form,
+            output,
+        )
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
-        return _write_table("one budget on several nodes", lambda kind: study_table(designs, kind), form, output)
+        return _write_table(
+            "one budget on several nodes",
+            lambda kind: study_table(designs, kind),
+            lambda: study_pictures(designs),
+            form,
+            output,
+        )
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
     _warn_of_field(area_mm2 / dies)
@@ -140,11 +164,17 @@ def design_command(
     return 0
 
 
-def _write_table(title: str, text: Callable[[str], str], form: str | None, output: str) -> int:
+def _write_table(
+    title: str,
+    text: Callable[[str], str],
+    seen: Callable[[], Sequence[Picture]],
+    form: str | None,
+    output: str,
+) -> int:
     """Write a study or an area in the form of its suffix; what is designed is YAML, to a file of any name."""
     from ...report.results.documents import DocumentResult
 
-    found = DocumentResult(title=title, document=lambda: text("json"), screen=lambda width: text("table"))
+    found = DocumentResult(title=title, document=lambda: text("json"), screen=lambda width: text("table"), seen=seen)
     write_answer(found, form_of(form, output), output)
     return 0
 

@@ -13,7 +13,7 @@ from ...ir.errors import UsageError
 from ..flags.numbers import Real, Whole
 from ..flags.request import Request
 from ..flags.run import run_of
-from ..output.answers import format_flag, output_flag
+from ..output.answers import DRAWN_SUFFIXES, FORMS, format_flag, output_flag
 from ..prepare import check_model, lower_of, sized
 from ..search.progress import progress
 from ..search.sampling import Sampling
@@ -34,7 +34,7 @@ NO_MODEL = "none"
 USUAL_GPUS = 1024
 
 
-@click.command("sweep", cls=SweepCommand, params=[format_flag(), output_flag()])
+@click.command("sweep", cls=SweepCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.option("--node", default="N5", show_default=True, metavar="LIST", help="Technology nodes, as N5,N3.")
 @click.option("--die-area", required=True, metavar="AXIS", help="Areas of one die: 400:800:100mm2, or 400,600mm2.")
 @click.option("--power", metavar="AXIS", help="Powers of a package, as 700,1000W.")

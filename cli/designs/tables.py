@@ -13,6 +13,7 @@ from ...ir.sizes.expr import Num
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
 from ...report.columns import in_columns
+from ...report.pictures.picture import Bar, Bars, Picture, StackedBar
 from ..output.files import columns
 
 
@@ -36,6 +37,16 @@ def study_table(designs: Sequence[Design], form: str) -> str:
         for d in designs
     ]
     return in_columns([heading, *rows], columns())
+
+
+def study_pictures(designs: Sequence[Design]) -> list[Picture]:
+    """Return peak and memory bandwidth of a budget on each node."""
+    peaks = [(d.budget.node, float(d.compute.flop_per_s)) for d in designs]
+    rates = [(d.budget.node, float(d.memory.bytes_per_s)) for d in designs]
+    return [
+        Bars("fp16 peak", [Bar(node, value, format_flop_per_s(value)) for node, value in peaks]),
+        Bars("memory bandwidth", [Bar(node, value, format_bytes_per_s(value)) for node, value in rates]),
+    ]
 
 
 def _record(d: Design) -> dict[str, str | float | dict[str, float]]:
@@ -71,6 +82,21 @@ def area_table(technology: Technology, die: str | None, node: str | None, form: 
     heading = ["mm2", *(d.name for d in dies), *(["photo"] if dies[0].photo and die else [])]
     width = len(heading)
     return in_columns([heading, *([*row, *[""] * (width - len(row))] for row in rows)], columns())
+
+
+def area_pictures(technology: Technology, die: str | None, node: str | None) -> list[Picture]:
+    """Return the parts of a die as one bar, or the areas of all dies."""
+    if die is None:
+        dies = [_Die.of(name, node, technology) for name in technology.section.dies]
+        return [
+            Bars(
+                "area of a die", [Bar(d.name, float(d.found.total_mm2), f"{_mm2(d.found.total_mm2)} mm2") for d in dies]
+            )
+        ]
+    found = _Die.of(die, node, technology).found
+    parts = [Bar(name.replace("_", " "), float(area_mm2), "") for name, area_mm2 in found.parts() if area_mm2]
+    parts.sort(key=lambda one: -one.value)
+    return [StackedBar(f"{die}, {_mm2(found.total_mm2)} mm2", parts, float(found.total_mm2))]
 
 
 @dataclass(frozen=True, slots=True)

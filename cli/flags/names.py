@@ -20,6 +20,8 @@ def of_catalogue(kind: str) -> Completed:
 
     >>> [item.value for item in of_catalogue("systems")(None, None, "dgx-h100,dgx-h2")]
     ['dgx-h100,dgx-h200']
+    >>> [item.value for item in of_catalogue("systems")(None, None, "DGX-A")]
+    ['dgx-a100-40gb', 'dgx-a100-80gb']
     >>> [item.type for item in of_catalogue("systems")(None, None, "./mi")]
     ['file']
     """
@@ -28,7 +30,7 @@ def of_catalogue(kind: str) -> Completed:
         from click.shell_completion import CompletionItem
 
         before, comma, last = begun.rpartition(",")
-        found = [CompletionItem(f"{before}{comma}{name}") for name in names_of(kind) if name.startswith(last)]
+        found = [CompletionItem(f"{before}{comma}{name}") for name in names_of(kind) if name.startswith(last.lower())]
         return found or [CompletionItem(begun, type="file")]
 
     return completed

@@ -53,7 +53,8 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
         # Flags of plans are heavy, and most people have no defaults of their own.
         from .shared import flag_name
 
-        known = {flag_name(p): p for p in params if isinstance(p, click.Option) and p.name not in ("help", "help_all")}
+        refused = ("help", "help_all", *getattr(command, "refused", ()))
+        known = {flag_name(p): p for p in params if isinstance(p, click.Option) and p.name not in refused}
         found: dict[str, tuple[click.Option, object, str]] = {}
         for section in (ALL, verb):
             for name, value in _section(path, section, self).items() if path is not None else ():

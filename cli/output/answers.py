@@ -16,7 +16,8 @@ from ...ir.errors import UsageError
 from ...ir.text.shown import shown
 from ..flags.numbers import Named
 from ..flags.settings import used
-from ..flags.talk import watched
+from ..flags.talk import talk_flags, watched
+from ..help import Section
 from .files import columns, write_text, writing
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 # Forms of a result; the first is what people see, and what a suffix that says none is not.
 FORMS = ("table", "json", "csv", "md", "html", "parquet")
 # Where a context keeps its command line.
-_TYPED, _COLOR = "slipstick.typed", "slipstick.color"
+_TYPED, _COLOR, _PICTURES = "slipstick.typed", "slipstick.color", "slipstick.plot"
 
 
 def format_flag(*forms: str) -> click.Option:
@@ -35,6 +36,11 @@ def format_flag(*forms: str) -> click.Option:
         type=Named(forms or FORMS),
         help="Output format.  [default: that of the suffix of -o, else table]",
     )
+
+
+# Forms of verbs whose answers have charts; PNG is no text, so that only a suffix says it.
+DRAWN_FORMS = (*FORMS, "svg", "png")
+DRAWN_SUFFIXES = ".json, .csv, .parquet, .md, .html, .svg or .png for a chart, or .txt for the table"
 
 
 def output_flag(suffixes: str = ".json, .csv, .parquet, .md, .html, or .txt for the table") -> click.Option:
@@ -57,6 +63,18 @@ COLOR = click.Option(
     callback=lambda ctx, _, value: ctx.meta.__setitem__(_COLOR, value),
     help="Colors and bold text; auto: on a terminal, unless NO_COLOR is set, or anywhere where FORCE_COLOR is.",
 )
+
+
+PICTURES = click.Option(
+    ["--plot/--no-plot"],
+    default=None,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.__setitem__(_PICTURES, value),
+    help="Pictures in characters below the table.  [default: on a terminal]",
+)
+
+
+TALK = talk_flags(told=False)
 
 
 def wants_color(ctx: click.Context | None, is_terminal: bool, environment: Mapping[str, str]) -> bool:
@@ -87,8 +105,18 @@ class Answering(click.Command):
     forms: ClassVar[tuple[str, ...]] = FORMS
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, with the flag of colors."""
-        return [*super().get_params(ctx), COLOR]
+        """Return the parameters, with the flags of progress, colors and pictures."""
+        own = super().get_params(ctx)
+        talk = () if any(param.name == "quiet" for param in own) else TALK
+        return [*own, *talk, COLOR, PICTURES]
+
+    def sections(self, ctx: click.Context) -> list[Section]:
+        """Return the flags by subject, those of the screen behind the verb's own; none of a verb that has few."""
+        found = getattr(super(), "sections", None)
+        if found is None:
+            return []
+        (title, own), *rest = found(ctx)
+        return [(title, [*own, COLOR, PICTURES]), *rest]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the command line: a result says how to get the same again, with defaults of files and variables."""
@@ -111,6 +139,7 @@ class Answering(click.Command):
         """Run the verb's function and write its result; the form is known to be one before anything slow happens."""
         said = dict(ctx.params)
         form = self.form_of(said)
+        wants_pictures(ctx, form, str(said["output"]))
         with watched(ctx):
             return self.deliver(self.answer(ctx), form, said)
 
@@ -164,10 +193,32 @@ def write_reasons(text: str, output: str) -> None:
 
 def write_answer(result: Result, form: str, output: str) -> None:
     """Write a result in a form to a file, which is whole or not there at all, or to stdout."""
+    from ...report.results.result import WIDTH
+
     if output == "-":
         colored = wants_color(click.get_current_context(silent=True), sys.stdout.isatty(), os.environ)
         # click takes escapes out of what is no terminal, unless it is told.
-        click.echo(shown(result.form(form, columns(), colored), colored), nl=False, color=colored)
+        text = result.form(form, columns(), colored)
+        if wants_pictures(click.get_current_context(silent=True), form, output):
+            text += result.drawn(columns() or WIDTH, colored)
+        click.echo(shown(text, colored), nl=False, color=colored)
         return
     with writing(output):
         result.save(output, form)
+
+
+def wants_pictures(ctx: click.Context | None, form: str, output: str) -> bool:
+    """Whether pictures stand below a table: as --plot says, else on a terminal that has their letters.
+
+    UsageError for --plot where no table goes to stdout.
+    """
+    said = None if ctx is None else ctx.meta.get(_PICTURES)
+    on_screen = form == "table" and output == "-"
+    if not on_screen:
+        # As a default of one's own it is of tables alone.
+        if said and ctx is not None and ctx.get_parameter_source("plot") is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError("--plot draws below a table on stdout: leave --format and -o out, or --plot")
+        return False
+    if said is not None:
+        return bool(said)
+    return sys.stdout.isatty() and "utf" in (sys.stdout.encoding or "").lower()

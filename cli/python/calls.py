@@ -11,7 +11,7 @@ import click
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
 from .. import root
 from ..flags.shared import flag_name, takes_list
-from ..output.answers import Answering
+from ..output.answers import TALK, Answering
 
 if TYPE_CHECKING:
     from ...report.results.result import Result
@@ -45,8 +45,8 @@ def words_of(command: Answering, parent: click.Context) -> Mapping[str, click.Op
     """Return the flags of a verb that are words of its function: all but how an answer is written."""
     params = command.get_params(click.Context(command, parent))
     # Help is of the command line, and `from` a word of Python's own: a launch is read by `slipstick import` first.
-    left_out = ("help", "help_all", "from", "color")
-    options = (p for p in params if isinstance(p, click.Option) and flag_name(p) not in left_out)
+    left_out = ("help", "help_all", "from", "color", "plot")
+    options = (p for p in params if isinstance(p, click.Option) and flag_name(p) not in left_out and p not in TALK)
     return {flag_name(p): p for p in options if p.name not in command.delivered}
 
 

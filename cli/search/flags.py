@@ -16,7 +16,7 @@ from ..flags.numbers import Named, Whole
 from ..flags.request import PlanCommand
 from ..flags.shared import SECTIONS
 from ..help import Section
-from ..output.answers import FORMS, Answering, format_flag, output_flag
+from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag
 from ..output.files import write_text
 from ..plans.file import is_given
 from .axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
@@ -106,7 +106,7 @@ _ANSWER = (
         ["--why/--no-why"], default=True, show_default=True, help="Explain why the best plan beats the second."
     ),
     format_flag(*FORMS, "svg"),
-    output_flag(),
+    output_flag(DRAWN_SUFFIXES),
 )
 
 
@@ -137,7 +137,7 @@ class SearchCommand(Answering, PlanCommand):
     """
 
     delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_plan", "front")
-    forms: ClassVar[tuple[str, ...]] = (*FORMS, "svg")
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
     serves = True
     more = (
         ("Space", _SPACE),

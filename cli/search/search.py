@@ -182,7 +182,7 @@ def _run(rows: PlanRows | ServerRows, model: str, wanted: SearchFlags, run: Sear
         def watch(found: Found, best: Best) -> None:
             bar.advance(found.num_candidates, best_so_far(best))
 
-        done = search(rows.search, executor, ledger, wanted.top, watch)
+        done = search(rows.search, executor, ledger, wanted.top, watch, reduced=True)
     if not quiet:
         click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
     return SearchAnswer(model, rows, done.best, done.tally, kinds=done.kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -15,7 +15,7 @@ from ..flags.numbers import Named, Whole
 from ..flags.request import Request
 from ..flags.run import count_of
 from ..flags.shared import systems_named
-from ..output.answers import Answering, format_flag, output_flag
+from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag
 from ..plans.file import is_given
 from ..prepare import check_model
 from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, USUAL_ENGINE, ServeCommand, Serving
@@ -57,6 +57,7 @@ class Sought:
 class SizeCommand(Answering, ServeCommand):
     """Its help names the flags of servers by themselves; its function receives its own flags as one `sought`."""
 
+    forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
     more = (("Serving", (ENGINE, *REQUESTS, *TARGETS, *LIMITS)),)
 
     def answer(self, ctx: click.Context) -> Result:
@@ -65,9 +66,10 @@ class SizeCommand(Answering, ServeCommand):
         return super().answer(ctx)
 
 
-@click.command("size", cls=SizeCommand, params=[format_flag(), output_flag()])
+@click.command("size", cls=SizeCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.option(
     "--target-rps",
+    "--rps",
     required=True,
     metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
     help="Target rate of requests per second, or several that are compared; or how it goes over a day, by a curve or a "

@@ -43,9 +43,9 @@ def main(out: Path) -> None:
 
 def _command(verb: str, line: str) -> str:
     """Return the page of a verb: what its --help-all says."""
-    said = CliRunner().invoke(root, [verb, "--help-all"], terminal_width=100)
+    said = CliRunner().invoke(root, [verb, "--help-all"], terminal_width=100, prog_name="slipstick")
     if said.exit_code:
-        said = CliRunner().invoke(root, [verb, "--help"], terminal_width=100)
+        said = CliRunner().invoke(root, [verb, "--help"], terminal_width=100, prog_name="slipstick")
     assert said.exit_code == 0, said.output
     return f"# slipstick {verb}\n\n{line}\n\n```text\n{said.output.rstrip()}\n```\n"
 

@@ -107,6 +107,9 @@ class _Dispatch:
         self._pieces = pieces
         self._limit_s = limit_s
         self._places: dict[int, _Place] = {}
+        # Workers that may have more: of a thousand, all but a few have what they can take.
+        self._open: set[int] = set()
+        self._looked_for_overdue_s = 0.0
         self._false_starts = 0
         self._lost_machines = 0
         self._now_s = 0.0
@@ -119,17 +122,24 @@ class _Dispatch:
 
     def fill(self) -> None:
         """Hand out what waits, round by round so that all get one before any gets two; spawn more if some is left."""
-        for num_given in range(_AT_HAND):
-            for number, place in self._places.items():
-                if place.is_ready and len(place.given) == num_given and self._may_have_more(place):
-                    self._give(number, place)
-        num_starting = sum(not place.is_ready for place in self._places.values())
-        for _ in range(min(self._pool.size() - len(self._places), self._pieces.num_waiting - num_starting)):
-            self._places[self._pool.spawn()] = _Place()
+        if self._pieces.num_waiting:
+            for num_given in range(_AT_HAND):
+                for number in sorted(self._open):
+                    place = self._places[number]
+                    if len(place.given) == num_given and self._may_have_more(place):
+                        self._give(number, place)
+            self._open = {number for number in self._open if len(self._places[number].given) < _AT_HAND}
+        num_free = self._pool.size() - len(self._places)
+        if num_free > 0:
+            num_starting = sum(not place.is_ready for place in self._places.values())
+            for _ in range(min(num_free, self._pieces.num_waiting - num_starting)):
+                self._places[self._pool.spawn()] = _Place()
 
     def take(self, number: int, report: Report) -> Found | None:
         """Take a report; return what a block found, if that is now known."""
         place = self._places[number]
+        if not isinstance(report, Gone):
+            self._open.add(number)
         match report:
             case Ready():
                 place.is_ready, self._false_starts, self._lost_machines = True, 0, 0
@@ -144,7 +154,13 @@ class _Dispatch:
         return None
 
     def end_overdue(self) -> Iterator[Found]:
-        """End workers that take too long over a piece; yield blocks of which that was the last piece."""
+        """End workers that take too long over a piece; yield blocks of which that was the last piece.
+
+        All are looked at some ten times within the limit.
+        """
+        if self._now_s - self._looked_for_overdue_s < self._limit_s / 10:
+            return
+        self._looked_for_overdue_s = self._now_s
         before_s = self._now_s - self._limit_s
         for number, place in [*self._places.items()]:
             if place.given and place.since_s < before_s:
@@ -188,6 +204,7 @@ class _Dispatch:
     def _take_away(self, number: int) -> Block | None:
         """Take away a lost worker: return its first piece, which may have done it; what lay behind was not begun."""
         given = self._places.pop(number).given
+        self._open.discard(number)
         for piece in list(given)[:0:-1]:
             self._pieces.back(piece)
         return given[0] if given else None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 
+# A search shards one model for many families and plans, with the same few hundred paths and patterns.
+@lru_cache(maxsize=1 << 15)
 def matches(path: str, pattern: str) -> bool:
     """Return what `fnmatch.fnmatchcase` does; where a star is the only wildcard, the pieces between are looked up.
 

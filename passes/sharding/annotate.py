@@ -156,8 +156,10 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
 
 def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether the plan wants the result of this layer whole on every rank; a tied matrix bears another layer's name."""
+    if node.phase is not Phase.FORWARD:
+        return False
     names = [v.name for i in node.inputs if (v := weight_behind(region, i))]
-    if not names or node.phase is not Phase.FORWARD:
+    if not names:
         return False
     wanted = {Style.COLWISE_GATHER} | ({Style.EMBEDDING_COLWISE} if has(node, Trait.READS_TABLE) else set())
     return any(plan.style(n) in wanted for n in (*names, f"{node.scope}.weight"))

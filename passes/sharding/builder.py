@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from typing import TypeAlias
 
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops import Trait, has
@@ -12,13 +13,15 @@ from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY
 from ...ir.records import dataclass
-from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.types import DType, TensorType
 from .ask import DATA_AXES
 from .cuts import TP, Cuts
 from .exchange import ExchangeOptions, is_routed
 
 Placements = Mapping[str, Placement]
+# The type of a rank's part of a value, and what degrees must divide for it.
+LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 
 
 @dataclass
@@ -26,6 +29,7 @@ class RegionBuilder:
     """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
 
     `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    `known` are the types of ranks' parts, by value, element type and placements; runs with the same options share them.
     """
 
     old: Region
@@ -35,6 +39,7 @@ class RegionBuilder:
     cuts: Cuts = field(default_factory=Cuts)
     exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
     banks: frozenset[tuple[Dim, ...]] = frozenset()
+    known: dict[tuple[object, ...], LocalType] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
@@ -278,40 +283,37 @@ class RegionBuilder:
     ) -> int:
         ident = len(self.values)
         kept = tuple((a, placements[a]) for a in self.axes)
-        local = self._local(world, placements, place)
+        if (key := (world.id, world.type.dtype, kept)) not in self.known:
+            self.known[key] = self._local(world, placements, place)
+        local, constraints = self.known[key]
+        for c in constraints:
+            self.constraints.setdefault((str(c.dim), c.axis), c)
         owner = ident if storage is None else self.values[storage].storage
         self.values.append(Value(ident, local, owner, role, name, False, kept))
         self.where[ident], self.world[ident] = placements, world
         return ident
 
-    def _local(self, world: Value, placements: Placements, place: str) -> TensorType:
-        """The type of a rank's part; what a degree must divide on the way is noted."""
-        dims = list(world.type.dims)
+    def _local(self, world: Value, placements: Placements, place: str) -> LocalType:
+        """The type of a rank's part, and what a degree must divide on the way.
+
+        Heads count as heads; what another axis has cut before must be divided as it is then.
+        """
+        dims, found = list(world.type.dims), list[Constraint]()
         rest = {i: as_expr(d) for i, d in enumerate(dims)}
         for axis in self.axes:
             p = placements[axis]
             if not isinstance(p, Shard):
                 continue
             if not self._cuts_evenly(axis, world.type, p.dim):
-                heads = self.cuts.counts((world.id, p.dim), world.type.dims[p.dim])
-                where = heads or f"dim {p.dim} of {world.type}, {place}"
-                self._constrain_dim(axis, (world, p.dim), rest, where)
+                spot, size, left = (world.id, p.dim), world.type.dims[p.dim], rest[p.dim]
+                where = self.cuts.counts(spot, size) or f"dim {p.dim} of {world.type}, {place}"
+                whole = axis == TP and left == size
+                found += self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis, where)]
+                rest[p.dim] = left / symbol(axis)
             dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
             dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
-        return world.type.with_dims(tuple(dims))
-
-    def _constrain_dim(self, axis: str, at: tuple[Value, int], rest: dict[int, Expr], where: str) -> None:
-        """Heads count as heads; what another axis has cut before must be divided as it is then."""
-        world, dim = at
-        size, left = world.type.dims[dim], rest[dim]
-        whole = axis == TP and left == size
-        found = (
-            self.cuts.constraints((world.id, dim), size, where) if whole else [Constraint(as_dim(left), axis, where)]
-        )
-        for c in found:
-            self.constrain(c)
-        rest[dim] = left / symbol(axis)
+        return world.type.with_dims(tuple(dims)), tuple(c for c in found if c.binds)
 
     def _share(self, axis: str, at: tuple[Value, int], dim: Expr) -> Expr:
         """A rank's part of a dim, whatever other axes have cut before."""
@@ -338,8 +340,7 @@ class RegionBuilder:
 
     def constrain(self, c: Constraint) -> None:
         """Note what degrees must keep to, each size and axis once."""
-        degrees = product(symbol(a) for a in c.axes)
-        if degrees.symbols & (as_expr(c.dim) / degrees).symbols:
+        if c.binds:
             self.constraints.setdefault((str(c.dim), c.axis), c)
 
     def _local_attrs(self, node: Node, needs: tuple[Placements, ...]) -> Attrs:
@@ -369,7 +370,7 @@ class RegionBuilder:
 
 def _alike(axis: str, have: Placement, want: Placement) -> bool:
     """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
-    if axis not in DATA_AXES or not isinstance(have, Shard) or not isinstance(want, Shard):
+    if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
         return have == want
     return have == replace(want, packed=have.packed)
 

@@ -39,14 +39,15 @@ from .annotate import (
 )
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
-from .cuts import Cuts, cuts_of
+from .cuts import Cuts
 from .exchange import ExchangeOptions, imbalance_of, routes, top_k
+from .facts import GraphFacts
 from .follow import is_cut_apart
-from .own_batch import OwnBatch, back_to_sequence, data_axes, localised
+from .own_batch import back_to_sequence, data_axes
 from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
-from .rules.table import answer_of, gathered_bytes
+from .rules.table import answer_of, gather_notes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
@@ -110,9 +111,8 @@ class ShardPass(Pass):
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by, self.search)
-        return PassResult(
-            mark_saved(_Propagation(localised(graph, data_axes(self.hsdp, self.ep)), self, plan).run()), changed=True
-        )
+        facts = GraphFacts.of(graph, data_axes(self.hsdp, self.ep))
+        return PassResult(mark_saved(_Propagation(facts, self, plan).run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -120,16 +120,19 @@ class ShardPass(Pass):
         require(not bare, f"values without placement: {bare[:5]}")
 
 
-def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None) -> Graph:
-    """Return a graph sharded over `dp` and `tp` by a plan, with ports as given, and no other option changed."""
-    return _Propagation(localised(graph, (DP,)), ShardPass(), plan, ports).run()
+def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None, facts: GraphFacts | None = None) -> Graph:
+    """Return a graph sharded over `dp` and `tp` by a plan, with ports as given, and no other option changed.
+
+    `facts` are those of the graph over `dp`, for who shards it again and again.
+    """
+    return _Propagation(facts or GraphFacts.of(graph, (DP,)), ShardPass(), plan, ports).run()
 
 
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> None:
-        self.graph, self.plan = graph, plan
+    def __init__(self, facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> None:
+        self.facts, self.graph, self.own, self.plan = facts, facts.graph, facts.own, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.scatters_early = self.zero >= 2 and not options.once
         self.reduced = DType.parse(options.reduced) if options.reduced else None
@@ -138,7 +141,7 @@ class _Propagation:
         sequence = [UP, CP] if options.usp else [CP]
         self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
-        self.tables = options.ep and deals_tables(graph)
+        self.tables = options.ep and deals_tables(self.graph)
         self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
         self.own_tokens = options.sp and (options.ep or not options.etp)
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
@@ -146,9 +149,7 @@ class _Propagation:
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
         self.all_tokens = (*over_tp, *gathered)
         self.own_rows = (*over_tp, *([] if options.inside else gathered))
-        self.own = OwnBatch.of(graph)
-        cuts = cuts_of(graph)
-        self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
+        self.builders = {r.name: self._builder(r, options, facts.cuts[r.name]) for r in self.graph.regions}
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
@@ -158,7 +159,8 @@ class _Propagation:
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
-        return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks))
+        known = self.facts.types.setdefault(region.name, {})
+        return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks), known)
 
     def run(self) -> Graph:
         """Return the sharded graph."""
@@ -222,7 +224,8 @@ class _Propagation:
         if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
             queries = answers[CP].inputs[has(node, Trait.BACKWARD)]
             node = replace(node, attrs=replace(node.attrs, balanced=queries == Shard(2)))
-        self._note_gathers(b, node)
+        within = [axis for axis in self.axes if axis not in DATA_AXES]
+        self.notes += gather_notes(b.old, node, ([self._seen(b, i, axis) for axis in within] for i in node.inputs))
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         if self.cp == "ring" and isinstance(node.attrs, AttentionAttrs):
             keys = slice(2, 4) if has(node, Trait.BACKWARD) else slice(1, 3)
@@ -241,29 +244,23 @@ class _Propagation:
         return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
 
     def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
-        forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
+        of_forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
         given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
-        ask = Ask(
-            axis, call_of(b.old, node), given,
-            is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
-            reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-            phase=node.phase, forward=tuple(p[axis] for p in forward),
-            cp="ulysses" if axis == UP else self.cp,
-            own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
-            own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
-            on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
-        )  # fmt: skip
-        return answer_of(node, ask, self.replicate_unknown)
-
-    def _note_gathers(self, b: RegionBuilder, node: Node) -> None:
-        axes = [axis for axis in self.axes if axis not in DATA_AXES]
-        given = [[self._seen(b, i, axis) for axis in axes] for i in node.inputs]
-        num_bytes = gathered_bytes(node, call_of(b.old, node), given)
-        if num_bytes is not None:
-            where = f"op '{node.op}' at '{node.scope or 'the top'}' ({b.old.name}, {node.phase})"
-            self.notes.append(
-                f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"
-            )
+        forward = tuple(p[axis] for p in of_forward)
+        key = (b.old.name, node.key, axis, given, forward)
+        if key not in self.facts.answers:
+            ask = Ask(
+                axis, call_of(b.old, node), given,
+                is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
+                reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
+                phase=node.phase, forward=forward,
+                cp="ulysses" if axis == UP else self.cp,
+                own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
+                own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
+                on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
+            )  # fmt: skip
+            self.facts.answers[key] = answer_of(node, ask, self.replicate_unknown)
+        return self.facts.answers[key]
 
     def _seen(self, b: RegionBuilder, value: int, axis: str, node: Node | None = None) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used.

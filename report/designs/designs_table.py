@@ -41,12 +41,12 @@ def designs_table(ranking: Ranking, rows: NDArray[np.intp], width: int | None = 
     shown = (*_RESULTS, *(() if "step_time_s" in ranking.columns else _ONLY_UNTIMED))
     known = (*numbers, *(name for name in shown if name in ranking.columns))
     results = [*known, *(goal.name for goal in ranking.goals if goal.name not in known)]
-    heading = ["", *map(_label, words), *map(_label, results)]
+    heading = ["", *map(label, words), *map(label, results)]
     body = [
         [
             "*" if ranking.best[k] else "",
             *(str(ranking.words[w][k]) or "-" for w in words),
-            *(_shown(name, float(ranking.columns[name][k])) for name in results),
+            *(told(name, float(ranking.columns[name][k])) for name in results),
         ]
         for k in rows
     ]
@@ -77,11 +77,13 @@ def _notes(ranking: Ranking, num_shown: int) -> Iterator[str]:
         yield "where an interface joins dies, each die is a GPU"
 
 
-def _label(name: str) -> str:
+def label(name: str) -> str:
+    """Return what people call a number of a design."""
     return _LABELS.get(name, name)
 
 
-def _shown(name: str, value: float) -> str:
+def told(name: str, value: float) -> str:
+    """Return a number of a design as people read it."""
     if np.isnan(value):
         return "-"
     if name in METRICS:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
+from ...backends.machine.system_table import num_machines, stacked
 from ...backends.pricing.timing import PricedGroup, Timing, price
 from ...cost.step.policy import StepPolicy
 from ...driver.estimate import Estimate, Estimates, step_of
@@ -47,23 +48,32 @@ def sensitivity(answer: Estimate) -> Mapping[str, float]:
 
 
 def _steps_s(table: Estimates, systems: Sequence[System], points: Points) -> Array:
-    """Step times, systems x plans: those of one policy are rolled up together, as plans of one table."""
-    policies = [StepPolicy.of(system) for system in systems]
+    """Step times, systems x plans: those that differ in numbers of chip, host and network are a table of machines.
+
+    Others of one policy are rolled up together, as plans of one table. Backends of the user see plain systems alone.
+    """
+    at, bindings = table.system, table.lowered.bindings
+    alike = [k for k, one in enumerate(systems) if one.kernels is at.kernels and one.stack is at.stack]
+    alike = [] if num_machines(at) or not bindings.are_built_in or any(v.edges for v in at.levels) else alike
+    policies = {k: StepPolicy.of(one) for k, one in enumerate(systems) if k not in alike}
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        times = [price(table.lowered.bindings.anew(system), points) for system in systems]
         found = np.empty((len(systems), len(table.plans)))
-        for policy in dict.fromkeys(policies):
-            rows = [k for k, other in enumerate(policies) if other == policy]
-            found[rows] = _together_s(table, policy, [times[k] for k in rows])
+        if alike:
+            machines = stacked([systems[k] for k in alike for _ in range(len(table.plans))])
+            plans = _repeated(table.plans, len(alike))
+            timing = price(bindings.anew(machines), Points(plans))
+            found[alike] = _rolled_s(table, StepPolicy.of(machines), plans, timing).reshape(len(alike), -1)
+        times = {k: price(bindings.anew(systems[k]), points) for k in policies}
+        for policy in dict.fromkeys(policies.values()):
+            rows = [k for k, other in policies.items() if other == policy]
+            plans = _repeated(table.plans, len(rows))
+            timing = _beside([times[k] for k in rows])
+            found[rows] = _rolled_s(table, policy, plans, timing).reshape(len(rows), -1)
     return found
 
 
-def _together_s(table: Estimates, policy: StepPolicy, times: Sequence[Timing]) -> Array:
-    num = len(times)
-    plans = _repeated(table.plans, num)
-    staging = table.lowered.stages.evaluate(plans, Points(plans))
-    step = step_of(table.lowered, _beside(times), policy, plans, staging)
-    return step.time_s.reshape(num, len(table.plans))
+def _rolled_s(table: Estimates, policy: StepPolicy, plans: PlanTable, timing: Timing) -> Array:
+    return step_of(table.lowered, timing, policy, plans, table.lowered.stages.evaluate(plans, Points(plans))).time_s
 
 
 def _beside(times: Sequence[Timing]) -> Timing:

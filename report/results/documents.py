@@ -16,6 +16,7 @@ from .steps import panels_of, row_of
 from .table import Cell, Line, Panel, Row, flat, shown_rows
 
 if TYPE_CHECKING:
+    from ..pictures.picture import Picture
     from .page import Page
 
 _REPORT = "slipstick/report/1"
@@ -34,14 +35,20 @@ _FIRST = (
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class DocumentResult(Result):
-    """What there is of a kind, or what one of it is: `document` is its JSON, `screen` its text for so many columns.
+    """What there is of a kind, or what one of it is.
 
+    `document` is its JSON, `screen` its text for so many columns, `seen` its pictures.
     A list has a row for each of its records, a record one for each of its first list of records, else of its values.
     """
 
     title: str
     document: Callable[[], str]
     screen: Callable[[int | None], str]
+    seen: Callable[[], Sequence[Picture]] = tuple
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return what `seen` says."""
+        return self.seen()
 
     def json(self) -> str:
         """Return the document."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...explore.recompute.pricing import PricedPolicy
 from ...explore.recompute.search import FoundPolicy, said, words_said_by
@@ -13,6 +14,9 @@ from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
 from .result import FILE_COLUMNS, Result
 from .table import Line, Panel, Row
+
+if TYPE_CHECKING:
+    from ..pictures.picture import Picture
 
 _SCHEMA = "slipstick/recompute/1"
 
@@ -53,6 +57,16 @@ class PolicyResult(Result):
         (title, told), *lines = self.summary()
         tables = (_text(panel) for panel in self.panels()[:2])
         return "\n".join((f"{title}  {told}", in_columns(lines, columns or FILE_COLUMNS), *tables))
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return step time by memory of the front, of what frameworks have, and of the best."""
+        from ..pictures.answers import memory_picture
+
+        front, known, best = (
+            [(p.peak_mem_bytes, p.step_time_s) for p in policies]
+            for policies in (self.found.front, self.found.known, [self.found.best])
+        )
+        return [memory_picture(front, known, best)]
 
     def summary(self) -> Sequence[Line]:
         """Return the best policy, what it costs and what it saves."""

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from altair import TopLevelMixin
 
     from ..charts.chart import Chart
+    from ..pictures.picture import Picture
     from .page import Page
 
 F = TypeVar("F")
 # Libraries of frames, in the order in which they are looked for.
 FRAMES = ("pandas", "polars")
+# Forms of results that have charts, beside those of all.
+DRAWN = ("svg", "png")
 # A screen in a file or a pipe is laid out for so many columns; what a notebook prints, for these.
 FILE_COLUMNS, WIDTH = 120, 100
 
@@ -57,6 +60,16 @@ class Result(ABC):
     @abstractmethod
     def panels(self) -> Sequence[Panel]:
         """Return the tables of a page."""
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return what a terminal shows beside the text; nothing where no picture helps."""
+        return ()
+
+    def drawn(self, columns: int = WIDTH, color: bool = False) -> str:
+        """Return the pictures of the result in characters, for so many columns; empty where it has none."""
+        from ..pictures.picture import drawn
+
+        return drawn(self.pictures(), columns, color)
 
     def svg(self) -> str:
         """Return the first chart of the result as a picture, where it has one: see `forms`."""

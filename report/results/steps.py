@@ -11,7 +11,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
 from ...ir.units import format_bytes, format_time, format_usd
 from ..labels import part_label, request_part_label
-from .result import FILE_COLUMNS, Result
+from .result import DRAWN, FILE_COLUMNS, Result
 from .table import Cell, Line, Panel, Row, flat
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...driver.serve.sizes.sizing import Sizing
     from ...driver.uncertainty.bands import Interval
     from ...ir.plan import Plan
+    from ..pictures.picture import Picture
 
 # Metrics of a step and of a server that a few lines have room for.
 _OF_STEPS = ("step_time_s", "mfu", "tokens_per_s_per_gpu")
@@ -44,7 +45,7 @@ class _Estimated(Result):
 class StepResult(_Estimated):
     """One step: time, memory and cost. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg", "png")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -107,6 +108,12 @@ class StepResult(_Estimated):
 
         return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
 
+    def pictures(self) -> Sequence[Picture]:
+        """Return the time of the step and the memory of a GPU."""
+        from ..pictures.answers import step_pictures
+
+        return [*step_pictures(self.answer)]
+
     def whole_document(self) -> Mapping[str, object]:
         """Return the report with its elasticities, and the step on the clock."""
         from ..charts.timeline import timeline_record
@@ -135,6 +142,7 @@ class StepResult(_Estimated):
 class ServeResult(_Estimated):
     """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
     settings: Callable[[], str] | None = None
@@ -173,6 +181,13 @@ class ServeResult(_Estimated):
 
         return serving_text(self.answer, columns or FILE_COLUMNS, color)
 
+    def pictures(self) -> Sequence[Picture]:
+        """Return the time of a request, and latencies under load."""
+        from ...cost.serving.slo import SLO
+        from ..pictures.answers import server_pictures
+
+        return [*server_pictures(self.answer, SLO())]
+
     def whole_document(self) -> Mapping[str, object]:
         """Return the report, and what the latencies become under more load."""
         from ..charts.servers import load_record
@@ -209,6 +224,7 @@ class ServeResult(_Estimated):
 class SizeResult(Result):
     """The smallest deployments for a request rate: plans that meet it, the best first."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     found: Sizing
     answers: Sequence[ServeEstimate]
 
@@ -231,6 +247,12 @@ class SizeResult(Result):
         from ..serving.sizing import sizing_text
 
         return sizing_text(self.found, self.answers, columns or FILE_COLUMNS, color)
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return those of the first plan, with the limits that were asked for."""
+        from ..pictures.answers import server_pictures
+
+        return [*server_pictures(self.answers[0], self.found.question.target)]
 
     def rows(self) -> Sequence[Row]:
         """Return a row for each plan that answers in time."""

@@ -11,7 +11,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_si
 from ..explain.money_reasons import explain_cost
-from .result import Result
+from .result import DRAWN, Result
 from .table import Line, Panel, Row, flat, shown_rows
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..compare.gates import Gate
     from ..designs.designs import Ranking
     from ..explain.pricing import PricedOp
+    from ..pictures.picture import Picture
     from ..search.answer import SearchAnswer
     from ..search.front import Front
     from ..search.trials import Trials
@@ -36,7 +37,7 @@ SCREEN = 20
 class SearchResult(Result):
     """The best plans of a search, and the front: see `answer.best`."""
 
-    forms: ClassVar[tuple[str, ...]] = (*Result.forms, "svg")
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     answer: SearchAnswer
     front: Callable[[], Front]
     why: bool = True
@@ -59,6 +60,17 @@ class SearchResult(Result):
             return shown
         first, second = (self.answer.rows.answer(self.answer.best.top, at) for at in (0, 1))
         return f"{shown}\n\n{why_text(why(first, second, self.answer.rows.goals))}"
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return the front of two goals, of one goal the best rows over their memory."""
+        from ..pictures.answers import front_picture, rows_picture
+
+        goals = self.answer.rows.goals
+        several = len(goals) > 1
+        one = (
+            front_picture(self.front()) if several else rows_picture(goals[0], self.answer.best, self.answer.rows.shown)
+        )
+        return [] if one is None else [one]
 
     def svg(self) -> str:
         """Return the front as a picture."""
@@ -103,6 +115,7 @@ class SearchResult(Result):
 class SweepResult(Result):
     """Designs in the order of the first goal; `system` writes the system of the first one."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     ranking: Ranking
     system: Callable[[], str]
     only_pareto: bool = False
@@ -126,6 +139,13 @@ class SweepResult(Result):
             return table
         again = len(self.trials.values) - len(self.ranking.reason)
         return f"{table}\n{self.trials.line}" + (f"; {again:,} chose a design again" if again else "")
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return the first goal over what designs differ in."""
+        from ..pictures.answers import designs_picture
+
+        one = designs_picture(self.ranking)
+        return [] if one is None else [one]
 
     def rows(self) -> Sequence[Row]:
         """Return every column of each design."""
@@ -161,6 +181,7 @@ class SweepResult(Result):
 class CostResult(Result):
     """What a system costs; its rows are the lines of one view of it."""
 
+    forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     money: Money
     view: str = "summary"
 
@@ -179,6 +200,13 @@ class CostResult(Result):
     def explain(self, name: str) -> str:
         """Return why a line or a metric is what it is."""
         return explain_cost(self.money, name)
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return the lines of the view's bill, else of an hour of a GPU."""
+        from ..pictures.answers import bill_picture
+
+        bills = {bill.name: bill for bill in self.money.bills}
+        return [bill_picture(bills.get(self.view, self.money.owned.gpu_hour))]
 
     def rows(self) -> Sequence[Row]:
         """Return the lines of the view by path, in USD or, of carbon, in kg."""
@@ -311,6 +339,13 @@ class ComparisonResult(Result):
         from ..compare.matched import matched_panels
 
         return [] if self.matched is None else matched_panels(self.matched)
+
+    def pictures(self) -> Sequence[Picture]:
+        """Return the parts that changed."""
+        from ..pictures.answers import changes_picture
+
+        one = changes_picture(self.found)
+        return [] if one is None else [one]
 
     def rows(self) -> Sequence[Row]:
         """Return a row for each metric."""

@@ -64,12 +64,15 @@ class Scale:
         ['0 B', '1 GiB', '2 GiB', '3 GiB']
         >>> [text for _, text in Scale(1.0, 100.0, 0.0, 1.0, "s", True).ticks(3)]
         ['1 s', '10 s', '100 s']
+        >>> [text for _, text in Scale(1.0004, 1.0014, 0.0, 1.0, "s").ticks(3)]
+        ['1.0005 s', '1.001 s']
         """
         base = _base(self.unit, max(abs(self.low), abs(self.high)))
         found = self._powers(base, most) if self.log else self._round(base, most)
         texts = [(f"{value * 100:.6g} %" if self.unit == "1" else shown(value, self.unit)) for value in found]
         if len(set(texts)) < len(texts):
-            texts = [f"{value / base:.7g}" for value in found]
+            name = shown(base, self.unit)
+            texts = [f"{value / base:.7g}{name[1:] if name.startswith('1 ') else ''}" for value in found]
         return list(zip(found, texts, strict=True))
 
     def _round(self, base: float, most: int) -> list[float]:

@@ -16,6 +16,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..pictures.picture import Bar, Bars
 from ..results.documents import DocumentResult
 from .sizing import confirmed_record, confirmed_text
 
@@ -48,6 +49,8 @@ _HEADING = (
     "CO2e/1M",
 )
 _S_PER_HOUR = 3600.0
+# Bars that a picture has room for.
+_MOST_BARS = 12
 # GPUs that stand idle over those that work, from which on it is said.
 _MANY_IDLE = 0.25
 
@@ -156,8 +159,23 @@ def fleet_result(found: FleetComparison) -> FleetResult:
         title=f"fleets for {found.model}",
         document=lambda: fleets_json(found),
         screen=lambda width: fleets_text(found, width),
+        seen=lambda: [*fleets_pictures(found)],
         found=found,
     )
+
+
+def fleets_pictures(found: FleetComparison) -> Iterator[Bars]:
+    """Yield for each rate what a fleet of each system costs an hour, or how many GPUs it has where one has no price."""
+    for day, every in zip(found.days, found.fleets, strict=True):
+        fleets = every[:_MOST_BARS]
+        if len(fleets) < 2:
+            continue
+        priced = all("usd_per_hour" in one.metrics for one in fleets)
+        values = [one.metrics["usd_per_hour" if priced else "num_gpus"] for one in fleets]
+        told = [format_usd(value) if priced else f"{value:,.0f}" for value in values]
+        bars = [Bar(one.system, value, text) for one, value, text in zip(fleets, values, told, strict=True)]
+        of = f", the first {len(fleets)} of {len(every)}" if len(fleets) < len(every) else ""
+        yield Bars(f"{'$ an hour' if priced else 'GPUs'}, {day.name}{of}", bars)
 
 
 def best_first(fleets: Sequence[FleetChoice], aim: str) -> list[FleetChoice]:

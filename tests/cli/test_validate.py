@@ -63,10 +63,17 @@ def test_json_holds_errors_as_fractions(cli: Cli, table: str) -> None:
 
 
 def test_a_suffix_says_the_form(cli: Cli, table: str, tmp_path: Path) -> None:
-    rows, answer, wrong = (str(tmp_path / name) for name in ("rows.csv", "answer.csv", "answer.html"))
+    rows, answer, wrong = (str(tmp_path / name) for name in ("rows.csv", "answer.csv", "answer.png"))
     assert cli("validate", table, "-q", "--rows", rows, "-o", answer).returncode == 0
     assert Path(answer).read_text(encoding="utf-8") == Path(rows).read_text(encoding="utf-8")
-    assert "formats of this result: .json, .csv, .svg, .txt" in cli("validate", table, "-o", wrong).stderr
+    assert (
+        "formats of this result: .json, .csv, .parquet, .md, .html, .svg, .txt"
+        in cli("validate", table, "-o", wrong).stderr
+    )
+    for suffix, begins in ((".md", "# validation"), (".html", "<!doctype html>")):
+        page = tmp_path / f"answer{suffix}"
+        assert cli("validate", table, "-q", "-o", str(page)).returncode == 0
+        assert page.read_text(encoding="utf-8").startswith(begins)
 
 
 def test_a_limit_on_errors_is_an_exit_code(cli: Cli, table: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"networkx", "numpy", "onnx", "pydantic", "rich", "torch", "transformers", "yaml"}
+HEAVY = {"networkx", "numpy", "onnx", "plotille", "pydantic", "rich", "torch", "transformers", "yaml"}
 COMMANDS = {
     "import": ["-c", "import slipstick"],
     "help": ["-m", "slipstick", "--help"],

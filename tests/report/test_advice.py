@@ -7,6 +7,7 @@ import pytest
 
 from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
+from slipstick.driver.lowering import compiled
 from slipstick.ir.errors import InfeasibleError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
@@ -95,3 +96,33 @@ def test_a_plan_without_neighbours_says_so(traced: Traced, made_up: System) -> N
     message = shortage(estimate(traced("tiny-llama.decode"), with_memory(made_up, KIB), plan))
     assert message is not None
     assert "No other plan is legal with --gpus 1" in message
+
+
+@pytest.mark.parametrize("family", [Family(zero=1), Family(zero=2), Family(recompute="full"), Family(zero=3)])
+def test_weights_stay_as_they_are_unless_zero_shards_them(
+    ask: Callable[[Plan, float], Estimate], family: Family
+) -> None:
+    """What needs no lowering rests on it: weights that are too large alone stay so."""
+    now = ask(train(2), 1.0).memory_bytes["weights"]
+    weights = ask(train(2).under(family), 1.0).memory_bytes["weights"]
+    assert weights < now if family.zero == 3 else weights == now
+
+
+def test_what_cannot_fit_is_lowered_only_where_nothing_else_fits(
+    ask: Callable[[Plan, float], Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, wider = train(2), train(2).under(Family(sp=True), {"tp": 2, "etp": None, "dp": None})
+    weights = ask(asked, 1.0).memory_bytes["weights"]
+    enough = ask(wider, 1.0).metrics["peak_mem_bytes"]
+    assert enough > weights  # so that nothing is hopeless at first
+    lowered: list[Family] = []
+
+    def counted(graph: Graph, family: Family, *rest: object) -> object:
+        lowered.append(family)
+        return compiled(graph, family, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("slipstick.report.advice.compiled", counted)
+    message = shortage(ask(asked, weights / 2))
+    assert message is not None
+    assert [f.zero for f in lowered if f.zero < 3 and not f.sp and f.recompute == "none"][-1:] == [1]
+    assert lowered.index(Family(zero=1)) > lowered.index(Family(zero=3))

@@ -143,8 +143,8 @@ def read_config(name_or_path: str) -> Config:
 
     Text with a slash or ending in `.json` is a path. Where no such path exists, a known hub id is an alias.
 
-    >>> read_config("Llama-3.1-8B").model_type
-    'llama'
+    >>> read_config("Llama-3.1-8B").model_type, read_config("llama 3.1 8b").name
+    ('llama', 'llama-3.1-8b')
 
     Raises:
         UnknownNameError: Neither a catalogue name nor an alias, or a hub id that the catalogue lacks.
@@ -155,7 +155,8 @@ def read_config(name_or_path: str) -> Config:
         path = os.path.expanduser(name_or_path)
         if os.path.exists(path):
             return _read_file(Path(path))
-    known = aliases().get(name_or_path.casefold())
+    spelt = name_or_path.casefold()
+    known = aliases().get(spelt) or aliases().get(spelt.strip().replace("_", "-").replace(" ", "-"))
     if known is None:
         raise _not_found(name_or_path)
     origin = f"catalogue/{known}.json"

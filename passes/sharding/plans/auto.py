@@ -21,6 +21,8 @@ from ....ir.ops.tensors.layout import SliceAttrs
 from ....ir.placement import Placement
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, as_expr
+from ..annotate import DP
+from ..facts import GraphFacts
 from .plans import MADE_PLANS, Style, TpPlan
 
 AUTO = "auto"
@@ -38,8 +40,8 @@ MOST_NODES = 1 << 17
 
 Ports = Mapping[str, Mapping[str, Placement]]
 Styles = dict[str, Style]
-# What shards a graph by a plan; ports that no region of it makes lie as said.
-Lower = Callable[[Graph, TpPlan, Ports | None], Graph]
+# What shards a graph by a plan; ports that no region of it makes lie as said, and its facts over `dp` are kept.
+Lower = Callable[[Graph, TpPlan, Ports | None, GraphFacts | None], Graph]
 
 
 def is_auto(name: str) -> bool:
@@ -57,15 +59,17 @@ def degree_of(name: str) -> int:
 
 def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
     """Return the plan of least cost at a degree; equal costs go to columns before rows before whole."""
-    whole = lower(graph, TpPlan(AUTO, ()), None)
+    facts = GraphFacts.of(graph, (DP,))
+    whole = lower(graph, TpPlan(AUTO, ()), None, facts)
     ports = {v.name: dict(v.placements) for r in whole.regions for v in r.of_role(Role.PORT)}
-    search, seen = _Search(graph, ports, degree, lower), set[str]()
+    search, seen = _Search(graph, facts, ports, degree, lower), set[str]()
     for name in graph.sequence_once():
         # One region of a graph, and those that read a parameter of it; activations enter and leave it whole.
         names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
         kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
         runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
         search.graph = replace(graph, regions=tuple(kept), schedule=runs)
+        search.facts = GraphFacts.of(search.graph, (DP,))
         for branch in _branches(graph.region(name), seen):
             search.branch(branch)
     note = _STOPPED if search.nodes > MOST_NODES else ""
@@ -120,6 +124,7 @@ class _Search:
     """The best styles so far; what is not named is whole."""
 
     graph: Graph
+    facts: GraphFacts
     ports: Ports
     degree: int
     lower: Lower
@@ -167,7 +172,7 @@ class _Search:
         return self.costs[key]
 
     def _cost(self, styles: Styles) -> float:
-        lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports)
+        lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports, self.facts)
         env = self._env()
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
             return math.inf

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ....ir.errors import UnsupportedOpError
-from ....ir.graph import Node
-from ....ir.ops import OpCall
-from ....ir.sizes.expr import Dim, Expr, total
+from ....ir.graph import Node, Region
+from ....ir.sizes.expr import Dim, total
 from ..ask import (
     DATA_AXES,
     REPLICATE,
@@ -93,13 +92,16 @@ def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
     return makes_own_samples(ask, found)
 
 
-def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]]) -> Expr | None:
-    """Bytes that an op without a rule makes its inputs whole for, None for an op that has one or asks for nothing.
+def gather_notes(region: Region, node: Node, given: Iterable[Sequence[Placement]]) -> Iterator[str]:
+    """Say what an op without a rule makes its inputs whole for; nothing for one that has a rule or gathers nothing.
 
     `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
     """
     if node.op in RULES:
-        return None
-    changed = [t.num_bytes for t, where in zip(call.inputs, given, strict=True) if any(p != REPLICATE for p in where)]
-    local: dict[str, Dim] = dict.fromkeys(DATA_AXES, 1)
-    return total(changed).substitute(local) if changed else None
+        return
+    types = region.types(node.inputs)
+    changed = [t.num_bytes for t, lies in zip(types, given, strict=True) if any(p != REPLICATE for p in lies)]
+    if changed:
+        num_bytes = total(changed).substitute(dict[str, Dim](dict.fromkeys(DATA_AXES, 1)))
+        where = f"op '{node.op}' at '{node.scope or 'the top'}' ({region.name}, {node.phase})"
+        yield f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"

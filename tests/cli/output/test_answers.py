@@ -99,7 +99,7 @@ def test_a_row_of_csv_has_the_digits_of_the_document(words: Callable[[str], list
     ("flags", "told"),
     [
         (["-o", "a.xlsx"], "cannot write '.xlsx'; formats of this result: .json, .csv, .parquet, .md, .html"),
-        (["-o", "a.svg", "--phase", "serve"], "cannot write '.svg'"),
+        (["-o", "a.pdf", "--phase", "serve"], "cannot write '.pdf'"),
         (["-o", "a.csv", "--format", "json"], "--format json and -o a.csv say two things, and the suffix is of csv"),
         (["-o", "a.parquet.gz"], "formats of this result"),
         (["--format", "parquet"], "--format parquet is no text: name a file"),

@@ -6,6 +6,8 @@ import ast
 
 import pytest
 
+from slipstick.cli.output.answers import TALK
+
 from .conftest import FUNCTIONS, command_of, words_file, words_module, words_of_function
 
 
@@ -21,10 +23,12 @@ def test_type_checkers_know_the_words_of_the_flags(request: pytest.FixtureReques
 def test_every_flag_is_a_word_or_says_how_an_answer_is_written(function: str) -> None:
     verb, left_out = FUNCTIONS[function]
     command, parent = command_of(verb)
-    # Help is of the command line, and `from` a word of Python's own.
-    apart = {"--help", "--help-all", "--from", "--color"}
+    # Help and the screen are of the command line, and `from` a word of Python's own.
+    apart = {"--help", "--help-all", "--from", "--color", "--plot"}
     params = {
-        str(p.name) for p in command.get_params(parent) if p.param_type_name == "option" and not apart & {*p.opts}
+        str(p.name)
+        for p in command.get_params(parent)
+        if p.param_type_name == "option" and not apart & {*p.opts} and p not in TALK
     }
     assert len(words_of_function(function)) == len(params - {*command.delivered} - left_out)
 

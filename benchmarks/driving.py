@@ -1,0 +1,193 @@
+"""What the process that asks for a search has to do a block, with workers that are made up.
+
+Blocks are real ones, worked on once; each time that one is handed out its metrics are moved by up to a thousandth, so
+that no two blocks are alike. A made-up worker takes as long as the real one took, on a clock of its own; what it leaves
+out, and how it packs what it sends, is done for real and not counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import resource
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean
+from time import process_time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from slipstick.explore.block import Block, Found
+    from slipstick.explore.executors.messages import Report
+    from slipstick.explore.goals import Goal
+    from slipstick.explore.job import Job, Worker
+    from slipstick.explore.plans.job import PlanJob
+
+GPUS, BATCH, SEQ_LEN = 16_384, 2_048, 8_192
+
+
+def job_of(model: str) -> PlanJob:
+    """Return a search with few families and large blocks, as those of a space of a billion plans are."""
+    from slipstick import GraphCache, load
+    from slipstick.explore.goals import Goal
+    from slipstick.explore.plans.degrees import Degrees
+    from slipstick.explore.plans.job import PlanJob, PlanMachine
+    from slipstick.explore.plans.space import Choices, PlanSpace
+    from slipstick.ir.plan import Family
+
+    degrees = Degrees(num_gpus=(GPUS,), global_batch=(BATCH,))
+    choices = Choices(sp=(True,), zero=(1,), recompute=("full",), schedule=("1f1b",), cp=("ring",), etp=(True,))
+    return PlanJob(
+        graph=load(model, cache=GraphCache.default()),
+        space=PlanSpace(degrees=degrees, choices=choices, seq_len=SEQ_LEN),
+        machines=(PlanMachine(name="dgx-h100", bases=(Family(kernels="fused"),)),),
+        goals=(Goal("step_time_s"), Goal("peak_mem_bytes")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedJob:
+    """So many blocks, each as one of a few that were worked on; `took_s` is what that took."""
+
+    columns: Sequence[str]
+    goals: Sequence[Goal]
+    found: tuple[Found, ...]
+    lengths: tuple[int, ...]
+    num_blocks: int
+    took_s: float
+    digest: str = ""
+    text: str = ""
+
+    @classmethod
+    def of(cls, job: PlanJob, num_blocks: int) -> RepeatedJob:
+        """Work on the largest blocks of a job, twice: families are lowered the first time."""
+        blocks = sorted(job.blocks(), key=len)[-4:]
+        worker = job.open()
+        found = tuple(map(worker.work, blocks))
+        start = process_time()
+        for block in blocks:
+            worker.work(block)
+        took_s = (process_time() - start) / len(blocks)
+        return cls(job.columns, job.goals, found, tuple(map(len, blocks)), num_blocks, took_s)
+
+    def blocks(self) -> Sequence[Block]:
+        """Return the blocks, a thousand parts."""
+        from slipstick.explore.block import Block
+
+        return [Block(k, k % 1_000, 0, self.lengths[k % len(self.found)]) for k in range(self.num_blocks)]
+
+    def open(self) -> RepeatedJob:
+        """Work is done already."""
+        return self
+
+    def work(self, block: Block) -> Found:
+        """Return one of the blocks, its metrics moved."""
+        found = self.found[block.number % len(self.found)]
+        moved = 1.0 + 1e-3 * np.random.default_rng(block.number).random(found.num_rows)
+        metrics = {goal.name: found.columns[goal.name] * moved for goal in self.goals}
+        return replace(found, number=block.number, columns={**found.columns, **metrics})
+
+
+@dataclass
+class MadeUpPool:
+    """Workers on a clock of their own; `states` of them are real, and stand for all in turn."""
+
+    job: Job
+    took_s: float
+    num_workers: int
+    states: list[Worker]
+    own_s: float = 0.0
+    num_bytes: int = 0
+    _num_spawned: int = 0
+    _news: list[tuple[float, int]] = field(default_factory=list)
+    _queues: dict[int, deque[Block]] = field(default_factory=dict)
+    _ready: list[int] = field(default_factory=list)
+    _now_s: float = 0.0
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return self.num_workers
+
+    def spawn(self) -> int:
+        """Start one; it is ready at once."""
+        self._num_spawned += 1
+        self._queues[self._num_spawned] = deque()
+        self._ready.append(self._num_spawned)
+        return self._num_spawned
+
+    def give(self, number: int, piece: Block) -> None:
+        """Put a piece at the end of its queue."""
+        queue = self._queues[number]
+        queue.append(piece)
+        if len(queue) == 1:
+            heapq.heappush(self._news, (self._now_s + self.took_s, number))
+
+    def poll(self) -> Sequence[tuple[int, Report]]:
+        """Let the clock go on to the next that is done."""
+        import pickle
+
+        from slipstick.explore.executors.messages import Done, Ready, packed
+
+        if self._ready:
+            ready, self._ready = self._ready, []
+            return [(number, Ready()) for number in ready]
+        self._now_s, number = heapq.heappop(self._news)
+        start = process_time()
+        found = self.states[number % len(self.states)].work(self._queues[number].popleft())
+        packet = packed(Done(found))
+        self.own_s += process_time() - start
+        self.num_bytes += len(packet)
+        if self._queues[number]:
+            heapq.heappush(self._news, (self._now_s + self.took_s, number))
+        report: Report = pickle.loads(packet)  # noqa: S301 - packed above
+        return [(number, report)]
+
+    def end(self, number: int) -> None:
+        """Nobody is late."""
+        raise AssertionError(f"worker {number} took too long on a clock that is made up")
+
+    def shutdown(self) -> None:
+        """End them all."""
+        self._queues.clear()
+
+
+@dataclass
+class MadeUp:
+    """An executor whose workers are made up; the last pool says what they took."""
+
+    num_workers: int
+    num_states: int
+    took_s: float
+    pool: MadeUpPool | None = None
+
+    def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
+        """Yield what is found in each block, through the dispatcher that all executors have."""
+        from slipstick.explore.executors.retry import Pieces
+        from slipstick.explore.executors.worker_pool import work_through
+
+        states = [job.open() for _ in range(self.num_states)]
+        self.pool = MadeUpPool(job, self.took_s, self.num_workers, states)
+        return work_through(self.pool, Pieces(blocks, job.columns))
+
+
+def driving(model: str, num_workers: str, num_states: str, num_blocks: str, reduced: str) -> dict[str, list[float]]:
+    """Time the driver a block, with rows sent whole (`rows`) or reduced (`reduced`), and take its memory."""
+    from slipstick.explore.searching import search
+
+    job = RepeatedJob.of(job_of(model), int(num_blocks))
+    executor = MadeUp(int(num_workers), int(num_states), job.took_s)
+    start = process_time()
+    done = search(job, executor, reduced=reduced == "reduced")
+    assert executor.pool is not None
+    took_s = process_time() - start - executor.pool.own_s
+    return {
+        "driver_s": [took_s / job.num_blocks],
+        "block_s": [job.took_s],
+        "block_plans": [mean(job.lengths)],
+        "block_rows": [mean(found.num_rows for found in job.found)],
+        "sent_bytes": [executor.pool.num_bytes / job.num_blocks],
+        "front": [float(len(done.best.front["tp"]))],
+        "peak_bytes": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0],
+    }
