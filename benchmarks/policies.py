@@ -102,9 +102,12 @@ def summary(found: list[Trial]) -> str:
     seconds = np.array([one.cpu_s for one in found])
     rows = [
         ("random problems", f"{len(found)}"),
-        ("worse than a known policy", f"{int((gains < -1e-9).sum())}"),
-        ("as good as the best known policy, better", f"{int((abs(gains) <= 1e-9).sum())}, {int((gains > 1e-9).sum())}"),
-        ("no known policy fits", f"{sum(one.known_s is None for one in found)}"),
+        ("worse than a framework policy", f"{int((gains < -1e-9).sum())}"),
+        (
+            "as good as the best framework policy, better",
+            f"{int((abs(gains) <= 1e-9).sum())}, {int((gains > 1e-9).sum())}",
+        ),
+        ("no framework policy fits", f"{sum(one.known_s is None for one in found)}"),
         ("time gained, median, p90, most", ", ".join(f"{100 * x:.1f} %" for x in np.quantile(gains, (0.5, 0.9, 1)))),
         ("CPU seconds, median, p90, most", ", ".join(f"{x:.1f}" for x in np.quantile(seconds, (0.5, 0.9, 1)))),
     ]

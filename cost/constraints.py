@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..ir.graph import Graph, LengthBound
 from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
-from ..ir.plan.divisibility import deals, has_experts
+from ..ir.plan.divisibility import deals, deals_tables, has_experts
 from ..ir.plan.layout.stages import can_lay
 from ..ir.plan.legality import expert_options
 from ..ir.records import dataclass
@@ -27,6 +27,7 @@ class ConstraintProgram:
         copied: which of them may be shared by more ranks than there are things, as a column.
         num_blocks: what stages share out.
         has_experts: whether there are any to deal out.
+        has_tables: whether `ep` distributes tables instead.
         fixed: the batch and the length that the graph is of, None where open; see `ir/sizes/fixed_sizes.py`.
         has_length: whether there is a length that ranks could share out.
         bounds: the lengths that the graph holds for, where its code asks for some.
@@ -36,6 +37,7 @@ class ConstraintProgram:
     copied: NDArray[np.bool_]
     num_blocks: int
     has_experts: bool
+    has_tables: bool = False
     fixed: tuple[int | None, int | None] = (None, None)
     has_length: bool = True
     bounds: tuple[LengthBound, ...] = ()
@@ -51,6 +53,7 @@ class ConstraintProgram:
             copied,
             num_layers(graph),
             has_experts(graph),
+            deals_tables(graph),
             fixed_sizes(source),
             counts_tokens(source),
             asked_bounds(source),
@@ -69,7 +72,7 @@ class ConstraintProgram:
             legal[point]
             & laid
             & self._are_its_sizes(plans)
-            & (self.has_experts | ~np.asarray(dealt | bool(expert_options(plans.family, 1))))
+            & (self.has_experts | (self.has_tables & dealt) | ~(dealt | bool(expert_options(plans.family, 1))))
         )
 
     def _are_its_sizes(self, plans: PlanTable) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """Steps of GRPO on H100 as NeMo RL measured them: rollouts, passes and training, on shared and on separate GPUs.
 
-Rows, plans and batches are those of its performance summary (release 0.4, docs/about/performance-summary.md, and the
-recipes that it names): 64 prompts of OpenMathInstruct-2 with 32 answers each, updates of 512 sequences, packed. Of
+Rows, plans and batches are those of its performance summary (docs/about/performance-summary.md, releases 0.4 and 0.6,
+and the recipes that it names): 64 prompts of OpenMathInstruct-2 with 32 answers each, of DeepSeek-V3 32 with 16,
+updates of 512 sequences, packed. Each rank of an engine gets the whole model anew, as its refit broadcasts it. Of
 lengths it says the mean of prompt and answer and where answers are cut; prompts are taken as 150 tokens, and lengths of
 answers as log-normal with half of their mean as deviation. Nothing here was fitted to these rows.
 """
@@ -14,7 +15,7 @@ from study import Cell, Table, run
 
 import slipstick
 
-PROMPT, PROMPTS, GROUP, UPDATE = 150, 64, 32, 512
+PROMPT, UPDATE = 150, 512
 PARTS = ("rollout", "pass.policy", "pass.reference", "train.policy", "weights", "states")
 
 
@@ -30,8 +31,14 @@ class Measured(NamedTuple):
     words: dict[str, int | str]
     step_s: float
     tokens_per_s_per_gpu: float
+    prompts: int = 64
+    group: int = 32
+    longest: int = 4096
+    engine: str = "vllm-0.8"
 
 
+DEEPSEEK: dict[str, int | str] = {"ep": 16, "pp": 16, "recompute": "full"}
+# The last five are of release 0.6.
 ROWS = (
     Measured("llama-3.1-8b", "colocated", 1060, 16, None, 1, {"pp": 2, "recompute": "full"}, 97.7, 1562),
     Measured("llama-3.1-8b", "async", 1129, 8, 8, 1, {"pp": 2, "recompute": "full"}, 74.6, 2161),
@@ -39,16 +46,23 @@ ROWS = (
     Measured("qwen3-32b", "async", 3207, 32, 32, 4, {"tp": 4, "pp": 4}, 215, 494),
     Measured("qwen3-30b-a3b", "colocated", 3154, 32, None, 4, {"tp": 2, "ep": 8, "etp": 1}, 225, 925),
     Measured("qwen3-30b-a3b", "async", 3158, 16, 16, 2, {"pp": 2, "ep": 8}, 244, 864),
+    Measured("qwen3-30b-a3b", "colocated", 3203, 32, None, 2, {"ep": 8}, 192, 1102, engine="vllm"),
+    Measured("qwen3-30b-a3b", "async", 3201, 16, 16, 2, {"pp": 2, "ep": 8}, 152, 1414, engine="vllm"),
+    Measured("deepseek-v3", "colocated", 701, 256, None, 32, DEEPSEEK, 134, 12.1, 32, 16, 1536, "vllm"),
+    Measured("deepseek-v3", "colocated", 697, 512, None, 32, {**DEEPSEEK, "ep": 32}, 111, 7.24, 32, 16, 1536, "vllm"),
+    Measured("deepseek-v3", "async", 710, 256, 256, 32, DEEPSEEK, 64.1, 12.8, 32, 16, 1536, "vllm"),
 )
 
 
 def row_of(measured: Measured) -> list[Cell]:
     """Return a step beside what was measured."""
     found = slipstick.posttrain(
-        measured.model, "dgx-h100", stack="megatron-core", gpus=measured.gpus, zero=1, prompts=PROMPTS, group=GROUP,
-        isl=str(PROMPT), osl=f"lognormal:{measured.tokens - PROMPT},0.5", max_tokens=4096, update_batch=UPDATE,
-        placement=measured.placement, engine="vllm-0.8", engine_tp=measured.engine_tp,
-        engine_gpus=measured.engine_gpus, **measured.words,  # pyright: ignore[reportArgumentType]
+        measured.model, "dgx-h100", stack="megatron-core", gpus=measured.gpus, zero=1, prompts=measured.prompts,
+        group=measured.group, isl=str(PROMPT), osl=f"lognormal:{measured.tokens - PROMPT},0.5",
+        max_tokens=measured.longest, update_batch=UPDATE, placement=measured.placement, engine=measured.engine,
+        engine_tp=measured.engine_tp, refit="whole",
+        engine_gpus=measured.engine_gpus,  # pyright: ignore[reportArgumentType]
+        **measured.words,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     step = found.step
     parts = [step.parts_s.get(part, 0.0) for part in PARTS]

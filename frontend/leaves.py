@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from ..ir.errors import UnknownNameError, UsageError
+from ..ir.ops.fused.scan import KINDS, STEPWISE
 from ..ir.records import dataclass
 from .example_inputs import needed_arguments
 from .semantic import semantic
+from .semantic.scan import keep_state, scan
 
 Leaf: TypeAlias = Callable[[nn.Module], nn.Module]
 # A module as whoever may not import torch names it.
@@ -96,24 +98,52 @@ class Attention(nn.Module):
     """Fused attention without parameters: `forward(q, k, v)` in one of three layouts; further arguments are ignored.
 
     `bhsd` [batch, heads, length, dim] gives the same back, `bshd` and `sbhd` (Megatron) theirs. `flat` joins heads and
-    dim of the result.
+    dim of the result. With `keys` each query reads so many keys, which something before has chosen (sparse attention by
+    blocks or tokens).
     """
 
-    def __init__(self, causal: bool = True, window: int = 0, layout: str = "bhsd", flat: bool = False) -> None:
-        """Remember what the mask is: causal or not, and over how many keys (0: all)."""
+    def __init__(
+        self, causal: bool = True, window: int = 0, layout: str = "bhsd", flat: bool = False, keys: int = 0
+    ) -> None:
+        """Remember what the mask is: causal or not, over how many of the last keys (0: all), or of those chosen."""
         super().__init__()
         if layout not in _LAYOUTS:
             raise UsageError(f"attention layout '{layout}': legal are {', '.join(_LAYOUTS)}")
-        self.causal, self.window, self.layout, self.flat = causal, window, layout, flat
+        self.causal, self.window, self.layout, self.flat, self.keys = causal, window, layout, flat, keys
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, *ignored: object) -> Tensor:
         """Attend; key-value heads may be fewer than query heads."""
         order = _LAYOUTS[self.layout]
         q, k, v = (t.permute(order) for t in (q, k, v))
-        out = semantic.attention(q, k, v, None, self.causal, self.window, 0.0)[0]
+        chosen = q.new_empty(q.shape[0], q.shape[2], self.keys, dtype=torch.int32) if self.keys else None
+        out = semantic.attention(q, k, v, None, self.causal, self.window, 0.0, None, chosen)[0]
         back = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3), "sbhd": (1, 0, 2, 3)}[self.layout]
         out = out.permute(back)
         return out.flatten(-2) if self.flat else out
+
+
+class Recurrence(nn.Module):
+    """A fused recurrence without parameters, as kernels run it: `forward(q, k, v, *gates)` gives v's shape.
+
+    q and k are [batch, length, groups, n], v [batch, length, heads, p], gates (decays, steps) [batch, length, heads] or
+    with a number for each channel. With `state` [batch, heads, n, p], one step after another: the result and the state
+    behind it.
+    """
+
+    def __init__(self, kind: str = "delta", chunk: int = 64) -> None:
+        """Remember what the recurrence is (`delta`, `ssd`, `linear`, `selective`, `gated`), and tokens of a chunk."""
+        super().__init__()
+        if kind not in KINDS:
+            raise UnknownNameError.of("kind of recurrence", kind, KINDS)
+        self.kind, self.chunk = kind, 0 if kind in STEPWISE else chunk
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, *gates: Tensor, state: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Decay a state of each head, add to it, and read the result off it, token by token."""
+        chunk = self.chunk if state is None else 0
+        out, behind = scan(v, [q, k, *gates], state, self.kind, chunk, k.shape[-1])
+        return out if state is None else (out, keep_state(behind, state))
 
 
 def put_leaves(module: nn.Module, leaves: Leaves) -> None:

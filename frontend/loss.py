@@ -13,6 +13,8 @@ from .record.adapter import depends_on_data
 from .semantic import semantic
 
 SUMMED = "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given"
+# Early exits and heads that predict several tokens: each output is compared with the ids.
+ADDED = "training starts from the sum of the cross-entropies of {} outputs, each of which is logits"
 
 
 def loss_of(out: object, labels: Tensor) -> Tensor:
@@ -63,7 +65,8 @@ class LabelledInputs:
     def loss(self, out: object) -> tuple[Tensor, str]:
         """Return the loss of what a module returned, and what to say of it where it is no loss: SUMMED.
 
-        A scalar called `loss`, or the only one; else the cross-entropy of logits; else the sum of all real results.
+        A scalar called `loss`, or the only one; else the cross-entropy of what is called `logits`; else the
+        cross-entropies of all results that are logits, added up; else the sum of all real results.
         """
         results = list(returned(out))
         scalars = [t for t in results if t.dim() == 0 and t.is_floating_point()]
@@ -72,12 +75,14 @@ class LabelledInputs:
             return named, ""
         if len(scalars) == 1:
             return scalars[0], ""
-        logits = _named(out, "logits")
-        for found in results if logits is None else [logits, *results]:
-            labels = self.labels_of(found)
-            if labels is not None:
-                return semantic.cross_entropy(found.float(), labels)[0], ""
-        return _sum(results), SUMMED
+        named = _named(out, "logits")
+        if named is not None and self.labels_of(named) is not None:
+            results = [named]
+        pairs = [(found, labels) for found in results if (labels := self.labels_of(found)) is not None]
+        if not pairs:
+            return _sum(results), SUMMED
+        losses = [semantic.cross_entropy(found.float(), labels)[0] for found, labels in pairs]
+        return sum(losses[1:], losses[0]), ADDED.format(len(losses)) if len(losses) > 1 else ""
 
 
 def _sum(results: Sequence[Tensor]) -> Tensor:

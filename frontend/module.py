@@ -32,7 +32,7 @@ from .huggingface.lengths import SOURCE, require_past, with_source
 from .huggingface.recording import hints_on, is_of_transformers, recordable, uncached, what_runs
 from .huggingface.runs import plan_fed, plan_run, reads_known
 from .leaves import Leaves, put_leaves
-from .loss import SUMMED, LabelledInputs, returned
+from .loss import LabelledInputs, returned
 from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import main_dtype
@@ -66,11 +66,6 @@ class Asking:
     spelled_out: bool = False
     images: int = 0
     loss_by: str = "loss=function"
-
-    @property
-    def summed(self) -> str:
-        """What to say of a training step that starts from no loss."""
-        return f"{SUMMED}; name one with {self.loss_by}"
 
 
 def trace(
@@ -199,7 +194,8 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
             allow_unpriced=asking.allow_unpriced,
             plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
         )
-        graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
+        losses = dict.fromkeys(f"{note}; name one with {asking.loss_by}" for note in said if note)
+        graph = replace(graph, notes=(*graph.notes, *losses))
     numbers = feeds.numbers
     fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())
     told = [f"{n} is fixed at {size}: {OF_EACH}" for n, size in numbers.items()]
@@ -365,7 +361,7 @@ class _Once:
             raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
         found, note = labelled.loss(out)
         if note:
-            self.notes.append(self.asking.summed)
+            self.notes.append(f"{note}; name one with {self.asking.loss_by}")
         return found
 
 

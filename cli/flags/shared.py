@@ -64,8 +64,8 @@ DESCRIBING = (
         "--leaf",
         "leaves",
         metavar="CLASS=KIND(..)",
-        help="Treat a module class that tracing cannot record as one known operator: experts(top_k=2) or "
-        "attention(causal=true,layout=bshd). Repeatable.",
+        help="Treat a module class that tracing cannot record as one known operator: experts(top_k=2), "
+        "attention(causal=true,layout=bshd) or recurrence(kind=delta). Repeatable.",
     ),
     _listed(
         "--kv-cache",

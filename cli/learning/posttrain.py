@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _ALGORITHMS = ("grpo", "ppo", "distillation", "dpo", "sft")
 _PLACEMENTS = ("colocated", "split", "async")
+_REFITS = _SHARDS, _WHOLE = ("shards", "whole")
 _ROLES = ("reference", "reward", "critic", "teacher")
 
 
@@ -105,6 +106,13 @@ _PLACES = (
         help="Colocated: states of the trainer go to host memory while the engine runs.",
     ),
     click.Option(
+        ["--refit"],
+        type=Named(_REFITS),
+        default=_SHARDS,
+        show_default=True,
+        help="New weights that an engine's rank receives: its shards, or the whole model (NeMo RL's broadcast).",
+    ),
+    click.Option(
         ["--find-plans"],
         is_flag=True,
         help="Search the degrees of trainer and engine and the split of --gpus; flags that are given stay fixed.",
@@ -112,8 +120,19 @@ _PLACES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RolloutFlags:
+    """What the flags of the engine say, and of the change to it."""
+
+    engine: str
+    engine_gpus: int | None
+    engine_tp: int | None
+    offload_trainer: bool
+    refit: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostTrainFlags:
+class PostTrainFlags(RolloutFlags):
     """What a user asked of a step, as typed."""
 
     algorithm: str
@@ -131,10 +150,6 @@ class PostTrainFlags:
     environment_time: str | None
     placement: str
     staleness: int
-    engine: str
-    engine_gpus: int | None
-    engine_tp: int | None
-    offload_trainer: bool
     find_plans: bool
 
 
@@ -222,6 +237,7 @@ def _work(request: Request, asked: PostTrainFlags, longest: int) -> PostTraining
         placement=asked.placement,
         staleness=asked.staleness,
         moves_states=asked.offload_trainer,
+        whole_refit=asked.refit == _WHOLE,
         environment_s=quantity_of(asked.environment_time, "s", "--environment-time") or 0.0,
         others={role: graph_of(request.said({"model": model})) for role, model in models.items() if model is not None},
     )

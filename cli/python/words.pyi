@@ -301,6 +301,7 @@ class PosttrainWords(PlanWords, total=False):
     engine_gpus: int
     engine_tp: int
     offload_trainer: bool
+    refit: Literal["shards", "whole"]
     find_plans: bool
 
 class RecomputeWords(PlanWords, total=False):

@@ -32,19 +32,25 @@ class Refit:
         return self.weights_s + self.states_s
 
 
-def refit(trainer: Estimate, server: Server, colocated: bool, moves_states: bool = True) -> Refit:
+def refit(trainer: Estimate, server: Server, colocated: bool, moves_states: bool = True, whole: bool = False) -> Refit:
     """Price the change from training to generating and back.
 
     Every rank of the engine receives its shard of the weights over its own link to the level of the network that
     holds trainer and engine together; colocated it has 1/ranks of a shard already. A rank of a trainer sends what it
     has to one engine at least and no more than all ranks can take, so that the receiving side sets the time:
-    t = bytes a rank / bandwidth + latency. States of the trainer (optimizer, gradients) go to the host before and come
-    back after, behind nothing: t = 2 bytes / bandwidth of the link.
+    t = bytes a rank / bandwidth + latency. `whole`: each rank gets all of a model that is gathered for it, as where it
+    is loaded by the names of a checkpoint (NeMo RL's broadcast, docs/design-docs/nccl-reshard-refit.md). States of the
+    trainer (optimizer, gradients) go to the host before and come back after, behind nothing: t = 2 bytes / bandwidth of
+    the link.
 
     UsageError where states are to move and the machine does not say how fast.
     """
     system = trainer.table.system
-    weights = float(server.phase(server.served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
+    if whole:
+        kinds = trainer.table.lowered.source.distinct_parameters()
+        weights = sum(float(kind.num_bytes.evaluate({})) * count for _, kind, count in kinds)
+    else:
+        weights = float(server.phase(server.served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
     devices = trainer.plan.num_gpus + (0 if colocated else server.plan.num_gpus)
     level = level_of(system, devices)
     share = 1.0 - 1.0 / trainer.plan.num_gpus if colocated else 1.0

@@ -38,6 +38,7 @@ class PostTraining:
             devices of their own; `async`, the engine makes samples of a later step meanwhile.
         staleness: updates by which the weights of the engine may be behind, in steps.
         moves_states: colocated, whether the trainer moves its states to the host while the engine runs.
+        whole_refit: whether each rank of the engine gets all new weights, not its shard alone.
         environment_s: seconds that a step waits for rewards of an environment beside all models.
         others: graphs of models that are not of the policy's shape, by role.
     """
@@ -50,6 +51,7 @@ class PostTraining:
     placement: str = COLOCATED
     staleness: int = 1
     moves_states: bool = True
+    whole_refit: bool = False
     environment_s: float = 0.0
     others: Mapping[str, Graph] = field(default_factory=dict)
 
@@ -187,7 +189,7 @@ def post_training_step(
     if not asked.algorithm.rolls_out or server is None:
         return alone
     colocated = asked.placement == COLOCATED
-    change = refit(trainer, server, colocated, asked.moves_states)
+    change = refit(trainer, server, colocated, asked.moves_states, asked.whole_refit)
     if colocated and not asked.moves_states:
         # The states of the trainer stay beside the cache of the engine.
         left = server.times.free_bytes - _states(trainer)

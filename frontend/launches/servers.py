@@ -131,6 +131,7 @@ _RECIPES: Mapping[str, str] = MappingProxyType(
         "fp8_per_channel": "fp8-rowwise",
     }
 )
+_SPREAD = ("decode_context_parallel_size", "dcp")
 _CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8", "nvfp4": "fp4", "fp4_e2m1": "fp4"}
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
@@ -169,9 +170,9 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
     else:
         ranks = tp * dp
     # Ranks of tensor parallelism that share out the tokens of a cache; layers behind attention are split over both.
-    spread = r.count("decode_context_parallel_size") or 1
+    spread = r.count(*_SPREAD) or 1
     if spread > 1 and tp % spread:
-        raise ParseError(f"{r.shown('decode_context_parallel_size')} {spread} does not divide the {tp} ranks of tp")
+        raise ParseError(f"{r.shown(next(filter(r.has, _SPREAD)))} {spread} does not divide the {tp} ranks of tp")
     tp //= spread
     # A switch takes all ranks; a degree below them splits experts inside as well, and stays what it is.
     switched = any(r.flag(one) for one in e.whole_experts if r.has(one))
@@ -180,7 +181,7 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
     ep = max(ep // spread, 1)
     whole = ep > 1
     r.say("tp", tp, *e.tp)
-    r.say("cp", spread if spread > 1 else None, "decode_context_parallel_size")
+    r.say("cp", spread if spread > 1 else None, *_SPREAD)
     r.say("pp", pp if pp > 1 else None, *e.pp)
     r.say("dp", dp if dp > 1 else None, *e.dp, *e.attends_apart, "enable_dp_lm_head")
     r.say("ep", ep if whole else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")

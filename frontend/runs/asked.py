@@ -13,7 +13,7 @@ from ...ir.types import DType
 _INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")
 _LEAF = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)=(?P<made>\w+)(?:\((?P<options>[^)]*)\))?")
 _WORDS = ("batch", "seq", "kv")
-_LEAVES = ("experts", "attention")
+_LEAVES = ("experts", "attention", "recurrence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class AskedSizes:
             batch, seq, kv.
         loss: `file.py:function`, a function of what the module returns.
         fixed: `size=number` each.
-        leaves: `Class=experts(top_k=2)` or `Class=attention(causal=true)` each.
+        leaves: `Class=experts(top_k=2)`, `Class=attention(causal=true)` or `Class=recurrence(kind=delta)` each.
         caches: names of inputs that are KV caches.
         sizes: the lengths of the plan: seq, kv, and batch for that of one micro-batch.
     """

@@ -22,7 +22,7 @@ from ...ir.errors import TraceError, UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
 from ...ir.types import DType
 from ..example_inputs import Dynamic, needed_arguments
-from ..leaves import Attention, Leaf, experts_like
+from ..leaves import Attention, Leaf, Recurrence, experts_like
 from ..record.dtypes import torch_dtype, torch_type
 from ..record.failures import first_line, user_line
 from ..record.preserve import OneDevice
@@ -120,7 +120,8 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-_ATTENTION = ("causal", "window", "layout", "flat")
+_ATTENTION = ("causal", "window", "layout", "flat", "keys")
+_RECURRENCE = ("kind", "chunk")
 _EXPERTS = ("top_k", "hidden", "ffn", "num_experts", "gated", "bias", "shared_ffn")
 
 
@@ -200,6 +201,9 @@ def _leaf(one: LeafText) -> Leaf:
     if one.made == "attention":
         one.check(_ATTENTION)
         return lambda part: _attention(one)
+    if one.made == "recurrence":
+        one.check(_RECURRENCE)
+        return lambda part: Recurrence(str(one.options.get("kind", "delta")), int(one.options.get("chunk", 64)))
     one.check(_EXPERTS)
     return partial(experts_like, said=one.text, options={k: v for k, v in one.options.items() if isinstance(v, int)})
 
@@ -208,5 +212,9 @@ def _attention(one: LeafText) -> nn.Module:
     options = one.options
     layout = options.get("layout", "bhsd")
     return Attention(
-        bool(options.get("causal", True)), int(options.get("window", 0)), str(layout), bool(options.get("flat", False))
+        bool(options.get("causal", True)),
+        int(options.get("window", 0)),
+        str(layout),
+        bool(options.get("flat", False)),
+        int(options.get("keys", 0)),
     )

@@ -41,7 +41,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     """
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp, schedule=plan.family.schedule)
     asked = expert_options(plan.family, plan.ep)
-    if asked and not has_experts(graph):
+    if asked and not has_experts(graph) and not (plan.family.ep and deals_tables(graph)):
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
     broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, _degree(plan, c))]
     first = {c.axes: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
@@ -54,6 +54,16 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
 def has_experts(graph: Graph) -> bool:
     """Whether there are experts to deal out, split or fill."""
     return any(has(n, Trait.HOLDS_EXPERTS) for r in graph.regions for n in r.nodes)
+
+
+def deals_tables(graph: Graph) -> bool:
+    """Whether `ep` distributes tables: of a model without experts that reads features of samples, not of positions.
+
+    That is a ranking model, whose tables are most of its bytes and whose batch is spread over the same ranks.
+    """
+    nodes = [(r, n) for r in graph.regions for n in r.nodes if has(n, Trait.READS_TABLE)]
+    of_samples = [(r, n) for r, n in nodes if not any("seq" in as_expr(d).symbols for d in r.by_id[n.key].type.dims)]
+    return len(nodes) == len(of_samples) > 1 and not has_experts(graph)
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
@@ -161,4 +171,4 @@ def _sizes(graph: Graph, plan: Plan) -> list[tuple[float, Constraint]]:
     return [(float(as_expr(c.dim).evaluate(numbers)), c) for c in graph.constraints]
 
 
-__all__ = ["Uneven", "check_divisibility", "deals", "has_experts", "legal_degrees", "suits"]
+__all__ = ["Uneven", "check_divisibility", "deals", "deals_tables", "has_experts", "legal_degrees", "suits"]

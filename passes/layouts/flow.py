@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...ir.graph import Node, Phase, Region
+from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
@@ -55,9 +55,12 @@ def _crosses(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str
 
 
 def _routes(region: Region, node: Node) -> bool:
-    """Whether a message brings rows to experts or back."""
+    """Whether a message brings rows to experts, ids to tables that are distributed, or what they give back."""
     lies = [p for i in (*node.inputs, *node.outputs) for _, p in region.by_id[i].placements]
     if any(isinstance(p, Shard) and p.routed for p in lies):
+        return True
+    tables = [region.by_id[i] for n in region.nodes if has(n, Trait.READS_TABLE) for i in n.inputs]
+    if any(axis == "ep" and v.role is Role.PARAM and isinstance(p, Shard) for v in tables for axis, p in v.placements):
         return True
     return any(has(n, Trait.DISPATCHES, Trait.COMBINES, Trait.HOLDS_EXPERTS) for n in region.nodes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -17,19 +18,27 @@ DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
 Placements = Mapping[str, Placement]
 
 
+class OverEp(StrEnum):
+    """What `ep` distributes: experts, what is inside of each, or columns of tables."""
+
+    WHOLE = "whole"
+    INSIDE = "inside"
+    TABLES = "tables"
+
+
 def source_placements(
     region: Region,
     plan: TpPlan,
     zero: int = 0,
     home: str = DP,
     whole_experts: Placement | None = None,
-    inside: bool = False,
+    over_ep: OverEp = OverEp.WHOLE,
 ) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
-    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `inside`
-    that over `ep` they are split as they are over `tp`. A parameter of one number is never split.
+    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `over_ep`
+    what is distributed there. A parameter of one number is never split.
     """
     found: dict[int, Placements] = {}
     for v in region.values:
@@ -38,8 +47,10 @@ def source_placements(
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split
-            dealt = split if inside else Shard(0)
+            dealt = split if over_ep is OverEp.INSIDE else Shard(0)
             by_expert: Placement = dealt if expert else at_rest
+            if over_ep is OverEp.TABLES and is_table(region, v):
+                by_expert = Shard(v.type.rank - 1)
             data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):
@@ -77,6 +88,28 @@ def is_expert(region: Region, v: Value) -> bool:
     return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
 
 
+def is_table(region: Region, v: Value) -> bool:
+    """Whether a parameter is a table of which rows are read by ids."""
+    return v.role is Role.PARAM and any(has(n, Trait.READS_TABLE) for n in region.users.get(v.id, ()))
+
+
+def gives_rows(region: Region, node: Node) -> bool:
+    """Whether rows of a table are as few as they get: just read, or behind the sum of a bag where there is one."""
+    read = node if has(node, Trait.READS_TABLE) else region.producer.get(node.inputs[0]) if node.inputs else None
+    if read is None or not has(read, Trait.READS_TABLE) or not is_table(region, region.by_id[read.inputs[1]]):
+        return False
+    bags = [n for n in region.users.get(read.key, ()) if n.phase is Phase.FORWARD and has(n, Trait.REDUCES)]
+    return node in bags if bags else node is read
+
+
+def enters_bag(region: Region, node: Node) -> bool:
+    """Whether a node is the first that spreads the gradient of a bag's sum over its rows."""
+    summed = region.producer.get(node.forward) if node.forward is not None else None
+    if summed is None or node is summed or not has(summed, Trait.REDUCES) or not gives_rows(region, summed):
+        return False
+    return region.by_id[node.inputs[0]].type.dims == region.by_id[summed.key].type.dims
+
+
 def _parameter(region: Region, v: Value, style: Style) -> Placement:
     if style is Style.REPLICATE:
         return REPLICATE
@@ -112,7 +145,7 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
     """Column-parallel splits the letter that the result has, row-parallel the one that is summed over."""
     rows, packed = style in ROWS, style in (Style.PACKED_COLWISE, Style.PACKED_ROWWISE)
     if v.type.rank == 1:
-        return REPLICATE if rows else Shard(0, packed)
+        return REPLICATE if rows or v.type.dims[0] == 1 else Shard(0, packed)
     if not isinstance(node.attrs, MatmulAttrs):
         return REPLICATE
     left, right, out = node.attrs.letters

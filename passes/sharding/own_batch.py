@@ -1,4 +1,4 @@
-"""The batch of a replica: its share of an open batch, or all of a fixed one, which then is its own."""
+"""What a rank has of samples: its replica's part of an open batch, or all of a fixed one; its part of a sequence."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Region, Role, Value
-from ...ir.ops import Trait, has
-from ...ir.placement import PARTIAL, REPLICATE
+from ...ir.ops import OpClass, Trait, has
+from ...ir.placement import PARTIAL, REPLICATE, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
-from .annotate import DP, EP, FSDP
+from .annotate import CP, DP, EP, FSDP, UP
 from .ask import DATA_AXES
 from .builder import Placements, RegionBuilder
 
@@ -83,3 +83,20 @@ def _made(region: Region) -> frozenset[int]:
     """The gradients of parameters before they are added up over micro-batches."""
     sums = {n.key: n.inputs[0] for n in region.nodes if has(n, Trait.ACCUMULATES)}
     return frozenset(sums.get(grad, grad) for _, grad in region.grads)
+
+
+def back_to_sequence(b: RegionBuilder, node: Node, axes: tuple[str, ...], ring: bool) -> None:
+    """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2).
+
+    So do the result of a scan and the gradients of what has a value a token (dim 1).
+    """
+    if ring and has(node, Trait.ATTENDS, backward=True):
+        b.ring_scatter(node.outputs[1:3], Shard(2), node)
+    dim, outs = (2, node.outputs[:3]) if has(node, Trait.ATTENDS, backward=True) else (1, node.outputs[:1])
+    if has(node, OpClass.SCAN, backward=True):
+        outs = tuple(o for o in node.outputs if b.old.by_id[o].type.rank > 2)
+    for out in outs:
+        have = b.where[b.now[out]]
+        along = [a for a in axes if a in (UP, CP) and have[a] != REPLICATE]
+        if along:
+            b.settle(out, {**have, **dict.fromkeys(along, Shard(dim))}, node)

@@ -12,6 +12,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS, IMBALANCE
+from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
@@ -24,8 +25,12 @@ from .annotate import (
     FSDP,
     TP,
     UP,
+    OverEp,
+    enters_bag,
     gathers_output,
+    gives_rows,
     is_expert,
+    is_table,
     reduces_input_grad,
     reduces_output,
     source_placements,
@@ -38,7 +43,7 @@ from .cuts import Cuts
 from .exchange import ExchangeOptions, imbalance_of, routes, top_k
 from .facts import GraphFacts
 from .follow import is_cut_apart
-from .own_batch import data_axes
+from .own_batch import back_to_sequence, data_axes
 from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
@@ -61,7 +66,7 @@ class ShardPass(Pass):
     | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
     | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
-    | ep                | expert parallelism: experts over ep, tokens travel to them and back                     |
+    | ep                | experts over ep, tokens travel to them and back; or tables of a ranking model by column |
     | etp               | over tp, experts are split inside; false: whole, distributed over tp too where ep is on   |
     | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
     | inside            | over ep, experts are split inside too, not distributed; all tokens go to all ranks        |
@@ -136,8 +141,9 @@ class _Propagation:
         sequence = [UP, CP] if options.usp else [CP]
         self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
+        self.tables = options.ep and deals_tables(self.graph)
+        self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
         self.own_tokens = options.sp and (options.ep or not options.etp)
-        self.inside = options.inside
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
         over_tp = [TP] if options.ep and not options.etp and not options.sp else []
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
@@ -172,21 +178,22 @@ class _Propagation:
     def _sources(self, b: RegionBuilder) -> None:
         at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
         whole = None if self.etp else at_rest
-        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside)
+        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
-            if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
-                self._constrain_experts(b, v, known[v.id])
+            if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
+                self._constrain_dealt(b, v, known[v.id])
 
-    def _constrain_experts(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
-        """Experts are sharded whole over ep, or cut inside over tp and ep alike."""
+    def _constrain_dealt(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
+        """Experts are sharded whole over ep, or cut inside over tp and ep alike; tables are cut over ep."""
         cut = lies[EP]
-        if not self.inside:
+        if self.tables:
+            b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
+        elif self.over_ep is OverEp.WHOLE:
             b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
         elif isinstance(cut, Shard):
-            where = f"dim {cut.dim} of {v.type}, '{v.name}'"
-            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", where))
+            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", f"dim {cut.dim} of {v.type}, '{v.name}'"))
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -261,11 +268,15 @@ class _Propagation:
         A backward node sees the shard that its forward node took of a whole value: that is what autograd has kept.
         """
         v = b.old.by_id[value]
-        if v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v)):
+        if v.role is Role.PARAM and axis in self._same_over(self._is_dealt(b.old, v)):
             return REPLICATE
         have = b.where[b.now[value]][axis]
         taken = b.taken(value, node.forward, axis) if node is not None else None
         return taken if taken is not None and have == REPLICATE else have
+
+    def _is_dealt(self, region: Region, v: Value) -> bool:
+        """Whether each rank of `ep` has its own part of a parameter: experts, or columns of tables."""
+        return is_expert(region, v) or (self.tables and is_table(region, v))
 
     def _same_over(self, expert: bool) -> tuple[str, ...]:
         """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
@@ -298,30 +309,19 @@ class _Propagation:
             b.settle(out, {**have, EP: Shard(0)}, node)
         elif has(node, Trait.READS_TABLE) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
+        elif self.tables and gives_rows(b.old, node):
+            b.settle(out, {**have, EP: Shard(0)}, node)
         elif has(node, Trait.ATTENDS, OpClass.SCAN) and self.cp != "none":
-            self._back_to_sequence(b, node)
+            back_to_sequence(b, node, self.axes, self.cp == "ring")
         elif has(node, OpClass.LOSS, backward=False):
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
 
-    def _back_to_sequence(self, b: RegionBuilder, node: Node) -> None:
-        """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2).
-
-        So do the result of a scan and the gradients of what has a value a token (dim 1).
-        """
-        if self.cp == "ring" and has(node, Trait.ATTENDS, backward=True):
-            b.ring_scatter(node.outputs[1:3], Shard(2), node)
-        dim, outs = (2, node.outputs[:3]) if has(node, Trait.ATTENDS, backward=True) else (1, node.outputs[:1])
-        if has(node, OpClass.SCAN, backward=True):
-            outs = tuple(o for o in node.outputs if b.old.by_id[o].type.rank > 2)
-        for out in outs:
-            have = b.where[b.now[out]]
-            along = [a for a in self.axes if a in (UP, CP) and have[a] != REPLICATE]
-            if along:
-                b.settle(out, {**have, **dict.fromkeys(along, Shard(dim))}, node)
-
     def _scatter_gradient(self, b: RegionBuilder, node: Node) -> None:
-        """The adjoint of gathering a result: each rank takes its shard of the gradient, which costs nothing."""
+        """Each rank takes its shard of a gathered result's gradient; that of a bag's sum goes back to the table."""
+        if self.tables and enters_bag(b.old, node):
+            columns = Shard(b.old.by_id[node.inputs[0]].type.rank - 1)
+            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], EP: columns}, node)
         before = b.gathered.get(node.forward) if node.forward is not None else None
         if before is None or node.forward is None:
             return
@@ -391,7 +391,7 @@ class _Propagation:
 
         The gradient of one number is whole everywhere.
         """
-        same = self._same_over(is_expert(b.old, b.old.by_id[param]))
+        same = self._same_over(self._is_dealt(b.old, b.old.by_id[param]))
         axes = [a for a in self.axes if a in same] if self.zero and b.old.by_id[param].type.dims else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

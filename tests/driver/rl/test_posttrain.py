@@ -178,6 +178,18 @@ def test_weights_reach_every_rank_over_its_own_link() -> None:
     assert split.change.weights_s == pytest.approx(expected)
 
 
+def test_a_refit_of_the_whole_model_brings_all_of_it_to_every_rank() -> None:
+    """Colocated, a rank has a share of 1/n of what is gathered already."""
+    whole, shards = (step(whole_refit=w).change for w in (True, False))
+    assert whole is not None
+    assert shards is not None
+    level = next(lv for lv in SYSTEM.levels if lv.size is None or lv.size >= GPUS)
+    gathered = 2 * 8_030_261_248 * (1 - 1 / GPUS)
+    expected = gathered / (float(level.bytes_per_s) * float(level.efficiency)) + float(level.latency_s)
+    assert whole.weights_s == pytest.approx(expected)
+    assert whole.weights_s >= shards.weights_s * 0.99
+
+
 def test_a_run_is_steps_of_all_devices() -> None:
     one = step(placement=SPLIT)
     run = one.run(1000)

@@ -45,6 +45,15 @@ def test_weights_are_those_of_the_checkpoint_where_no_quantization_is_named() ->
     assert "precision" not in read_launch("vllm serve m --quantization new").words
 
 
+def test_ranks_that_spread_a_cache_are_those_of_tp_by_both_names() -> None:
+    whole, short = (
+        read_launch(f"vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 8 {flag} 4").words
+        for flag in ("--decode-context-parallel-size", "-dcp")
+    )
+    assert whole == short
+    assert (short["tp"], short["cp"]) == (2, 4)
+
+
 def test_an_unknown_flag_is_listed() -> None:
     launch = read_launch("vllm serve m --port 8000 --cpu-offload-gb 10")
     assert launch.ignored == ("--port",)
