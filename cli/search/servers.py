@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Axes of servers; of anything else a search of them has one, or no use.
 _AXES = frozenset(
     {
-        "system", "tp", "pp", "ep", "etp", "dp", "mbs", "engine", "precision", "kv_dtype", "chunked_prefill",
+        "system", "tp", "pp", "cp", "ep", "etp", "dp", "mbs", "engine", "precision", "kv_dtype", "chunked_prefill",
         "prefill_tp", "prefill_pp", "prefill_batch",
     }
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _space(asked: Asked, request: Request, limits: list[MetricLimit]) -> Serving
         kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.words.mla, exchange=plain.words.exchange,
         expert_popularity=plain.words.expert_popularity, eplb=plain.words.eplb,
         redundant_experts=plain.words.redundant_experts,
-        tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_etp(asked),
+        tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), cp=_counts(asked, "cp") or (1,), ep=_counts(asked, "ep"), etp=_etp(asked),
         dp=_counts(asked, "dp"), batch=_counts(asked, "mbs"), pools=str(asked.one("pools", "auto")),
         prefill_tp=_counts(asked, "prefill_tp"), prefill_pp=_counts(asked, "prefill_pp"),
         prefill_batch=_counts(asked, "prefill_batch") or (1, 2, 4, 8), stream_kv=bool(asked.one("stream_kv", False)),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...report.serving.fleets import FleetChoice, FleetComparison
 
 # Flags of plans that are kept where they are given, and searched where they are not.
-DEGREES = ("tp", "pp", "ep")
+DEGREES = ("tp", "pp", "ep", "cp")
 # Plans that are simulated where limits are to be confirmed.
 _CONFIRMED = 3
 # The most rates of a range.
@@ -114,7 +114,7 @@ def size_command(ctx: click.Context, request: Request, serving: Serving, sought:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
-    fix them. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several
+    fix them; --cp is taken as it is given. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several
     systems, `--system dgx-h100,dgx-b200` or `all`, each gets its own plan, and the cheapest fleet comes first.
 
     \b
@@ -286,6 +286,7 @@ def _lowered(request: Request) -> Callable[[ReplicaShape], tuple[ServedModel, Pl
             family=family,
             tp=shape.tp,
             pp=shape.pp,
+            cp=shape.cp,
             ep=shape.ep,
             dp=shape.dp,
             etp=None if family.etp else 1,

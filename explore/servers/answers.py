@@ -46,8 +46,8 @@ def answer_of(job: ServingJob, row: Row, servers: Servers | None = None) -> Serv
 def unit_of(row: Row, of: str = "") -> Unit:
     """Return the unit of a row; of `prefill_` that of workers of prompts."""
     tp, pp, etp, dp = (int(row[f"{of}{name}"]) for name in ("tp", "pp", "etp", "dp"))
-    ep = int(row["ep"])
-    return Unit(tp * pp, tp, pp, ep, etp, dp if ep > 1 or etp > tp else 0)
+    ep, cp = int(row["ep"]), int(row["cp"])
+    return Unit(tp * pp * cp, tp, pp, ep, etp, dp if ep > 1 or etp > tp else 0, cp)
 
 
 def _server(servers: Servers, setting: ServerSetting, unit: Unit, dp: int) -> Server:
@@ -124,6 +124,7 @@ def _of_plan(row: Row) -> Iterator[str]:
         yield from ("--gpus", str(int(row["gpus"])))
     yield from _said("--tp", unit.tp, 1)
     yield from _said("--pp", unit.pp, 1)
+    yield from _said("--cp", unit.cp, 1)
     if row["apart"]:
         yield from _said("--prefill-tp", int(row["prefill_tp"]), unit.tp)
         yield from _said("--prefill-pp", int(row["prefill_pp"]), unit.pp)

@@ -188,6 +188,6 @@ def unpriced(servers: Servers) -> Iterator[str]:
 
 
 def _narrow(space: ServingSpace) -> str:
-    given = [(name, getattr(space, name)) for name in ("tp", "pp", "ep", "etp", "dp", "prefill_tp", "prefill_pp")]
+    given = [(name, getattr(space, name)) for name in ("tp", "pp", "cp", "ep", "etp", "dp", "prefill_tp", "prefill_pp")]
     told = ", ".join(f"{name} {' or '.join(map(str, numbers))}" for name, numbers in given if numbers)
     return f"{told or 'pools take two GPUs at least'}; use more GPUs, or leave a degree out"

@@ -113,6 +113,8 @@ class Servers:
             popularity = popularity_of(space.model, space.expert_popularity)
             placed |= {"expert_popularity": popularity, "eplb": space.eplb}
             placed["redundant_experts"] = space.redundant_experts
+        # Prompts are split over tp x cp ranks by heads, as all layers of a decode step but attention are.
+        over = unit.cp if workload is Workload.PREFILL else 1
         words = PlanWords(
             phase=str(workload),
             mla=space.mla if workload is Workload.DECODE else "latent",
@@ -122,10 +124,11 @@ class Servers:
             published_of=found.of,
             kv_dtype=setting.kv_dtype,
             seq_len=space.prompt + space.output,
-            tp=unit.tp,
+            tp=unit.tp * over,
             pp=unit.pp,
-            ep=unit.ep,
-            etp=unit.etp,
+            cp=unit.cp // over,
+            ep=unit.ep * over if unit.whole else unit.ep,
+            etp=unit.etp * over if unit.etp == unit.tp else unit.etp,
         )
         return structure_of(changed(words, placed), system.stack)
 
@@ -148,6 +151,7 @@ class Servers:
                 num_gpus=unit.num_gpus * max(unit.dp, 1),
                 tp=unit.tp,
                 pp=unit.pp,
+                cp=unit.cp,
                 ep=unit.ep,
                 etp=unit.etp,
                 dp=max(unit.dp, 1),

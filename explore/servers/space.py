@@ -57,6 +57,7 @@ class ServingSpace:
         redundant_experts: copies of popular ones, a layer.
         tp: tensor-parallel degrees; empty for powers of two and divisors of `gpus`.
         pp: pipeline stages, likewise.
+        cp: ranks that share out the cached tokens of a decode step, of servers that do both phases.
         ep: ranks over which whole experts are sharded, likewise; 1 splits them as everything else.
         etp: tensor parallelism inside experts; empty for 1 and tp.
         dp: replicas; empty for as many as there is room for, and where `fewer_gpus` says so any fewer.
@@ -107,6 +108,7 @@ class ServingSpace:
     redundant_experts: int = 0
     tp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()
+    cp: tuple[int, ...] = (1,)
     ep: tuple[int, ...] = ()
     etp: tuple[int, ...] = ()
     dp: tuple[int, ...] = ()
@@ -124,11 +126,11 @@ class ServingSpace:
 
     def __post_init__(self) -> None:
         """Refuse what no server can have."""
-        for name in ("tp", "pp", "ep", "etp", "dp", "batch", "prefill_tp", "prefill_pp", "prefill_batch"):
+        for name in ("tp", "pp", "cp", "ep", "etp", "dp", "batch", "prefill_tp", "prefill_pp", "prefill_batch"):
             wrong = [number for number in getattr(self, name) if number < 1]
             if wrong:
                 raise PlanError(f"{name}={wrong[0]}: degrees, replicas and batches are 1 or more")
-        for name in ("systems", "engines", "precision", "kv_dtype", "prefill_batch"):
+        for name in ("systems", "engines", "precision", "kv_dtype", "cp", "prefill_batch"):
             if not getattr(self, name):
                 raise UsageError(f"{name}: nothing to try; name one at least")
         if self.gpus < 1:

@@ -12,6 +12,7 @@ from ...cost.ownership.activity import Activity, activity
 from ...cost.ownership.energy import StepEnergy, step_energy
 from ...driver.estimate import Estimates, Lowered, evaluate
 from ...driver.serve.server import Server
+from ...driver.serve.tables import of_phase
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ..block import Array
@@ -57,7 +58,7 @@ class KnownSteps:
     def _price(self, codes: Array) -> None:
         replicas, each = np.divmod(codes, _ROWS)
         plan, ones, server = self.server.plan, np.ones(len(codes)), self.server
-        like = PlanTable.of([replace(plan, phase=str(self._lowered.source.workload))]).repeated(len(codes))
+        like = PlanTable.of([of_phase(plan, self._lowered.source.workload)]).repeated(len(codes))
         table = replace(
             like,
             num_gpus=replicas * (plan.num_gpus // plan.dp),

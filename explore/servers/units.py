@@ -26,6 +26,7 @@ class Unit:
         ep: ranks over which whole experts are sharded; 1: they are split.
         etp: tensor parallelism inside experts.
         dp: replicas whose steps begin and end together, since they share experts; 0 for any number that do not.
+        cp: ranks that share out the cached tokens of a decode step.
     """
 
     num_gpus: int
@@ -34,6 +35,7 @@ class Unit:
     ep: int
     etp: int
     dp: int
+    cp: int = 1
 
     @property
     def whole(self) -> bool:
@@ -50,13 +52,13 @@ def units_of(space: ServingSpace, has_experts: bool, tp: Sequence[int], pp: Sequ
     """Return units of at most as many devices as there are, small ones first."""
     usual = _usual(space.gpus)
     found: set[Unit] = set()
-    for t, p in product(tp or usual, pp or usual):
-        if t * p > space.gpus:
+    for t, p, c in product(tp or usual, pp or usual, sorted(set(space.cp))):
+        if t * p * c > space.gpus:
             continue
         if not space.ep or 1 in space.ep:
-            found |= {Unit(t * p, t, p, 1, t, 0)} if not space.etp or t in space.etp else set()
+            found |= {Unit(t * p * c, t, p, 1, t, 0, c)} if not space.etp or t in space.etp else set()
         if has_experts:
-            found |= set(_coupled(space, t, p))
+            found |= set(_coupled(space, t, p, c))
     return tuple(sorted(found))
 
 
@@ -69,9 +71,9 @@ def _usual(most: int) -> list[int]:
     return sorted({*divisors(most), *(2**k for k in range(most.bit_length()))})
 
 
-def _coupled(space: ServingSpace, tp: int, pp: int) -> Iterator[Unit]:
+def _coupled(space: ServingSpace, tp: int, pp: int, cp: int) -> Iterator[Unit]:
     """Yield units whose replicas share experts: sharded over some or all of them, whole or split over tp as well."""
-    num = tp * pp
+    num = tp * pp * cp
     most = space.gpus // num
     counts = {n for n in (*_usual(space.gpus), most) if n <= most} if space.uses_fewer else {most}
     for dp in space.dp or sorted(counts):
@@ -79,9 +81,9 @@ def _coupled(space: ServingSpace, tp: int, pp: int) -> Iterator[Unit]:
             continue
         for inside in divisors(dp):
             ways = [(inside * tp, 1), (inside, tp)] if tp > 1 else [(inside, 1)]
-            yield from (Unit(num, tp, pp, ep, etp, dp) for ep, etp in ways if _wanted(space, ep, etp, tp))
-            if tp * inside in space.etp and inside > 1 and (not space.ep or 1 in space.ep):
-                yield Unit(num, tp, pp, 1, tp * inside, dp)
+            yield from (Unit(num, tp, pp, ep, etp, dp, cp) for ep, etp in ways if _wanted(space, ep, etp, tp))
+            if cp == 1 and tp * inside in space.etp and inside > 1 and (not space.ep or 1 in space.ep):
+                yield Unit(num, tp, pp, 1, tp * inside, dp, cp)
 
 
 def _wanted(space: ServingSpace, ep: int, etp: int, tp: int) -> bool:
@@ -166,8 +168,10 @@ def _replicas(space: ServingSpace, unit: Unit) -> Counts:
 
 def pools_of(space: ServingSpace, has_experts: bool) -> Iterator[ServerGroup]:
     """Yield groups of pools, for pairs of units that deal experts out alike."""
-    answers = [u for u in units_of(space, has_experts, space.tp, space.pp) if not u.spread]
-    prompts = units_of(space, has_experts, space.prefill_tp or space.tp, space.prefill_pp or space.pp)
+    # A worker of one phase has one degree of context parallelism for both in a plan: pools are tried without.
+    answers = [u for u in units_of(space, has_experts, space.tp, space.pp) if not u.spread and u.cp == 1]
+    of_prompts = units_of(space, has_experts, space.prefill_tp or space.tp, space.prefill_pp or space.pp)
+    prompts = [u for u in of_prompts if u.cp == 1]
     for unit, first in product(answers, prompts):
         # Whether one flag says of both how experts lie in their ranks; with one rank there is nothing to
         # say.

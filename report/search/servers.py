@@ -103,6 +103,6 @@ def _row(rows: Columns, at: int) -> Row:
 
 def _shape(row: Row, of: str = "") -> str:
     """Workers and their degrees, as `2 x tp4`."""
-    degrees = [("tp", row[f"{of}tp"]), ("pp", row[f"{of}pp"]), ("ep", row["ep"])]
+    degrees = [("tp", row[f"{of}tp"]), ("pp", row[f"{of}pp"]), ("cp", row["cp"]), ("ep", row["ep"])]
     words = [f"{name}{int(degree)}" for name, degree in degrees if degree > 1 or name == "tp"]
     return f"{int(row[f'{of}dp'])} x {' '.join(words)}"

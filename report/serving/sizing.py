@@ -165,4 +165,4 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
 
 def _shape(one: Missed) -> dict[str, int]:
     shape = one.shape
-    return {"tp": shape.tp, "pp": shape.pp, "ep": shape.ep, "dp": shape.dp, "num_gpus": shape.num_gpus}
+    return {"tp": shape.tp, "pp": shape.pp, "cp": shape.cp, "ep": shape.ep, "dp": shape.dp, "num_gpus": shape.num_gpus}

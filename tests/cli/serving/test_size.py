@@ -48,6 +48,16 @@ def test_pools_alone_may_be_asked_for(size: Cli) -> None:
     assert not any("prefill" in choice["name"] for choice in never)
 
 
+def test_ranks_that_share_out_caches_are_counted_and_kept(size: Cli) -> None:
+    words = ("--isl", "256", "--osl", "64", "--tp", "1", "--pp", "1", "--cp", "2", "--target-rps", "10")
+    done = size(*words, "--disagg", "off", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    [choice] = json.loads(done.stdout)["choices"]
+    plan = choice["inputs"]["plan"]
+    assert (plan["cp"], choice["num_gpus"]) == (2, 2 * plan["dp"])
+    assert "tp1 cp2" in choice["name"]
+
+
 def test_a_screen_says_plan_room_and_price(size: Cli) -> None:
     done = size(*REQUESTS, "--target-rps", "100", "--tpot", "20ms")
     assert done.returncode == 0

@@ -154,6 +154,27 @@ def test_the_command_of_a_row_answers_the_same(name: str, apart: float, capsys: 
     assert said["tokens_per_s"] > 0
 
 
+def test_ranks_that_share_out_a_cache_are_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    job = serving_job(replace(MIXED, cp=(1, 2), batch=(2,), engines=("vllm",), gpus=4))
+    found = tuple(InProcess().run(job, job.blocks()))
+    rows = [row for row in rows_of(job, found) if row["cp"] == 2]
+    # Pools are tried without. Four devices are two of tp1 cp2 or one of tp2 cp2, with experts split, or shared by two.
+    assert {(r["tp"], r["ep"], r["etp"], r["dp"]) for r in rows} == {
+        (1, 1, 1, 2),
+        (2, 1, 2, 1),
+        (1, 2, 1, 2),
+        (2, 2, 1, 1),
+    }
+    assert not any(row["apart"] for row in rows)
+    for row in rows:
+        assert "--cp 2" in command_of(job, row)
+        assert run([*shlex.split(command_of(job, row))[1:], "--quiet", "--format", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)["metrics"]
+        assert {key: row[key] for key in (*METRICS, *MONEY) if key in said} == {
+            key: said[key] for key in (*METRICS, *MONEY) if key in said
+        }
+
+
 def test_the_most_within_the_target_is_that_of_one_server() -> None:
     job, found = found_in("tight")
     rows, servers = rows_of(job, found), Servers(job.space)
