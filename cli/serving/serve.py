@@ -127,7 +127,7 @@ def served_of(request: Request, lowering: Lowering = lowered_of) -> tuple[Served
     # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
     words = request.words
     # Prompts are split over tp x cp ranks by heads, as all layers of a decode step but attention are.
-    whole = words.etp == 1 and words.tp > 1 and words.ep > 1
+    whole = words.etp == 1 and (words.ep > 1 if words.tp > 1 else words.cp > 1)
     ep = words.ep * words.cp if whole else words.ep
     of_prompts = {"phase": "prefill", "mla": "latent", "tp": words.tp * words.cp, "cp": 1, "ep": ep}
     first, step = request.said(of_prompts), request.said({"phase": "decode"})

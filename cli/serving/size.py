@@ -114,8 +114,9 @@ def size_command(ctx: click.Context, request: Request, serving: Serving, sought:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets.
 
     Tensor parallelism inside a node, pipeline stages and expert parallelism are searched, unless --tp, --pp or --ep
-    fix them; --cp is taken as it is given. Requests come at random; limits are on means, or on percentiles as in --ttft p99:500ms. Of several
-    systems, `--system dgx-h100,dgx-b200` or `all`, each gets its own plan, and the cheapest fleet comes first.
+    fix them; --cp is taken as it is given. Requests come at random; limits are on means, or on percentiles as in
+    --ttft p99:500ms. Of several systems, `--system dgx-h100,dgx-b200` or `all`, each gets its own plan, and the
+    cheapest fleet comes first.
 
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200

@@ -92,7 +92,7 @@ def of_phase(plan: Plan, workload: Workload) -> Plan:
     """Return the plan of a decode step for another phase: ranks that share out its cache split prompts by heads."""
     if workload is Workload.DECODE:
         return replace(plan, phase=str(workload))
-    tp, split = plan.tp * plan.cp, plan.etp == plan.tp
+    tp, split = plan.tp * plan.cp, plan.family.etp and plan.etp == plan.tp
     ep = plan.ep if split else plan.ep * plan.cp
     return replace(plan, phase=str(workload), tp=tp, cp=1, etp=tp if split else plan.etp, ep=ep)
 

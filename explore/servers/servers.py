@@ -128,7 +128,7 @@ class Servers:
             pp=unit.pp,
             cp=unit.cp // over,
             ep=unit.ep * over if unit.whole else unit.ep,
-            etp=unit.etp * over if unit.etp == unit.tp else unit.etp,
+            etp=None if unit.etp == unit.tp else unit.etp,
         )
         return structure_of(changed(words, placed), system.stack)
 

@@ -82,7 +82,7 @@ class Plan(PlanWords):
             ("fsdp", self.dp_shard),
             ("dp", self.dp),
         )
-        apart = (self.tp > 1 and not self.family.etp) or self.family.etp_dp
+        apart = (self.tp * self.cp > 1 and not self.family.etp) or self.family.etp_dp
         whole = f" etp{self.etp}" if apart else ""
         return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
 
@@ -96,7 +96,7 @@ class Plan(PlanWords):
             "kv_len": None,
             "dp_shard": self.dp_shard if family.hsdp else None,
             "tp_plan": "auto" if self.tp_plan.startswith("auto:") else self.tp_plan,
-            "etp": self.etp if family.etp_dp or (self.tp > 1 and not family.etp) else None,
+            "etp": self.etp if family.etp_dp or (self.tp * self.cp > 1 and not family.etp) else None,
         }
         return changed(PlanWords(), {**own, **chosen})
 

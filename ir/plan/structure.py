@@ -154,7 +154,10 @@ def structure_of(words: PlanWords, stack: Software | None = None) -> Family:
         "schedule": _schedule(words.schedule, words.vpp),
         "tp_plan": f"auto:{words.tp}" if words.tp_plan == "auto" else words.tp_plan,
     }
-    return family_of(words, decided, frozenset() if words.dp_shard is None else frozenset({"dp_shard"}))
+    cut = frozenset() if words.dp_shard is None else frozenset({"dp_shard"})
+    # With one rank of tp, --etp 1 still says how experts lie over ranks that share out a cache: whole.
+    whole = words.phase == Workload.DECODE and words.cp > 1 and words.tp == words.etp == 1
+    return family_of(words, decided, cut | {"ep", "etp"} if whole else cut)
 
 
 def family_of(words: PlanWords, decided: Mapping[str, object], cut: frozenset[str]) -> Family:

@@ -57,7 +57,7 @@ def _parallel(subject: ExportSubject) -> Iterator[Flag]:
         yield "--pipeline-parallel-size", plan.pp
     if _together(subject) and plan.dp > 1:
         yield "--data-parallel-size", plan.dp
-    if plan.ep > 1:
+    if subject.family.ep:
         yield "--enable-expert-parallel", None
         if subject.family.exchange == "allgather":
             yield "--all2all-backend", "allgather_reducescatter"
@@ -74,7 +74,7 @@ def _has_experts(subject: ExportSubject) -> bool:
 
 def _together(subject: ExportSubject) -> bool:
     """Whether replicas are one server: with experts they would share them, so replicas that share none stand alone."""
-    return not _has_experts(subject) or subject.plan.ep > 1 or subject.family.etp_dp
+    return not _has_experts(subject) or subject.family.ep or subject.family.etp_dp
 
 
 def _limits(subject: ExportSubject) -> Iterator[Flag]:

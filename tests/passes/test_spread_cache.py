@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,12 +15,14 @@ from slipstick.driver import estimate, lower
 from slipstick.driver.estimate import Estimate, Lowered
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
-from slipstick.ir.graph import Graph
+from slipstick.ir.graph import Graph, Role
 from slipstick.ir.ops import Trait, call_of, has, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import PlanWords, plan_of
 from slipstick.ir.sizes.expr import symbol
 
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+NUM_EXPERTS = json.loads((CONFIGS / "tiny-mixtral.json").read_text())["num_local_experts"]
 SYSTEM = load_system("gb200-nvl72")
 MBS, KV, TP, CP = (symbol(s) for s in ("mbs", "kv", "tp", "cp"))
 
@@ -77,6 +83,25 @@ def test_latents_are_shared_out_too() -> None:
     assert spread.memory_bytes["kv_cache"] == pytest.approx(alone.memory_bytes["kv_cache"] / 8, rel=1e-3)
     times = [one.breakdown_s["compute.attention"] for one in (spread, alone)]
     assert times == sorted(times)
+
+
+def test_experts_lie_whole_over_all_ranks_with_one_rank_of_tp_too() -> None:
+    graph = load(str(CONFIGS / "tiny-mixtral.json"), "decode")
+    words = PlanWords(phase="decode", num_gpus=2, tp=1, cp=2, etp=1, seq_len=64, kernels="fused")
+    split, whole = plan_of(replace(words, etp=None)), plan_of(words)
+    assert plan_of(whole.words) == whole
+    assert (split.family.etp, whole.family.etp, whole.family.ep) == (True, False, True)
+    shapes = [
+        {
+            v.type.substitute({"tp": 1, "cp": 2, "ep": 1}).dims
+            for v in region.of_role(Role.PARAM)
+            if len(v.type.dims) == 3
+        }
+        for region in (lower(graph, plan.family).graph.region("block0") for plan in (split, whole))
+    ]
+    assert all(len(dims) == 3 for found in shapes for dims in found)
+    assert {dims[0] for dims in shapes[0]} == {NUM_EXPERTS}
+    assert {dims[0] for dims in shapes[1]} == {NUM_EXPERTS // 2}
 
 
 def test_one_rank_is_the_plan_without(llama: Graph) -> None:

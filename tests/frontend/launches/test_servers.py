@@ -54,6 +54,20 @@ def test_ranks_that_spread_a_cache_are_those_of_tp_by_both_names() -> None:
     assert (short["tp"], short["cp"]) == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("-tp 8 -dcp 8 --enable-expert-parallel", {"tp": 1, "cp": 8, "etp": 1}),
+        ("-tp 8 -dcp 4 --enable-expert-parallel", {"tp": 2, "cp": 4, "ep": 2, "etp": 1}),
+        ("-tp 8 -dp 2 -dcp 8 --enable-expert-parallel", {"tp": 1, "cp": 8, "dp": 2, "ep": 2, "etp": 1}),
+        ("-tp 8 -dcp 8", {"tp": 1, "cp": 8}),
+    ],
+)
+def test_experts_lie_whole_over_ranks_that_spread_a_cache(flags: str, words: dict[str, int]) -> None:
+    found = read_launch(f"vllm serve deepseek-ai/DeepSeek-R1 {flags}").words
+    assert {name: found[name] for name in ("tp", "cp", "dp", "ep", "etp") if name in found} == words
+
+
 def test_an_unknown_flag_is_listed() -> None:
     launch = read_launch("vllm serve m --port 8000 --cpu-offload-gb 10")
     assert launch.ignored == ("--port",)

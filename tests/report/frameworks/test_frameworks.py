@@ -225,11 +225,17 @@ def test_all_words_that_a_graph_is_lowered_for_are_tried() -> None:
     assert asked - {*CHANGES, *SERVED} == {"published_of"}
 
 
+SPREAD = PlanWords(phase="decode", num_gpus=8, tp=1, cp=8, seq_len=128, kernels="fused")
+
+
 def test_ranks_that_share_out_a_cache_are_of_tensor_parallelism_in_vllm() -> None:
     def exported(phase: str) -> Export:
         words = PlanWords(phase=phase, num_gpus=8, tp=2, cp=4, seq_len=128, kernels="fused")
         return vllm(subject("llama-3.1-8b", plan_of(words)))
 
+    whole = words(vllm(subject("deepseek-v3", plan_of(replace(SPREAD, etp=1)))))
+    assert "--enable-expert-parallel" in whole
+    assert "--enable-expert-parallel" not in words(vllm(subject("deepseek-v3", plan_of(SPREAD))))
     # 2 x 4 ranks of tensor parallelism, of which each 4 hold other tokens of the same heads' cache.
     flags = words(exported("decode"))
     assert flags[flags.index("--tensor-parallel-size") + 1] == "8"
