@@ -58,7 +58,10 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
 def _check_spread(plan: Plan) -> None:
     """Neither kind of check follows parts of a softmax over ranks."""
     if plan.cp > 1 and plan.family.workload is Workload.DECODE:
-        raise NotBuiltError("--verify with --cp in decode: parts of attention over cached tokens are not followed")
+        raise NotBuiltError(
+            "--verify with --cp in decode: parts of a softmax, weighted by log-sum-exp, are not followed over ranks; "
+            "verify the same plan without --cp. Bytes and FLOPs of --cp are held against formulas (docs/verification.md)"
+        )
 
 
 def _compared(subject: ComparedModule, lowered: Graph, plan: Plan) -> Verdict:
