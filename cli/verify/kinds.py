@@ -60,7 +60,7 @@ def _check_spread(plan: Plan) -> None:
     if plan.cp > 1 and plan.family.workload is Workload.DECODE:
         raise NotBuiltError(
             "--verify with --cp in decode: parts of a softmax, weighted by log-sum-exp, are not followed over ranks; "
-            "verify the same plan without --cp. Bytes and FLOPs of --cp are held against formulas (docs/verification.md)"
+            "verify the plan without --cp. Bytes and FLOPs of --cp are held against formulas (docs/verification.md)"
         )
 
 
