@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -84,7 +84,17 @@ def _finished(
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
     warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, most_per_s))
-    metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
+    full = kept.fullness[-1]
+    of_run = {
+        "num_requests": float(len(kept.served.output)),
+        "duration_s": kept.duration_s,
+        "batch": full.batch_mean,
+        "peak_batch": full.batch_peak,
+        "kv_cache_share": full.kv_mean,
+        "peak_kv_cache_share": full.kv_peak,
+        "preemptions": float(kept.preemptions),
+    }
+    metrics = {**answer.metrics, **dict(_spreads(kept)), **of_run}
     if target:
         asked = {
             name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s)) if value is not None
@@ -136,16 +146,3 @@ def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
         yield f"{name}_s", one.mean
         for part, value in (("p50", one.median), ("p90", one.p90), ("p99", one.p99)):
             yield f"{name}_{part}_s", value
-
-
-def _of_run(run: SimulatedServing) -> Mapping[str, float]:
-    full = run.fullness[-1]
-    return {
-        "num_requests": float(len(run.served.output)),
-        "duration_s": run.duration_s,
-        "batch": full.batch_mean,
-        "peak_batch": full.batch_peak,
-        "kv_cache_share": full.kv_mean,
-        "peak_kv_cache_share": full.kv_peak,
-        "preemptions": float(run.preemptions),
-    }

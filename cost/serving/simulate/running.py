@@ -196,17 +196,14 @@ class Running:
             # What is computed anew includes the last token, which the next one follows: a step less remains.
             target = math.ceil(self._held_tokens(sequence) - 1e-9) + 1
             rounds = sequence.rounds - (self.clock - sequence.joined) - 1
-            self._put[request] = Put(target, rounds, self._forget())
+            # Take one who decodes off the list of last tokens; return when its own came.
+            last_s, count = self.last.pop()
+            if count > 1:
+                self.last.append((last_s, count - 1))
+            self._put[request] = Put(target, rounds, last_s)
             self.left -= 1
         self.drop(request)
         return request
-
-    def _forget(self) -> float:
-        """Take one who decodes off the list of last tokens; return when its own came."""
-        last_s, count = self.last.pop()
-        if count > 1:
-            self.last.append((last_s, count - 1))
-        return last_s
 
     def _held_tokens(self, sequence: Sequence) -> float:
         return sequence.target + sequence.rate * (self.clock - sequence.joined)
