@@ -9,6 +9,7 @@ import numpy as np
 
 from ...cost.serving.disaggregated import PoolMetrics, rates
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.simulate.failures import ReplicaFailures
 from ...cost.serving.simulate.result import Fullness, SimulatedServing
 from ...cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ...cost.serving.slo import SLO
@@ -16,7 +17,7 @@ from ...cost.serving.traffic.requests import Lengths
 from ...cost.serving.traffic.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
-from .notes import overload_notes
+from .notes import failure_note, overload_notes
 from .pools import Pools, most_of
 from .serve import phases_of
 from .serve_pools import answer_of_pools
@@ -63,7 +64,7 @@ def serve_traffic_apart(
 
 def _pool(server: Server) -> Pool:
     # Requests that keep step with each other do so by themselves here.
-    return Pool(server.times, server.engine.at_random, server.num_replicas)
+    return Pool(server.times, server.engine.at_random, server.num_replicas, failures=server.failures)
 
 
 def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
@@ -83,8 +84,12 @@ def _finished(
 ) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
-    warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, most_per_s))
-    metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
+    failures = answer.server.failures
+    up_per_s = most_per_s if failures is None else most_per_s * failures.availability
+    warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, up_per_s))
+    if failures is not None and kept.failed is not None:
+        warnings += (failure_note(failures, kept.failed, answer.server.num_replicas),)
+    metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept, failures)}
     if target:
         asked = {
             name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s)) if value is not None
@@ -138,9 +143,21 @@ def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
             yield f"{name}_{part}_s", value
 
 
-def _of_run(run: SimulatedServing) -> Mapping[str, float]:
-    full = run.fullness[-1]
+def _of_run(run: SimulatedServing, failures: ReplicaFailures | None) -> Mapping[str, float]:
+    full, failed = run.fullness[-1], run.failed
+    failing = (
+        {}
+        if failures is None or failed is None
+        else {
+            "replica_mtbf_s": failures.mtbf_s,
+            "replica_availability": failures.availability,
+            "replica_up_share": failed.up_share,
+            "replica_failures": float(failed.failures),
+            "requests_restarted": float(failed.restarted),
+        }
+    )
     return {
+        **failing,
         "num_requests": float(len(run.served.output)),
         "duration_s": run.duration_s,
         "batch": full.batch_mean,
