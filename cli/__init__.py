@@ -159,7 +159,10 @@ def main(args: Sequence[str] | None = None) -> None:
     if "_SLIPSTICK_COMPLETE" in os.environ:
         root.main(prog_name="slipstick")
     gc.disable()
-    _open_streams()
+    # Python has no stream where the shell closed one, as in `slipstick list ops >&-`; writing to it must not fail.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     ended = _listen()
     code = run(args)
     code = 128 + ended[0] if ended and code == 130 else code
@@ -187,13 +190,6 @@ def _listen() -> list[int]:
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
     return came
-
-
-def _open_streams() -> None:
-    """Python has no stream where the shell closed one, as in `slipstick list ops >&-`; writing to it must not fail."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 def run(args: Sequence[str] | None = None) -> int:

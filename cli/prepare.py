@@ -50,7 +50,14 @@ def graph_of(request: Request) -> Graph:
     spelled_out = train and (request.words.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
     source = request.source
     if source.graph is not None:
-        return _of_phase(source.graph, request.words.phase)
+        # A graph that was given; UsageError where it is of another phase.
+        graph = source.graph
+        phase = request.words.phase
+        if str(graph.workload) != phase:
+            raise UsageError(
+                f"phase={phase}: graph '{graph.name}' is of {graph.workload}: ask for that, or name the model"
+            )
+        return graph
     return load(
         source.model,
         request.words.phase,
@@ -63,13 +70,6 @@ def graph_of(request: Request) -> Graph:
         asked=_asked(request),
         images=source.images,
     )
-
-
-def _of_phase(graph: Graph, phase: str) -> Graph:
-    """Return a graph that was given; UsageError where it is of another phase."""
-    if str(graph.workload) != phase:
-        raise UsageError(f"phase={phase}: graph '{graph.name}' is of {graph.workload}: ask for that, or name the model")
-    return graph
 
 
 def _asked(request: Request) -> AskedSizes:

@@ -138,7 +138,8 @@ def export_command(name: str, output: str, names: str | None, conditions: tuple[
     from ..explore.runs.export import Selection
     from ..explore.runs.ledger import Ledger
 
-    _check_ending(output)
+    if output != "-" and not output.endswith((_CSV, _CSV_GZ, _PARQUET)):
+        raise UsageError(f"-o '{output}': the name ends in {_PARQUET}, {_CSV} or {_CSV_GZ}, or is - for CSV on stdout")
     wanted = None if names is None else [word.strip() for word in names.split(",") if word.strip()]
     with Ledger.open(_runs(folder).path(name)) as ledger:
         num_done, num_blocks = ledger.num_done(), ledger.run.num_blocks
@@ -169,11 +170,6 @@ def _runs(folder: Path | None) -> LedgerFolder:
     from ..explore.runs.runs import LedgerFolder
 
     return LedgerFolder.at(folder)
-
-
-def _check_ending(output: str) -> None:
-    if output != "-" and not output.endswith((_CSV, _CSV_GZ, _PARQUET)):
-        raise UsageError(f"-o '{output}': the name ends in {_PARQUET}, {_CSV} or {_CSV_GZ}, or is - for CSV on stdout")
 
 
 def _written(selection: Selection, output: str) -> int:

@@ -38,13 +38,10 @@ def _staircase(points: Array) -> NDArray[np.bool_]:
 def _front(points: Array) -> NDArray[np.bool_]:
     """By the sum of ranks: what beats a point comes before it, so each survivor sweeps away what it beats once."""
     found = np.zeros(len(points), dtype=bool)
-    left = np.argsort(_ranks(points).sum(axis=1), kind="stable")
+    ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in points.T], axis=1)
+    left = np.argsort(ranks.sum(axis=1), kind="stable")
     while left.size:
         best, left = left[0], left[1:]
         found[best] = True
         left = left[(points[left] < points[best]).any(axis=1)]
     return found
-
-
-def _ranks(points: Array) -> NDArray[np.intp]:
-    return np.stack([np.unique(column, return_inverse=True)[1] for column in points.T], axis=1)

@@ -160,7 +160,12 @@ def put_leaves(module: nn.Module, leaves: Leaves) -> None:
     for path, part, leaf in list(_declared(module, leaves)):
         dtype = next((p.dtype for p in part.parameters()), torch.get_default_dtype())
         described = _described(part, leaf, dtype)
-        _check_size(path, part, described)
+        have, want = (sum(p.numel() for p in m.parameters()) for m in (described, part))
+        if have != want:
+            raise UsageError(
+                f"the leaf for '{path}' ({type(part).__name__}) has {have} parameters, the module {want}; give the "
+                "leaf the sizes of the module"
+            )
         parent, _, name = path.rpartition(".")
         module.get_submodule(parent)._modules[name] = described
 
@@ -180,15 +185,6 @@ def _described(part: nn.Module, leaf: Leaf, dtype: torch.dtype) -> nn.Module:
             return leaf(part)
     finally:
         torch.set_default_dtype(before)
-
-
-def _check_size(path: str, part: nn.Module, described: nn.Module) -> None:
-    have, want = (sum(p.numel() for p in m.parameters()) for m in (described, part))
-    if have != want:
-        raise UsageError(
-            f"the leaf for '{path}' ({type(part).__name__}) has {have} parameters, the module {want}; give the leaf "
-            "the sizes of the module"
-        )
 
 
 Shape = tuple[int, ...]

@@ -70,7 +70,12 @@ def plan_one(model: nn.Module, world: FakeWorld, workload: Workload, is_transfor
     if not is_transformers:
         return _forward(model, world)
     if not _generates(model):
-        return _encode(model, world, workload)
+        if workload is Workload.DECODE:
+            raise NotBuiltError(
+                f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
+                "--phase train or prefill"
+            )
+        return _forward(model, world)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
@@ -114,15 +119,6 @@ def _forward(model: nn.Module, world: FakeWorld) -> RecordingRun:
 def _generates(model: nn.Module) -> bool:
     """Whether a model of transformers makes one token after another; encoders do not."""
     return bool(model.can_generate())  # type: ignore[operator]
-
-
-def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> RecordingRun:
-    if workload is Workload.DECODE:
-        raise NotBuiltError(
-            f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
-            "--phase train or prefill"
-        )
-    return _forward(model, world)
 
 
 def _prefill(model: nn.Module, world: FakeWorld) -> RecordingRun:

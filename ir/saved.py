@@ -56,15 +56,12 @@ def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
     if any(has(n, Trait.RECEIVES) for n in region.nodes):
         return region
     exported = {p.value for p in region.outputs if p.name in wanted and region.phase_of(p.value) is Phase.FORWARD}
-    kept = kept | exported | {region.by_id[i].storage for i in exported} | _kept_whole(region)
-    values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)
-    return replace(region, values=values)
-
-
-def _kept_whole(region: Region) -> set[int]:
     gathers = (n for n in region.nodes if has(n, Trait.GATHERS) and n.phase is Phase.FORWARD)
     whole = (n.outputs for n in gathers if all(_is_weight(region, i) for i in n.inputs))
-    return {o for outputs in whole for o in outputs if region.by_id[o].saved}
+    kept_whole = {o for outputs in whole for o in outputs if region.by_id[o].saved}
+    kept = kept | exported | {region.by_id[i].storage for i in exported} | kept_whole
+    values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)
+    return replace(region, values=values)
 
 
 def _is_weight(region: Region, value: int) -> bool:

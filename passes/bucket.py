@@ -101,7 +101,12 @@ def _unit_again(region: Region) -> Region:
 
 
 def _rewrite(region: Region) -> Region:
-    gathers, reductions = _gathers(region), _reductions(region)
+    # Gathers of parameters, those of a phase and group together.
+    found: dict[tuple[object, ...], list[Node]] = {}
+    for node in region.nodes:
+        if node.phase is not Phase.REDUCE and gathers_parameter(region, node):
+            found.setdefault((node.phase in (Phase.PREPARE, Phase.FORWARD), *_kind(node)), []).append(node)
+    gathers, reductions = list(found.values()), _reductions(region)
     once = [n for n in region.nodes if n.phase is Phase.REDUCE]
     if not gathers and not reductions and not once:
         return region
@@ -109,26 +114,13 @@ def _rewrite(region: Region) -> Region:
     sent = {n.key for group in reductions for n in group}
     gone = sent | {n.key for group in gathers for n in group[1:]} | {n.key for n in once}
     nodes = [joined.get(n.key, n) for n in region.nodes if n.key not in gone]
-    filling = _feeding(nodes, reductions)
+    # Casts of what is reduced next: they fill the message.
+    sent = {i for group in reductions for n in group for i in n.inputs}
+    filling = [n for n in nodes if has(n, Trait.CASTS) and n.key in sent]
     sums = [n for n in nodes if has(n, Trait.ACCUMULATES)] if reductions else []
     first = [n for n in nodes if n not in (*filling, *sums)]
     early = _joined(reductions, "gradients reduced")
     return replace(region, nodes=(*first, *filling, *early, *sums, *_in_rounds(once)))
-
-
-def _feeding(nodes: list[Node], reductions: list[list[Node]]) -> list[Node]:
-    """Casts of what is reduced next: they fill the message."""
-    sent = {i for group in reductions for n in group for i in n.inputs}
-    return [n for n in nodes if has(n, Trait.CASTS) and n.key in sent]
-
-
-def _gathers(region: Region) -> list[list[Node]]:
-    """Gathers of parameters, those of a phase and group together."""
-    found: dict[tuple[object, ...], list[Node]] = {}
-    for node in region.nodes:
-        if node.phase is not Phase.REDUCE and gathers_parameter(region, node):
-            found.setdefault((node.phase in (Phase.PREPARE, Phase.FORWARD), *_kind(node)), []).append(node)
-    return list(found.values())
 
 
 def _reductions(region: Region) -> list[list[Node]]:

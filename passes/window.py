@@ -92,7 +92,10 @@ def _left(region: Region) -> Region:
         if node.key not in windows:
             nodes.append(replace(node, inputs=tuple(passed.get(i, i) for i in node.inputs)))
             continue
-        last = _last_tokens(region, node, windows[node.key], max(values) + 1)
+        # Of what is appended, a view of the part that the window leaves.
+        given = region.by_id[node.inputs[0]]
+        kind = given.type.substitute({_PROMPT: least(windows[node.key], _PROMPT)})
+        last = replace(given, id=(max(values) + 1), type=kind, storage=given.storage, role=Role.RESULT, name="")
         values[last.id] = last
         values[node.key] = replace(values[node.key], type=last.type)
         nodes += [_cut(region, node, last), replace(node, inputs=(last.id,))]
@@ -108,13 +111,6 @@ def _appends(region: Region, attention: Node) -> Iterator[Node]:
             todo += node.inputs
         elif node is not None and has(node, Trait.APPENDS) and len(node.inputs) == 1:
             yield node
-
-
-def _last_tokens(region: Region, append: Node, window: int, ident: int) -> Value:
-    """Of what is appended, a view of the part that the window leaves."""
-    given = region.by_id[append.inputs[0]]
-    kind = given.type.substitute({_PROMPT: least(window, _PROMPT)})
-    return replace(given, id=ident, type=kind, storage=given.storage, role=Role.RESULT, name="")
 
 
 def _cut(region: Region, append: Node, last: Value) -> Node:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..backends.machine.system import System
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..driver.uncertainty.answers import evidence_of_step, step_bands
@@ -125,6 +124,8 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
     """Return what an estimate is of: model, system, plan, run and money, each as it was asked for."""
     graph, plan, system = answer.table.lowered.source, answer.plan, answer.table.system
     parameters = graph.num_parameters
+    # Tell systems apart that have one name and other numbers, whatever their sources and prices say.
+    numbers_sha256 = hashlib.sha256(repr(replace(system, sources=(), own_prices=None)).encode()).hexdigest()
     return {
         "model": {
             "name": graph.name,
@@ -141,7 +142,7 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
             "chip": system.chip.name,
             "calibration": system.kernels.name,
             "cuda_graph": system.stack.cuda_graph,
-            "numbers_sha256": _numbers_sha256(system),
+            "numbers_sha256": numbers_sha256,
         },
         "plan": plan_inputs(answer),
         "flops_convention": str(answer.table.convention),
@@ -170,8 +171,3 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return str(value) if isinstance(value, DType) else value
-
-
-def _numbers_sha256(system: System) -> str:
-    """Tell systems apart that have one name and other numbers, whatever their sources and prices say."""
-    return hashlib.sha256(repr(replace(system, sources=(), own_prices=None)).encode()).hexdigest()

@@ -283,7 +283,13 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
-    out[0] = machine.constants.overhead_s + _norm8(total[best], sustained) + quantise
+    # The greater of two times, a little more where they are close; squares and roots, which round alike everywhere.
+    a = total[best]
+    b = sustained
+    a, b = a * a, b * b
+    a, b = a * a, b * b
+    summed: Array = np.sqrt(np.sqrt(np.sqrt(a * a + b * b)))
+    out[0] = machine.constants.overhead_s + summed + quantise
     out[1] = machine.constants.overhead_s
     out[2] = np.sqrt(tiles[best])
     out[3] = memory
@@ -321,20 +327,18 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
     # Divided last, so that whole waves are whole numbers.
     loads = np.divide(loads, machine.num_sms, out=None if machine.machines else loads)
-    waves = _waves(loads, machine.constants.waves)
+    # Turns of all SMs that tiles take; between whole turns and work distributed evenly.
+    whole = machine.constants.waves
+    if whole == 1.0:
+        waves = np.ceil(loads, out=loads)
+    else:
+        even = np.maximum(loads, 1.0)
+        found: Array = even + whole * (np.ceil(loads) - even)
+        waves = found
     waves *= waves
     squared *= waves
     least: Array = squared.min(axis=0)
     return least
-
-
-def _waves(loads: Array, whole: float) -> Array:
-    """Turns of all SMs that tiles take; between whole turns and work distributed evenly."""
-    if whole == 1.0:
-        return np.ceil(loads, out=loads)
-    even = np.maximum(loads, 1.0)
-    found: Array = even + whole * (np.ceil(loads) - even)
-    return found
 
 
 def _second_pass_s(rows: Array, machine: GemmMachine) -> Array:
@@ -344,11 +348,3 @@ def _second_pass_s(rows: Array, machine: GemmMachine) -> Array:
     found: Array = machine.constants.split_s + machine.splits * (partial_bytes / machine.cache_bytes_per_s)
     found[0] = 0.0
     return found
-
-
-def _norm8(a: Array, b: Array) -> Array:
-    """The greater of two times, a little more where they are close; squares and roots, which round alike everywhere."""
-    a, b = a * a, b * b
-    a, b = a * a, b * b
-    summed: Array = np.sqrt(np.sqrt(np.sqrt(a * a + b * b)))
-    return summed

@@ -167,7 +167,13 @@ def price(bound: BoundProgram, points: Points) -> Timing:
     batches = exchanges(bound, values)
     priced: list[PricedGroup] = []
     for k, table in enumerate(bound.tables):
-        degrees = _degrees(table, placed[k], bound)
+        # Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none.
+        if not bound.system.stack.fused_all_reduce:
+            degrees = {}
+        else:
+            env, point = placed[k]
+            axes = {e.behind for kernels in table.kernels for e in kernels.merged.distinct.entries} & env.keys()
+            degrees = {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
         priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in table.kernels]
         priced += [_sent(m, values[k], rows[k], batches[k, i]) for i, m in enumerate(table.messages)]
     return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.tables)
@@ -180,15 +186,6 @@ def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: 
         raise UsageError(f"a table of {num_machines} machines needs as many plans, one a row, not {len(points[0])}")
     wide = [v if v.shape[1] == 1 else v[:, point] for v, point in zip(values, points, strict=True)]
     return wide, [every] * len(wide)
-
-
-def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound: BoundProgram) -> Mapping[str, Array]:
-    """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none."""
-    if not bound.system.stack.fused_all_reduce:
-        return {}
-    env, point = placed
-    axes = {e.behind for kernels in table.kernels for e in kernels.merged.distinct.entries} & env.keys()
-    return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
 
 
 def _computed(

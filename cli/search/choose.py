@@ -106,7 +106,11 @@ class ChooseCommand(Answering, PlanCommand):
         ctx.params["gpus"], ctx.params["system"] = None, None
         ctx.params["fleet"], ctx.params["asked"] = fleet, None
         if fleet.rps is not None:
-            _check_fleet(ctx, counts)
+            # Raise UsageError for flags of a training run beside --rps.
+            given = [name for name in _RUN_NAMES if is_given(ctx, name)] + (["gpus"] if counts is not None else [])
+            if given:
+                flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+                raise UsageError(f"{flags}: of a training run; a fleet takes --rps, --isl, --osl, --ttft and --tpot")
             ctx.params["system"] = str(systems)
         else:
             _check_run(ctx, counts)
@@ -223,14 +227,6 @@ def choose_command(
     collect_seldom()
     asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
     return cluster_result(_compared(request, asked, wanted), wanted.every)
-
-
-def _check_fleet(ctx: click.Context, counts: str | None) -> None:
-    """Raise UsageError for flags of a training run beside --rps."""
-    given = [name for name in _RUN_NAMES if is_given(ctx, name)] + (["gpus"] if counts is not None else [])
-    if given:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{flags}: of a training run; a fleet takes --rps, --isl, --osl, --ttft and --tpot")
 
 
 def _check_run(ctx: click.Context, counts: str | None) -> None:

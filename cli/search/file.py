@@ -64,11 +64,19 @@ def space_yaml(asked: Asked) -> str:
     """
     words: dict[str, object] = {"schema": SCHEMA, MODEL: asked.model}
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
+    # A range, which is one text, or a list.
     words |= {
         key: value
         for key, value in (
             (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if not _is_varied(values)]),
-            (VARY, {path: _one_or_all(values) for path, values in asked.paths.items() if _is_varied(values)}),
+            (
+                VARY,
+                {
+                    path: (values[0] if len(values) == 1 else list(values))
+                    for path, values in asked.paths.items()
+                    if _is_varied(values)
+                },
+            ),
             (OBJECTIVES, list(asked.objectives)),
             (CONSTRAINTS, list(asked.constraints)),
             (ROWS, asked.rows_at_once),
@@ -77,11 +85,6 @@ def space_yaml(asked: Asked) -> str:
     }
     words |= asked.sampling.given()
     return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
-
-
-def _one_or_all(values: Sequence[str]) -> str | list[str]:
-    """A range, which is one text, or a list."""
-    return values[0] if len(values) == 1 else list(values)
 
 
 def _is_varied(values: Sequence[str]) -> bool:

@@ -45,12 +45,7 @@ def check_asked(asked: Asked) -> None:
         )
     if asked.one("tp_plan", "") == "auto":
         raise UsageError("--tp-plan auto is read for one degree, and a search has many: name the plan")
-    _check_etp(asked)
-    _check_chunked(asked)
-
-
-def _check_etp(asked: Asked) -> None:
-    """Experts are split over all of tp or not at all: another degree would be priced as what it is not."""
+    # Experts are split over all of tp or not at all: another degree would be priced as what it is not.
     tp = asked.axis("tp")
     for value in asked.axis("etp"):
         if value not in (1, "tp") and tp != (value,):
@@ -60,6 +55,7 @@ def _check_etp(asked: Asked) -> None:
                 f"etp={value} with {given}: a search splits experts over all of tp or not at all; allowed: 1 for whole "
                 f"experts, tp for experts split like the rest{same}"
             )
+    _check_chunked(asked)
 
 
 def _check_chunked(asked: Asked) -> None:

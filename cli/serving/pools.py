@@ -61,7 +61,16 @@ class Apart:
     def workers(self) -> tuple[int, int] | None:
         """Workers of prompts and of answers; None without pools. UsageError for what is no such pair."""
         if self.disagg is None:
-            self._check_idle()
+            given = {
+                "--prefill-system": self.prefill_system,
+                "--prefill-tp": self.prefill_tp,
+                "--prefill-pp": self.prefill_pp,
+                "--prefill-ep": self.prefill_ep,
+                "--prefill-batch": self.prefill_batch,
+                "--kv-bandwidth": self.kv_bandwidth,
+                "--stream-kv": self.stream_kv or None,
+            }
+            refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")
             return None
         first, colon, then = self.disagg.partition(":")
         if not colon or not first.isdigit() or not then.isdigit() or not int(first) * int(then):
@@ -85,15 +94,3 @@ class Apart:
         if request.words.num_gpus is not None or request.words.dp is not None:
             raise UsageError("--gpus and --dp: with --disagg P:D the pools say how many workers there are")
         return request.said({"dp": workers})
-
-    def _check_idle(self) -> None:
-        given = {
-            "--prefill-system": self.prefill_system,
-            "--prefill-tp": self.prefill_tp,
-            "--prefill-pp": self.prefill_pp,
-            "--prefill-ep": self.prefill_ep,
-            "--prefill-batch": self.prefill_batch,
-            "--kv-bandwidth": self.kv_bandwidth,
-            "--stream-kv": self.stream_kv or None,
-        }
-        refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")

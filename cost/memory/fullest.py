@@ -109,7 +109,13 @@ def _fullest(
     _add_shared(found, sizes, rules, point, runs)
     found[:, -1] = _largest_moment(kept, sizes.moments[:, point], rules, runs)
     if copies.gradient_share:
-        _add_copies(found, kept, runs, plans, copies.gradient_share)
+        # Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept.
+        copy = found[:, _GRADIENTS] * copies.gradient_share
+        let_go = np.zeros_like(copy)
+        for k, held in enumerate(kept):
+            let_go += held * runs[:, k]
+        found[:, _GRADIENTS] += np.where(plans.dp > 1.0, copy, 0.0)
+        found[:, -1] = np.maximum(found[:, -1], copy - let_go)
     # Where a stage holds chunks of copies of the model, what ZeRO shards, it shards over all of them.
     for part, zero in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
         if plans.family.zero >= zero:
@@ -172,13 +178,3 @@ def _largest_moment(kept: Array, moments: Array, rules: Rules, runs: Array) -> A
     here = np.matmul(rules.present, (runs > 0.0) * 1.0) >= rules.present.sum(axis=1)[:, None]
     beyond = np.where(here, moments - gone[:, rules.turn], 0.0)
     return np.asarray(np.maximum(beyond.max(axis=1), 0.0))
-
-
-def _add_copies(found: Array, kept: Array, runs: Array, plans: PlanTable, share: float) -> None:
-    """Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept."""
-    copy = found[:, _GRADIENTS] * share
-    let_go = np.zeros_like(copy)
-    for k, held in enumerate(kept):
-        let_go += held * runs[:, k]
-    found[:, _GRADIENTS] += np.where(plans.dp > 1.0, copy, 0.0)
-    found[:, -1] = np.maximum(found[:, -1], copy - let_go)

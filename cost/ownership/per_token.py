@@ -53,6 +53,7 @@ def money_metrics(
     usd_per_step = usd_per_gpu_hour * owned.num_gpus * work.step_time_s / 3600.0
     # Tokens that are trained, read or written: each has a price of its own.
     names = {Workload.PREFILL: "usd_per_mtok_input", Workload.DECODE: "usd_per_mtok_output"}
+    step_kg = operational_kg(energy.total_j, prices) + _made_kg(work.step_time_s, owned, made)
     found: dict[str, Num] = {
         "usd_capex": owned.capex_usd,
         "usd_opex": owned.opex_usd,
@@ -65,13 +66,15 @@ def money_metrics(
         "gpu_power_w": energy.gpu_w,
         "j_per_token": energy.machines_j / work.tokens,
         "j_per_token_facility": energy.total_j / work.tokens,
-        "kg_co2e_per_mtok": 1e6 * _step_kg(work, owned, energy, made, prices) / work.tokens,
+        "kg_co2e_per_mtok": 1e6 * step_kg / work.tokens,
     }
-    return found | _flops(work, usd_per_step, energy) | _capital(work, owned) | _run(work, owned, energy, made, prices)
-
-
-def _step_kg(work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> Num:
-    return operational_kg(energy.total_j, prices) + _made_kg(work.step_time_s, owned, made)
+    # Tokens per second per dollar of capex; rented machines have none.
+    capital = (
+        {}
+        if isinstance(owned.capex_usd, float) and owned.capex_usd == 0.0
+        else {"tokens_per_s_per_usd_capex": work.tokens / work.step_time_s / owned.capex_usd}
+    )
+    return found | _flops(work, usd_per_step, energy) | capital | _run(work, owned, energy, made, prices)
 
 
 def _made_kg(seconds: Num, owned: Ownership, made: Embodied) -> Num:
@@ -86,13 +89,6 @@ def _flops(work: SystemWork, usd_per_step: Num, energy: StepEnergy) -> dict[str,
         "model_flops_per_usd": work.model_flops / usd_per_step,
         "model_flop_per_s_per_w": work.model_flops / energy.machines_j,
     }
-
-
-def _capital(work: SystemWork, owned: Ownership) -> dict[str, Num]:
-    """Tokens per second per dollar of capex; rented machines have none."""
-    if isinstance(owned.capex_usd, float) and owned.capex_usd == 0.0:
-        return {}
-    return {"tokens_per_s_per_usd_capex": work.tokens / work.step_time_s / owned.capex_usd}
 
 
 def _run(work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices) -> dict[str, Num]:

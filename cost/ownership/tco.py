@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...backends.machine.machine import Cooling
-from ...backends.prices.ownership_schema import FacilitySection
 from ...backends.prices.section import Prices
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
@@ -65,7 +64,8 @@ def facility_bill(estate: Estate, prices: Prices) -> Bill:
         return Bill.of("facility", [_of("facility", f.per_server.si, estate.num_servers, "per_server")])
     if prices.section.tco.method == "chiplet-cloud":
         return Bill.of("facility", [_of("power delivery and cooling", f.capex.si, estate.power_w, "capex")])
-    cooling = _of("cooling", _cooling_usd_per_w(f, estate.cooling), estate.power_w, f"cooling.{estate.cooling}")
+    cooling_usd_per_w = f.cooling.air.si if estate.cooling == "air" else f.cooling.liquid.si
+    cooling = _of("cooling", cooling_usd_per_w, estate.power_w, f"cooling.{estate.cooling}")
     return Bill.of("facility", [_of("power delivery", f.power_delivery.si, estate.power_w, "power_delivery"), cooling])
 
 
@@ -75,10 +75,6 @@ def _of(name: str, each_usd: float, count: Num, path: str) -> Bill:
 
 def _facility(key: str) -> str:
     return f"prices.facility.{key}"
-
-
-def _cooling_usd_per_w(facility: FacilitySection, cooling: Cooling) -> float:
-    return facility.cooling.air.si if cooling == "air" else facility.cooling.liquid.si
 
 
 def _capital(estate: Estate, prices: Prices) -> Sequence[tuple[Bill, Bill]]:

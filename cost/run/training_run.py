@@ -212,31 +212,38 @@ class TrainingRun:
         return replace(found, exchange=exchange, metrics={**found.metrics, **exchange.metrics})
 
     def _over(self, job: TrainingJob) -> RunEstimate:
-        length = self._length(job)
+        # Steps, to the last one that is needed, and the time that they take.
+        if self.amount is None:
+            length = {}
+        else:
+            num_steps = math.ceil(self.amount / {"tokens": job.tokens, "samples": job.samples, "steps": 1}[self.unit])
+            length = {"num_steps": num_steps, "productive_time_s": num_steps * job.step_time_s}
         if self.checkpoints is None:
             return RunEstimate(run=self, metrics=length | _spent(length, 1.0, job))
-        mtbf_s, restart_s = self._failing(job)
+        # Mean time between failures of the job, and from one to the first step behind it.
+        if self.failures is None:
+            mtbf_s, restart_s = math.inf, 0.0
+        else:
+            mtbf_s, restart_s = self.failures.of_job_s(job.num_gpus, job.num_nodes), self.failures.restart_s
         saving = _saving(self.checkpoints, job, mtbf_s, restart_s)
         found = shares(saving.every_s, saving.stall_s, mtbf_s, restart_s, saving.late_s)
-        _check_progress(found, mtbf_s, restart_s)
+        # Refuse a run that hardly gets on: what follows from it would be a number of no use to anybody.
+        if found.steps < 1e-6:
+            raise UsageError(
+                f"the job fails every {format_time(mtbf_s)}, restarts in {format_time(restart_s)} and makes no "
+                "progress: fewer GPUs, faster restarts or checkpoints are needed"
+            )
         spent = _spent(length, found.steps, job)
         failures = {"num_failures": spent["train_time_s"] / mtbf_s} if spent else {}
         failing = {} if self.failures is None else {"job_mtbf_s": mtbf_s, **failures}
-        saved = _saved(saving, found.steps, job)
+        saved = {
+            "train_goodput": found.steps,
+            "effective_tokens_per_s": job.tokens / job.step_time_s * found.steps,
+            "checkpoint_bytes": saving.num_bytes,
+            "checkpoint_every_s": saving.every_s,
+            "checkpoint_stall_s": saving.stall_s,
+        }
         return RunEstimate(run=self, metrics=length | spent | saved | failing, saving=saving, shares=found)
-
-    def _failing(self, job: TrainingJob) -> tuple[float, float]:
-        """Mean time between failures of the job, and from one to the first step behind it."""
-        if self.failures is None:
-            return math.inf, 0.0
-        return self.failures.of_job_s(job.num_gpus, job.num_nodes), self.failures.restart_s
-
-    def _length(self, job: TrainingJob) -> dict[str, float]:
-        """Steps, to the last one that is needed, and the time that they take."""
-        if self.amount is None:
-            return {}
-        num_steps = math.ceil(self.amount / {"tokens": job.tokens, "samples": job.samples, "steps": 1}[self.unit])
-        return {"num_steps": num_steps, "productive_time_s": num_steps * job.step_time_s}
 
 
 def checkpoint_bytes(graph: Graph, kept: OptimizerAttrs | None = None) -> float:
@@ -258,16 +265,6 @@ def _spent(length: Mapping[str, float], goodput: float, job: TrainingJob) -> dic
         return {}
     time_s = length["productive_time_s"] / goodput
     return {"train_time_s": time_s, "gpu_hours": time_s / 3600.0 * job.num_gpus}
-
-
-def _saved(saving: Saving, goodput: float, job: TrainingJob) -> dict[str, float]:
-    return {
-        "train_goodput": goodput,
-        "effective_tokens_per_s": job.tokens / job.step_time_s * goodput,
-        "checkpoint_bytes": saving.num_bytes,
-        "checkpoint_every_s": saving.every_s,
-        "checkpoint_stall_s": saving.stall_s,
-    }
 
 
 def _saving(asked: Checkpoints, job: TrainingJob, mtbf_s: float, restart_s: float) -> Saving:
@@ -307,28 +304,16 @@ def _stall_and_write(asked: Checkpoints, job: TrainingJob, num_bytes: float) -> 
     storage_s = num_bytes / asked.storage_bytes_per_s(job.num_nodes)
     if asked.stall_s is not None:
         return asked.stall_s, max(storage_s, asked.stall_s) if asked.asynchronous else asked.stall_s
-    copy_s = _copy_s(asked, job, num_bytes)
+    # Time to copy a GPU's part to its host; where that is not waited for alone, a machine may leave the link out.
+    if job.copy_bytes_per_s is not None:
+        copy_s = num_bytes / job.num_gpus / job.copy_bytes_per_s
+    else:
+        if asked.asynchronous:
+            raise UsageError(
+                "--checkpoint-async copies to the host first, and the system does not say how fast: add "
+                "chip.host_link with bandwidth, latency and efficiency to its file, or use --no-checkpoint-async"
+            )
+        copy_s = 0.0
     # What is written while it is copied is not done before it is copied.
     write_s = max(storage_s, copy_s)
     return (copy_s if asked.asynchronous else write_s), write_s
-
-
-def _copy_s(asked: Checkpoints, job: TrainingJob, num_bytes: float) -> float:
-    """Time to copy a GPU's part to its host; where that is not waited for alone, a machine may leave the link out."""
-    if job.copy_bytes_per_s is not None:
-        return num_bytes / job.num_gpus / job.copy_bytes_per_s
-    if asked.asynchronous:
-        raise UsageError(
-            "--checkpoint-async copies to the host first, and the system does not say how fast: add "
-            "chip.host_link with bandwidth, latency and efficiency to its file, or use --no-checkpoint-async"
-        )
-    return 0.0
-
-
-def _check_progress(found: TimeShares, mtbf_s: float, restart_s: float) -> None:
-    """Refuse a run that hardly gets on: what follows from it would be a number of no use to anybody."""
-    if found.steps < 1e-6:
-        raise UsageError(
-            f"the job fails every {format_time(mtbf_s)}, restarts in {format_time(restart_s)} and makes no progress: "
-            "fewer GPUs, faster restarts or checkpoints are needed"
-        )

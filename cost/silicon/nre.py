@@ -171,12 +171,18 @@ def _die_uses(name: str, products: Sequence[Package]) -> tuple[Num, Num]:
 
 
 def _d2d_uses(kind: str, node: str, products: Sequence[Package]) -> tuple[Num, Num]:
-    counts = [sum((n for die, n in p.assembly.counted_dies() if _has(die, kind, node)), start=0.0) for p in products]
+    counts = [
+        sum(
+            (
+                n
+                for die, n in p.assembly.counted_dies()
+                if (die.d2d is not None and die.d2d.kind == kind and die.node == node)
+            ),
+            start=0.0,
+        )
+        for p in products
+    ]
     return _used(counts, products)
-
-
-def _has(die: Die, kind: str, node: str) -> bool:
-    return die.d2d is not None and die.d2d.kind == kind and die.node == node
 
 
 def _assembly_uses(assembly: Assembly, products: Sequence[Package]) -> tuple[Num, Num]:

@@ -211,7 +211,7 @@ def fleet_metrics(
         "serve_utilization": found.requests_per_s / fleet.most_per_s,
         **drafted,
         "mfu": flops * found.requests_per_s * replicas / (_peak(server) * num_gpus),
-        "mbu": read_bytes / (_bandwidth(server) * found.itl_s),
+        "mbu": read_bytes / (float(server.system.chip.hbm_bytes_per_s) * found.itl_s),
         "flops_per_request": np.asarray(flops),
         "kv_bytes_per_request": held_bytes(server.times, server.engine.scheduler, lengths.total),
     }
@@ -237,10 +237,6 @@ def _flops(flops: ModelFlops, seq: float, context: float, convention: Convention
 def _peak(server: Server) -> float:
     served = server.served.decode
     return float(server.system.chip.matmul_flop_per_s(counted_dtype(server.plan.family, str(served.source.dtype))))
-
-
-def _bandwidth(server: Server) -> float:
-    return float(server.system.chip.hbm_bytes_per_s)
 
 
 def memory_of(server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate) -> Mapping[str, float]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ...cost.serving.disaggregated import PoolMetrics, rates
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.simulate.failures import ReplicaFailures
 from ...cost.serving.simulate.result import Fullness, SimulatedServing
 from ...cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ...cost.serving.slo import SLO
@@ -84,12 +83,30 @@ def _finished(
 ) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
-    failures = answer.server.failures
-    up_per_s = most_per_s if failures is None else most_per_s * failures.availability
-    warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, up_per_s))
-    if failures is not None and kept.failed is not None:
-        warnings += (failure_note(failures, kept.failed, answer.server.num_replicas),)
-    metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept, failures)}
+    warnings = (*answer.warnings, *cautions)
+    failures, failed, failing = answer.server.failures, kept.failed, dict[str, float]()
+    if failures is not None and failed is not None:
+        most_per_s *= failures.availability
+        warnings += (failure_note(failures, failed, answer.server.num_replicas),)
+        failing = {
+            "replica_mtbf_s": failures.mtbf_s,
+            "replica_availability": failures.availability,
+            "replica_up_share": failed.up_share,
+            "replica_failures": float(failed.failures),
+            "requests_restarted": float(failed.restarted),
+        }
+    warnings += tuple(overload_notes(traffic.request_rate, most_per_s))
+    full = kept.fullness[-1]
+    of_run = {
+        "num_requests": float(len(kept.served.output)),
+        "duration_s": kept.duration_s,
+        "batch": full.batch_mean,
+        "peak_batch": full.batch_peak,
+        "kv_cache_share": full.kv_mean,
+        "peak_kv_cache_share": full.kv_peak,
+        "preemptions": float(kept.preemptions),
+    }
+    metrics = {**answer.metrics, **dict(_spreads(kept)), **failing, **of_run}
     if target:
         asked = {
             name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s)) if value is not None
@@ -141,28 +158,3 @@ def _spreads(run: SimulatedServing) -> Iterator[tuple[str, float]]:
         yield f"{name}_s", one.mean
         for part, value in (("p50", one.median), ("p90", one.p90), ("p99", one.p99)):
             yield f"{name}_{part}_s", value
-
-
-def _of_run(run: SimulatedServing, failures: ReplicaFailures | None) -> Mapping[str, float]:
-    full, failed = run.fullness[-1], run.failed
-    failing = (
-        {}
-        if failures is None or failed is None
-        else {
-            "replica_mtbf_s": failures.mtbf_s,
-            "replica_availability": failures.availability,
-            "replica_up_share": failed.up_share,
-            "replica_failures": float(failed.failures),
-            "requests_restarted": float(failed.restarted),
-        }
-    )
-    return {
-        **failing,
-        "num_requests": float(len(run.served.output)),
-        "duration_s": run.duration_s,
-        "batch": full.batch_mean,
-        "peak_batch": full.batch_peak,
-        "kv_cache_share": full.kv_mean,
-        "peak_kv_cache_share": full.kv_peak,
-        "preemptions": float(run.preemptions),
-    }

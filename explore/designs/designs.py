@@ -196,8 +196,18 @@ def _priced(form: DesignForm, made: Design, machine: System, setting: DesignSett
     num_gpus = setting.num_gpus if job is None else job.plan.num_gpus
     money = system_money(system, num_gpus, Terms(basis=setting.basis))
     assert money.package is not None
+    chip = {
+        "num_sms": made.compute.num_sms,
+        "clock_hz": made.compute.clock_hz,
+        "fp16_flop_per_s": made.compute.flop_per_s,
+        "l2_bytes": made.cache.num_bytes,
+        "hbm_bytes": made.memory.num_bytes,
+        "hbm_bytes_per_s": made.memory.bytes_per_s,
+        "link_bytes_per_s": made.network.bytes_per_s,
+        "d2d_mm2": made.areas.d2d_mm2,
+    }
     found: dict[str, Num] = {
-        **_chip(made),
+        **chip,
         "package_usd": money.package.usd,
         "package_yield": good_yield(system.package, setting.prices),
         **_nre(system.package, setting),
@@ -205,7 +215,13 @@ def _priced(form: DesignForm, made: Design, machine: System, setting: DesignSett
         "w_per_gpu": money.cost.power_w / num_gpus,
     }
     found |= {"usd_per_gpu_hour": money.owned.gpu_hour.usd} if job is None else _run(system, money, job)
-    return found | _for_a_dollar(found), money.unpriced
+    # Operations and bytes at their peaks for a dollar: worth more or less than another whatever their number.
+    seconds_per_usd = _S_PER_HOUR / found["usd_per_gpu_hour"]
+    for_a_dollar = {
+        "fp16_flops_per_usd": found["fp16_flop_per_s"] * seconds_per_usd,
+        "hbm_bytes_per_usd": found["hbm_bytes_per_s"] * seconds_per_usd,
+    }
+    return found | for_a_dollar, money.unpriced
 
 
 def _nre(package: Package, setting: DesignSetting) -> dict[str, Num]:
@@ -215,15 +231,6 @@ def _nre(package: Package, setting: DesignSetting) -> dict[str, Num]:
     except UsageError:
         return {}
     return {"nre_usd": once} if setting.volume is None else {"nre_usd": once, "package_nre_usd": once / setting.volume}
-
-
-def _for_a_dollar(found: Mapping[str, Num]) -> dict[str, Num]:
-    """Operations and bytes at their peaks for a dollar: worth more or less than another whatever their number."""
-    seconds_per_usd = _S_PER_HOUR / found["usd_per_gpu_hour"]
-    return {
-        "fp16_flops_per_usd": found["fp16_flop_per_s"] * seconds_per_usd,
-        "hbm_bytes_per_usd": found["hbm_bytes_per_s"] * seconds_per_usd,
-    }
 
 
 def _run(system: System, money: Money, job: DesignJob) -> dict[str, Num]:
@@ -237,16 +244,3 @@ def _run(system: System, money: Money, job: DesignJob) -> dict[str, Num]:
     times: dict[str, Num] = {name: m[name] for name in _METRICS if name in m}
     worth = {k: v * np.nan if money.made.unknown and k in _OF_MAKING else v for k, v in spent.metrics.items()}
     return times | {"fits": table.fits.astype(np.float64)} | worth
-
-
-def _chip(made: Design) -> dict[str, Num]:
-    return {
-        "num_sms": made.compute.num_sms,
-        "clock_hz": made.compute.clock_hz,
-        "fp16_flop_per_s": made.compute.flop_per_s,
-        "l2_bytes": made.cache.num_bytes,
-        "hbm_bytes": made.memory.num_bytes,
-        "hbm_bytes_per_s": made.memory.bytes_per_s,
-        "link_bytes_per_s": made.network.bytes_per_s,
-        "d2d_mm2": made.areas.d2d_mm2,
-    }

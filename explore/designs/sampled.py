@@ -168,7 +168,18 @@ def _tables(
         groups.setdefault(form, []).append((trial, space.budget(form)))
     for form, members in groups.items():
         budgets = [budget for _, budget in members]
-        designs = designs_of(form, _stacked(budgets), setting, job, machines)
+        # Budgets of one form as a table.
+        stacks = [one.num_stacks for one in budgets]
+        stacked = replace(
+            budgets[0],
+            area_mm2=np.concatenate([np.ravel(one.area_mm2) for one in budgets]),
+            power_w=np.concatenate([np.ravel(one.power_w) for one in budgets]),
+            d2d_bytes_per_s=np.concatenate([np.ravel(one.d2d_bytes_per_s) for one in budgets]),
+            num_stacks=None
+            if stacks[0] is None
+            else np.concatenate([np.ravel(one) for one in stacks if one is not None]),
+        )
+        designs = designs_of(form, stacked, setting, job, machines)
         numbers = np.array([trial.number for trial, _ in members], dtype=np.float64)
         yield replace(designs, columns={TRIAL: numbers, **designs.columns}), [_point(form, one) for one in budgets]
 
@@ -176,18 +187,6 @@ def _tables(
 def _point(form: DesignForm, budget: Budget) -> Point:
     numbers = (budget.area_mm2, budget.power_w, budget.d2d_bytes_per_s, budget.num_stacks)
     return (form, *(float(np.ravel(number)[0]) for number in numbers if number is not None))
-
-
-def _stacked(budgets: Sequence[Budget]) -> Budget:
-    """Budgets of one form as a table."""
-    stacks = [one.num_stacks for one in budgets]
-    return replace(
-        budgets[0],
-        area_mm2=np.concatenate([np.ravel(one.area_mm2) for one in budgets]),
-        power_w=np.concatenate([np.ravel(one.power_w) for one in budgets]),
-        d2d_bytes_per_s=np.concatenate([np.ravel(one.d2d_bytes_per_s) for one in budgets]),
-        num_stacks=None if stacks[0] is None else np.concatenate([np.ravel(one) for one in stacks if one is not None]),
-    )
 
 
 def _cut(designs: Designs, rows: NDArray[np.bool_]) -> Designs:

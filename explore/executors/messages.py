@@ -71,7 +71,10 @@ def opened(job: Callable[[], Job]) -> Worker | RefusedPiece:
     try:
         return job().open()
     except Exception as error:
-        return RefusedPiece(_noted(error))
+        # The error with the worker's traceback, which does not travel by itself; people's errors need none.
+        if not isinstance(error, SlipstickError) or isinstance(error, InternalError):
+            error.add_note("In a worker:\n" + "".join(traceback.format_exception(error)))
+        return RefusedPiece(error)
 
 
 def worked(worker: Worker, piece: Block) -> Done | Failed | RefusedPiece:
@@ -108,10 +111,3 @@ def in_words(error: Exception) -> str:
     text = text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
     frames = traceback.extract_tb(error.__traceback__)
     return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
-
-
-def _noted(error: Exception) -> Exception:
-    """Return the error with the worker's traceback, which does not travel by itself; people's errors need none."""
-    if not isinstance(error, SlipstickError) or isinstance(error, InternalError):
-        error.add_note("In a worker:\n" + "".join(traceback.format_exception(error)))
-    return error

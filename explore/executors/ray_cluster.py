@@ -68,7 +68,11 @@ def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[No
         import ray
 
     if ray.is_initialized():
-        _check_same(address, ray.get_runtime_context().gcs_address)
+        connected = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            raise UsageError(
+                f"already connected to the Ray cluster at {connected}, not {address}: call ray.shutdown() first"
+            )
         yield
         return
     try:
@@ -179,13 +183,6 @@ def _not_connected(address: str, error: Exception) -> str:
             "it asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or a file ~/.ray/auth_token to the token"
         )
     return f"cannot use the Ray cluster at {address}: {why[:_LONGEST_REASON]}"
-
-
-def _check_same(address: str | None, connected: str) -> None:
-    if address not in (None, "auto", connected):
-        raise UsageError(
-            f"already connected to the Ray cluster at {connected}, not {address}: call ray.shutdown() first"
-        )
 
 
 @contextmanager

@@ -96,7 +96,16 @@ class Pricer:
         family = self.family(words)
         if family not in self._priced:
             try:
-                self._priced[family] = self._price(label, family)
+                table = self._table(family)
+                metrics = {name: float(column[0]) for name, column in table.metrics.items()}
+                self._priced[family] = PricedPolicy(
+                    label,
+                    self._plan.under(family),
+                    metrics["step_time_s"],
+                    metrics["peak_mem_bytes"],
+                    metrics.get("host_mem_bytes", 0.0),
+                    table,
+                )
             except (PlanError, UnknownNameError):
                 if not words:
                     raise
@@ -117,18 +126,6 @@ class Pricer:
         classes = policy.table.staging.rows[int(policy.table.staging.which[0])]
         sizes = {cls: float(sum(stage_memory(policy.table, cls).values())[0]) for cls in set(classes)}  # type: ignore[index]
         return [sizes[cls] for cls in classes]
-
-    def _price(self, label: str, family: Family) -> PricedPolicy:
-        table = self._table(family)
-        metrics = {name: float(column[0]) for name, column in table.metrics.items()}
-        return PricedPolicy(
-            label,
-            self._plan.under(family),
-            metrics["step_time_s"],
-            metrics["peak_mem_bytes"],
-            metrics.get("host_mem_bytes", 0.0),
-            table,
-        )
 
     def _table(self, family: Family) -> Estimates:
         plan, lowered = self._plan.under(family), self._lowerings.of(family)

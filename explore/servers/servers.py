@@ -71,10 +71,8 @@ class Servers:
             system = load_system(given.name, given.overrides, stack, given.calibration, given.prices)
             self._machines[key] = system, load_engine(setting.engine, system.chip.name, own)
         system, engine = self._machines[key]
-        return system, self._limited(engine, setting.max_batched_tokens)
-
-    def _limited(self, engine: Engine, tokens: int | None) -> Engine:
-        """The engine with the limits of the space in the place of its own."""
+        # The engine with the limits of the space in the place of its own.
+        tokens = setting.max_batched_tokens
         at, space = engine.scheduler, self.space
         changed = replace(
             at,
@@ -85,7 +83,7 @@ class Servers:
             max_batched_tokens=tokens or at.max_batched_tokens,
             dual_batch=space.dual_batch or at.dual_batch,
         )
-        return replace(engine, scheduler=changed)
+        return system, replace(engine, scheduler=changed)
 
     def check(self, setting: ServerSetting) -> RefusedServer | None:
         """Return why no server of a setting can be: its chip has no units. UnknownNameError for names of nothing."""

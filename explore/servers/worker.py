@@ -121,7 +121,12 @@ class ServingWorker:
             for one in found
             if one.rows is not None
         ]
-        columns, dropped = self._within(setting, _joined(tables))
+        joined = (
+            {name: np.zeros(0) for name in COLUMNS}
+            if not tables
+            else {name: np.concatenate([table[name] for table in tables]) for name in COLUMNS}
+        )
+        columns, dropped = self._within(setting, joined)
         return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)
 
     def _within(self, setting: ServerSetting, columns: Mapping[str, Array]) -> tuple[Mapping[str, Array], Counter[str]]:
@@ -144,9 +149,3 @@ class ServingWorker:
         if isinstance(prompts, RefusedServer):
             return Sorted({prompts.reason: last - first}, 0)
         return pools(self.space, group, (prompts, server), first, last)
-
-
-def _joined(tables: list[Mapping[str, Array]]) -> Mapping[str, Array]:
-    if not tables:
-        return {name: np.zeros(0) for name in COLUMNS}
-    return {name: np.concatenate([table[name] for table in tables]) for name in COLUMNS}

@@ -126,7 +126,9 @@ class OptunaStudy:
         trials = self._trials()
         if number < len(trials):
             return self._trial(trials[number])
-        self._forget()
+        # Leave nothing to samplers but trials: what they note for later is not there when a study goes on.
+        for name in self.storage.get_study_system_attrs(self.study._study_id):
+            self.storage.set_study_system_attr(self.study._study_id, name, None)
         self.study.sampler = SAMPLERS[self.sampler](_seed(self.seed, number))
         self.study.ask({axis.name: _distribution(axis) for axis in self.axes})
         asked = self._trials()[number]
@@ -155,11 +157,6 @@ class OptunaStudy:
                 f"trial {trial.number} was worth {_shown(trial.values)} when the study was kept, and is {_shown(told)} "
                 "now: another version, model or price book; begin a new study"
             )
-
-    def _forget(self) -> None:
-        """Leave nothing to samplers but trials: what they note for later is not there when a study goes on."""
-        for name in self.storage.get_study_system_attrs(self.study._study_id):
-            self.storage.set_study_system_attr(self.study._study_id, name, None)
 
     def _signs(self) -> list[float]:
         from optuna.study import StudyDirection

@@ -158,7 +158,12 @@ class Importer:
     ) -> tuple[int, ...]:
         """Append an IR node with the outputs of an fx node; `keep` limits how many of them exist."""
         val = node.meta["val"]
-        made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor) and not _is_empty(v)]
+        # Whether an operator left an output out.
+        made = (
+            [val]
+            if isinstance(val, Tensor)
+            else [v for v in val if isinstance(v, Tensor) and not (v.dim() == 1 and v.shape[0] == 0)]
+        )
         made = made[:keep]
         meaning = meaning_of(node, self.ids, inputs, len(made))
         kinds = [(self.type_of(t), self.owner.get(storage_id(t))) for t in made]
@@ -266,11 +271,6 @@ def _makes_no_tensor(node: fx.Node) -> bool:
     val, schema = node.meta["val"], getattr(node.target, "_schema", None)
     made = val if isinstance(val, list | tuple) else [val]
     return schema is not None and not schema.is_mutable and not any(isinstance(v, Tensor) for v in made)
-
-
-def _is_empty(tensor: Tensor) -> bool:
-    """Whether an operator left an output out."""
-    return tensor.dim() == 1 and tensor.shape[0] == 0
 
 
 def _place(node: fx.Node) -> str:

@@ -25,7 +25,9 @@ def _index(im: Importer, node: fx.Node) -> None:
     assert isinstance(source, fx.Node)
     assert isinstance(given, list | tuple)
     if (at := _one_constant(im, given, im.type_of(source.meta["val"]).dims)) is not None:
-        (view,) = im.flat.emit("slice", im.inputs(node)[:1], [_cut_out(im, node, source)], im.origin(node), at)
+        # The type of what is indexed, as a view of what it is taken from.
+        cut_out = im.type_of(node.meta["val"]), im.flat.values[im.ids[source]].storage
+        (view,) = im.flat.emit("slice", im.inputs(node)[:1], [cut_out], im.origin(node), at)
         im.keys[node] = view  # what its gradient belongs to
         outs = im.flat.emit("copy", (view,), [(im.type_of(node.meta["val"]), None)], im.origin(node), NO_ATTRS, _COPY)
         im.bind(node, outs, [node.meta["val"]])
@@ -62,11 +64,6 @@ def _one_constant(im: Importer, given: Sequence[object], dims: Sequence[Dim]) ->
     if not isinstance(start, int):
         return None
     return SliceAttrs(dim, start if start >= 0 else as_dim(as_expr(dims[dim]) + start))
-
-
-def _cut_out(im: Importer, node: fx.Node, source: fx.Node) -> tuple[TensorType, int]:
-    """The type of what is indexed, as a view of what it is taken from."""
-    return im.type_of(node.meta["val"]), im.flat.values[im.ids[source]].storage
 
 
 def _advanced(im: Importer, source: fx.Node, given: Sequence[object]) -> list[Labels] | None:

@@ -37,7 +37,12 @@ class Tape:
     @classmethod
     def over(cls, flat: Flat, siblings: Mapping[int, tuple[Node, ...]]) -> Tape:
         """Start behind a forward graph, which the tape may add to."""
-        tape = cls(flat, _needing(flat), siblings=siblings)
+        # Values of a floating type that a parameter leads to.
+        found = {i for i, v in flat.values.items() if v.role is Role.PARAM and v.type.dtype.is_floating}
+        for node in flat.nodes:
+            if found.intersection(node.inputs):
+                found.update(o for o in node.outputs if flat.values[o].type.dtype.is_floating)
+        tape = cls(flat, frozenset(found), siblings=siblings)
         tape._next = max(flat.values, default=-1) + 1
         return tape
 
@@ -118,15 +123,6 @@ class Tape:
     def zeros(self, kind: TensorType) -> int:
         """Write a tensor of zeros."""
         return self.emit("fill", (), [kind], FillAttrs("zeros"))[0]
-
-
-def _needing(flat: Flat) -> frozenset[int]:
-    """Values of a floating type that a parameter leads to."""
-    found = {i for i, v in flat.values.items() if v.role is Role.PARAM and v.type.dtype.is_floating}
-    for node in flat.nodes:
-        if found.intersection(node.inputs):
-            found.update(o for o in node.outputs if flat.values[o].type.dtype.is_floating)
-    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

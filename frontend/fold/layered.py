@@ -165,12 +165,9 @@ def _numbered(graph: Graph, rows: Sequence[tuple[tuple[Region, ...], int]]) -> G
             names[region.name] = f"{LAYER}{sum(map(is_layer, names))}" if is_layer(region.name) else region.name
             made[names[region.name]] = replace(region, name=names[region.name])
     runs = tuple(Run(tuple(names[r.name] for r in regions), times) for regions, times in rows)
-    return replace(graph, regions=tuple(made.values()), schedule=_one_each(runs))
-
-
-def _one_each(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Runs of several regions, once, as runs of one each."""
-    return tuple(one for run in runs for one in ([run] if run.count != 1 else [Run((n,)) for n in run.regions]))
+    # Runs of several regions, once, as runs of one each.
+    one_each = tuple(one for run in runs for one in ([run] if run.count != 1 else [Run((n,)) for n in run.regions]))
+    return replace(graph, regions=tuple(made.values()), schedule=one_each)
 
 
 def _kind(region: Region) -> frozenset[str]:

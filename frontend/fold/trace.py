@@ -75,12 +75,11 @@ def find_stack(module: nn.Module, idle: Collection[str] = ()) -> LayerStack | No
             best = (size, stack)
     if best is None:
         return None
-    return best[1].kept_all() if _is_shared_out(module) else best[1]
-
-
-def _is_shared_out(module: nn.Module) -> bool:
-    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
-    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
+    # Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it.
+    is_shared_out = any(
+        isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules()
+    )
+    return best[1].kept_all() if is_shared_out else best[1]
 
 
 def _layers(part: nn.Module) -> Sequence[nn.Module]:
@@ -93,7 +92,12 @@ def _layers(part: nn.Module) -> Sequence[nn.Module]:
 
 def _classed(path: str, layers: Sequence[nn.Module]) -> LayerStack:
     known: dict[tuple[object, ...], int] = {}
-    last_user = _last_users(layers)
+    # The last of the layers that share a parameter: its gradient is the first of a sum, so it runs differently.
+    users: dict[int, list[int]] = {}
+    for k, layer in enumerate(layers):
+        for p in {id(p) for p in layer.parameters()}:
+            users.setdefault(p, []).append(k)
+    last_user = {places[-1] for places in users.values() if len(places) > 1}
     kinds = ((signature(layer), k in last_user) for k, layer in enumerate(layers))
     classes = tuple(known.setdefault(kind, len(known)) for kind in kinds)
     first = {c: classes.index(c) for c in known.values()}
@@ -113,20 +117,8 @@ def _with_links(classes: Sequence[int], ends: Iterable[int]) -> tuple[int, ...]:
     for place, pair in enumerate(pairwise(classes)):
         if pair not in pairwise(classes[k] for k in kept):
             kept = sorted({*kept, place, place + 1})
-    return tuple(kept) if _meets_all(classes, kept) else _with_links(classes, kept)
-
-
-def _meets_all(classes: Sequence[int], kept: Sequence[int]) -> bool:
-    return set(pairwise(classes)) <= set(pairwise(classes[k] for k in kept))
-
-
-def _last_users(layers: Sequence[nn.Module]) -> set[int]:
-    """The last of the layers that share a parameter: its gradient is the first of a sum, so it runs differently."""
-    users: dict[int, list[int]] = {}
-    for k, layer in enumerate(layers):
-        for p in {id(p) for p in layer.parameters()}:
-            users.setdefault(p, []).append(k)
-    return {places[-1] for places in users.values() if len(places) > 1}
+    meets_all = set(pairwise(classes)) <= set(pairwise(classes[k] for k in kept))
+    return tuple(kept) if meets_all else _with_links(classes, kept)
 
 
 def signature(layer: nn.Module) -> tuple[object, ...]:

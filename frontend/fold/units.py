@@ -124,18 +124,15 @@ def layers_of(flat: Flat) -> Layers:
     found = _stacks(tree, tree.root, alike)
     while (wider := _stacks(tree, tree.root, set(alike))) != found:
         found = wider
-    stacks = _apart(_large(tree, found)) or _unequal(tree)
+    # Those that with all of their kind have a part of the operators that counts.
+    weights: Counter[str] = Counter()
+    for stack in found:
+        weights[stack[0].family] += _weight(stack)
+    large = [stack for stack in found if weights[stack[0].family] >= _LEAST * len(tree.root.places)]
+    stacks = _apart(large) or _unequal(tree)
     steps = _in_step([_members(tree.flat, stack) for stack in stacks])
     scopes = {scope: k for k, layer in enumerate(steps) for call in layer for scope in call.every_scope()}
     return Layers(_with_backward(tree, scopes), tuple(tuple(call.path for call in layer) for layer in steps))
-
-
-def _large(tree: _Tree, stacks: Sequence[list[_Call]]) -> list[list[_Call]]:
-    """Those that with all of their kind have a part of the operators that counts."""
-    weights: Counter[str] = Counter()
-    for stack in stacks:
-        weights[stack[0].family] += _weight(stack)
-    return [stack for stack in stacks if weights[stack[0].family] >= _LEAST * len(tree.root.places)]
 
 
 def _weight(calls: Iterable[_Call]) -> int:

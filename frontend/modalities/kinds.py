@@ -77,7 +77,14 @@ def _pictures(sizes: ConfigSizes) -> Sequence[Dims]:
     tiled: list[Dims] = [(IMAGES, tiles, *picture)] if tiles else []
     whole: list[Dims] = [("batch", *picture), ("batch", 1, *picture), ("batch", 2, *picture)]
     large: Dims = ("batch", picture[0], *(_LARGE * side for side in picture[1:]))
-    return [*film, *tiled, *whole, *_patched(sizes), large]
+    # Pictures as rows of patches, all of them or as many as merging divides; or as one strip of patches.
+    channels, high, wide = _picture(sizes)
+    rows: list[Dims] = []
+    for side in _sides(sizes):
+        counts = dict.fromkeys((_merged(high, wide, side), (high // side) * (wide // side)))
+        rows += [(IMAGES, count, channels * side**2) for count in counts if count]
+    patched = [*rows, *((1, channels, side, COLUMNS) for side in _sides(sizes)[:1])]
+    return [*film, *tiled, *whole, *patched, large]
 
 
 def _picture(sizes: ConfigSizes) -> tuple[int, int, int]:
@@ -89,16 +96,6 @@ def _tiles(sizes: ConfigSizes, side: int) -> int:
     """The most tiles that a picture is cut into, and it as a whole; 0 where none is cut. Code takes those it needs."""
     points = sizes.points("image_grid_pinpoints")
     return max((-(-high // side) * -(-wide // side) + 1 for high, wide in points), default=0)
-
-
-def _patched(sizes: ConfigSizes) -> Sequence[Dims]:
-    """Pictures as rows of patches, all of them or as many as merging divides; or as one strip of patches."""
-    channels, high, wide = _picture(sizes)
-    rows: list[Dims] = []
-    for side in _sides(sizes):
-        counts = dict.fromkeys((_merged(high, wide, side), (high // side) * (wide // side)))
-        rows += [(IMAGES, count, channels * side**2) for count in counts if count]
-    return [*rows, *((1, channels, side, COLUMNS) for side in _sides(sizes)[:1])]
 
 
 def _sides(sizes: ConfigSizes) -> Sequence[int]:

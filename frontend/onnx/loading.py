@@ -75,7 +75,12 @@ def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], l
     names, build = translated(model, workload, dims, lenient)
     flat = _tidied(model.graph, names, build)
     if not flat.nodes:
-        _copy(model.graph, names, build)
+        # Write the results of a model that computes nothing: constants, and copies of inputs.
+        for output in model.graph.output:
+            item = names.find(output.name)
+            if item is not None and item.parts is None:
+                made = build.emit("copy", [build.value(item, NodeOrigin())], [(item.type, None)], NodeOrigin())[0]
+                names.items[output.name] = Item(item.type, made)
         flat = _tidied(model.graph, names, build)
     return _trained(flat) if workload is Workload.TRAIN else flat, build
 
@@ -201,15 +206,6 @@ def _require_known(given: Sequence[onnx.ValueInfoProto], sizes: NamedSizes) -> N
         flags = " ".join(f"--dim {flag(name)}={_KINDS}" for name in missing)
         verb = "is" if len(missing) == 1 else "are"
         raise NotUnderstoodError(f"{', '.join(missing.values())} {verb} not known: {flags}")
-
-
-def _copy(graph: onnx.GraphProto, names: Names, build: Builder) -> None:
-    """Write the results of a model that computes nothing: constants, and copies of inputs."""
-    for output in graph.output:
-        item = names.find(output.name)
-        if item is not None and item.parts is None:
-            made = build.emit("copy", [build.value(item, NodeOrigin())], [(item.type, None)], NodeOrigin())[0]
-            names.items[output.name] = Item(item.type, made)
 
 
 def _results(graph: onnx.GraphProto, names: Names, build: Builder) -> list[int]:

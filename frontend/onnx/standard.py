@@ -62,17 +62,13 @@ def lifted(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
     if made is None or not made.graph.node:
         return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
-    _keep_stored(model.graph, made.graph)
-    return made, (f"opset {version} is read as {LIFTED_TO}, lifted by onnx's converter",)
-
-
-def _keep_stored(old: onnx.GraphProto, new: onnx.GraphProto) -> None:
-    """Put weights back as they were: the converter forgets where their numbers are."""
-    before = {t.name: t for t in old.initializer}
-    for tensor in new.initializer:
+    # Put weights back as they were: the converter forgets where their numbers are.
+    before = {t.name: t for t in model.graph.initializer}
+    for tensor in made.graph.initializer:
         source = before.get(tensor.name)
         if source is not None and list(source.dims) == list(tensor.dims):
             tensor.CopyFrom(source)
+    return made, (f"opset {version} is read as {LIFTED_TO}, lifted by onnx's converter",)
 
 
 # What old forms keep as an attribute, and which input it has become.

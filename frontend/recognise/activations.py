@@ -112,14 +112,11 @@ def gelu(look: Look, node: Node) -> Draft | None:
     for x, gate in (factors, factors[::-1]):
         found = _gate(look, gate, look.base(x))
         if found is not None and look.is_closed((*inside, *found), node):
-            return None if _continues(look, node) else _pointwise(look, node, look.base(x), "gelu")
+            # Whether the product goes on with a plain number: the half then stands last.
+            reader = look.sole_reader(node.key)
+            continues = reader is not None and fn_of(reader) in ("mul", "div") and len(look.operands(reader)) == 1
+            return None if continues else _pointwise(look, node, look.base(x), "gelu")
     return None
-
-
-def _continues(look: Look, node: Node) -> bool:
-    """Whether the product goes on with a plain number: the half then stands last."""
-    reader = look.sole_reader(node.key)
-    return reader is not None and fn_of(reader) in ("mul", "div") and len(look.operands(reader)) == 1
 
 
 def _factors(look: Look, node: Node) -> tuple[list[int], list[Node]]:

@@ -156,7 +156,13 @@ def _with_step(look: Look, node: Node, scores: Scores, others: tuple[int, ...]) 
     fn = fn_of(node)
     scores.nodes.append(node)
     if fn == "tanh":
-        scores.softcap = _cap_below(look, node)
+        # The number that scores are divided by before the tanh; 1 where it is not known.
+        below = look.made_by(look.base(node.inputs[0]), "div", "mul")
+        number = None if below is None else look.number(below)
+        if below is None or not number:
+            scores.softcap = 1.0
+        else:
+            scores.softcap = number if fn_of(below) == "div" else 1.0 / number
     for other in others:
         said = read_mask(look, other)
         if not said.known:
@@ -165,12 +171,3 @@ def _with_step(look: Look, node: Node, scores: Scores, others: tuple[int, ...]) 
             scores.biases.append(other)
         scores.mask |= said
     return scores
-
-
-def _cap_below(look: Look, node: Node) -> float:
-    """The number that scores are divided by before the tanh; 1 where it is not known."""
-    below = look.made_by(look.base(node.inputs[0]), "div", "mul")
-    number = None if below is None else look.number(below)
-    if below is None or not number:
-        return 1.0
-    return number if fn_of(below) == "div" else 1.0 / number

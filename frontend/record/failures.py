@@ -24,7 +24,14 @@ def explained(module: nn.Module) -> Iterator[None]:
         with swapped(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True):
             yield
     except DataDependent as error:
-        raise TraceError(_data_dependent(module, error)) from error
+        func = getattr(error, "func", None)
+        asked = f" by '{func}'" if func is not None else ""
+        raise TraceError(
+            f"control flow depends on data: {module_path(error, module)} ({user_line(error)}) asks{asked} for a value "
+            "that only exists at run time. Replace the branch by tensor operations, or the whole by one operator with "
+            "a known meaning: torch.ops.slipstick.experts or .attention; or say what the class computes: "
+            f"{_leaves(error)}"
+        ) from error
     except TraceError as error:
         if (line := user_line(error)) == _UNKNOWN:
             raise
@@ -34,16 +41,6 @@ def explained(module: nn.Module) -> Iterator[None]:
     except Exception as error:
         place = f"{module_path(error, module)} ({user_line(error)})"
         raise TraceError(f"{place} fails while it is recorded: {first_line(error)}") from error
-
-
-def _data_dependent(module: nn.Module, error: Exception) -> str:
-    func = getattr(error, "func", None)
-    asked = f" by '{func}'" if func is not None else ""
-    return (
-        f"control flow depends on data: {module_path(error, module)} ({user_line(error)}) asks{asked} for a value "
-        "that only exists at run time. Replace the branch by tensor operations, or the whole by one operator with a "
-        f"known meaning: torch.ops.slipstick.experts or .attention; or say what the class computes: {_leaves(error)}"
-    )
 
 
 def asks_data(error: BaseException) -> bool:

@@ -73,7 +73,14 @@ class Memo:
     def _key(
         self, func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], tensors: list[Tensor]
     ) -> object:
-        if not _is_fit(func):
+        # Whether what an operator returns is given by its arguments' layouts.
+        is_fit = (
+            isinstance(func, OpOverload)
+            and func.namespace in _NAMESPACES
+            and not func._schema.is_mutable
+            and not any(tag in func.tags for tag in _VARYING)
+        )
+        if not is_fit:
             raise _UnfitError
         storages: dict[int, int] = {}
         said = [self._said(a, tensors, storages) for a in args]
@@ -141,13 +148,3 @@ class Memo:
                 found = new_fake(made.like, made.device, storage, self.world)
             earlier.append(found)
             yield found
-
-
-def _is_fit(func: OpOverload) -> bool:
-    """Whether what an operator returns is given by its arguments' layouts."""
-    return (
-        isinstance(func, OpOverload)
-        and func.namespace in _NAMESPACES
-        and not func._schema.is_mutable
-        and not any(tag in func.tags for tag in _VARYING)
-    )

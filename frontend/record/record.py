@@ -222,7 +222,12 @@ def record_with(
             with recorder, ScopeHooks(recorder, module):
                 results, named = backward(results)
             place_again(recorder.fx)
-    _refuse_fixed_sizes(world)
+    if fixed := world.fixed():
+        raise TraceError(
+            f"the module uses the size of {' and '.join(fixed)} as a plain number (a loop over positions, int(), or a "
+            "comparison with a constant), so the recording would hold for one size only; keep sizes symbolic, or say "
+            f"which it is: {' '.join(f'--fixed {name}=LENGTH' for name in fixed)}, in Python fixed={{..}}"
+        )
     _settle_sizes(recorder.fx, world)
     grads = {n: recorder.node_of(g) for n, g in named.items()}
     place = {node: k for k, node in enumerate(recorder.fx.nodes)}
@@ -242,15 +247,6 @@ def _settle_sizes(graph: fx.Graph, world: FakeWorld) -> None:
     for node in graph.nodes:
         node.args = cast("tuple[Argument, ...]", map_aggregate(node.args, settled))
         node.kwargs = cast("dict[str, Argument]", map_aggregate(node.kwargs, settled))
-
-
-def _refuse_fixed_sizes(world: FakeWorld) -> None:
-    if fixed := world.fixed():
-        raise TraceError(
-            f"the module uses the size of {' and '.join(fixed)} as a plain number (a loop over positions, int(), or a "
-            "comparison with a constant), so the recording would hold for one size only; keep sizes symbolic, or say "
-            f"which it is: {' '.join(f'--fixed {name}=LENGTH' for name in fixed)}, in Python fixed={{..}}"
-        )
 
 
 def of_loss(module: nn.Module, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:

@@ -64,7 +64,11 @@ class Replay(fx.Interpreter):
         except DataDependent as error:
             raise TraceError(f"control flow depends on data: {_place(n)} asks for a value of a tensor") from error
         except SlipstickError as error:
-            raise type(error)(f"{error}: {_place(n)}") if n.op != "output" and not _is_nested(n) else error from error
+            raise (
+                type(error)(f"{error}: {_place(n)}")
+                if n.op != "output" and not isinstance(n.target, HigherOrderOperator)
+                else error
+            ) from error
         except Exception as error:
             raise TraceError(f"{_place(n)} fails while it is run again: {first_line(error)}") from error
 
@@ -151,10 +155,6 @@ def plain_path(path: str) -> str:
     path = re.sub(r"^(?:L\['\w+'\]|L__self__|self)(?=\.|$)\.?", "", path)
     path = re.sub(r"\.?_(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", path)
     return path.lstrip(".")
-
-
-def _is_nested(node: fx.Node) -> bool:
-    return isinstance(node.target, HigherOrderOperator)
 
 
 def _place(node: fx.Node) -> str:

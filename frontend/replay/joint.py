@@ -137,7 +137,13 @@ def arguments(
         **dict(program.root.named_parameters(remove_duplicate=False)),
         **dict(program.root.named_buffers(remove_duplicate=False)),
     }
-    caches = _cache_names(program, naming)
+    # Inputs [batch, heads, kv, dim] are the cache, keys and values of one layer after the other.
+    found = [t.name for t in program.tensors if len(t.dims) == 4 and _is_cache(t, naming)]
+    sides = ("keys", "values")
+    if len(found) > 1 and all("value" in n or n.startswith("v") for n in found[len(found) // 2 :]):
+        half = len(found) // 2
+        found = [n for pair in zip(found[:half], found[half:], strict=True) for n in pair]
+    caches = {name: f"cache.{k // 2}.{sides[k % 2]}" for k, name in enumerate(found)}
     args: list[object] = []
     inputs: dict[str, Tensor] = {}
     for source in program.sources:
@@ -152,16 +158,6 @@ def arguments(
             inputs[caches.get(source.name, source.name)] = made
             args.append(made)
     return args, inputs
-
-
-def _cache_names(program: ReplayProgram, naming: Naming) -> dict[str, str]:
-    """Inputs [batch, heads, kv, dim] are the cache, keys and values of one layer after the other."""
-    found = [t.name for t in program.tensors if len(t.dims) == 4 and _is_cache(t, naming)]
-    sides = ("keys", "values")
-    if len(found) > 1 and all("value" in n or n.startswith("v") for n in found[len(found) // 2 :]):
-        half = len(found) // 2
-        found = [n for pair in zip(found[:half], found[half:], strict=True) for n in pair]
-    return {name: f"cache.{k // 2}.{sides[k % 2]}" for k, name in enumerate(found)}
 
 
 def _is_cache(given: TensorInput, naming: Naming) -> bool:

@@ -58,7 +58,12 @@ _NUMBERED = re.compile(r"^.*?(?:^|\.)\d+(?=\.|$)")
 def guessed_scopes(program: ReplayProgram, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
     """Return a path for each node of a graph, empty where nothing is known; `backward` nodes have their own only."""
     calls = [n for n in program.graph.graph.nodes if n.op.startswith("call")]
-    owner = _owners(program)
+    # The module that owns the parameter behind a node.
+    placeholders = [n for n in program.graph.graph.nodes if n.op == "placeholder"]
+    paths = {n: s.path for n, s in zip(placeholders, program.sources, strict=False) if isinstance(s, HeldInput)}
+    known = dict(program.root.named_parameters(remove_duplicate=False))
+    paths |= {n: str(n.target) for n in program.graph.graph.nodes if n.op == "get_attr" and str(n.target) in known}
+    owner = {n: path.rpartition(".")[0] for n, path in paths.items() if "." in path}
     own: dict[fx.Node, str] = {}
     for node in calls:
         owners = [owner[s] for s in node.all_input_nodes if s in owner]
@@ -70,15 +75,6 @@ def guessed_scopes(program: ReplayProgram, backward: frozenset[fx.Node]) -> Mapp
     before = _spread(nodes, own, along=True)
     after = _spread(nodes[::-1], own, along=False)
     return own | {n: _between(before[n], after[n]) for n in nodes if n not in own}
-
-
-def _owners(program: ReplayProgram) -> dict[fx.Node, str]:
-    """Return the module that owns the parameter behind a node."""
-    placeholders = [n for n in program.graph.graph.nodes if n.op == "placeholder"]
-    paths = {n: s.path for n, s in zip(placeholders, program.sources, strict=False) if isinstance(s, HeldInput)}
-    known = dict(program.root.named_parameters(remove_duplicate=False))
-    paths |= {n: str(n.target) for n in program.graph.graph.nodes if n.op == "get_attr" and str(n.target) in known}
-    return {n: path.rpartition(".")[0] for n, path in paths.items() if "." in path}
 
 
 def _spread(nodes: list[fx.Node], own: Mapping[fx.Node, str], along: bool) -> dict[fx.Node, str]:

@@ -367,12 +367,6 @@ _RMS_NORMS = (
 )
 
 
-def _is_rms_norm(module: nn.Module) -> bool:
-    """A class named ..RMSNorm, or as T5 calls it, with one weight and no gate: what fused kernels replace."""
-    named = type(module).__name__.endswith(_RMS_NORMS) and type(module) is not nn.RMSNorm
-    return named and isinstance(getattr(module, "weight", None), Tensor) and len(list(module.parameters())) == 1
-
-
 def _is_written_out_gelu(module: nn.Module) -> bool:
     """A GELU spelled as eight pointwise operators, equal to the tanh approximation."""
     return type(module).__name__ in ("NewGELUActivation", "FastGELUActivation", "GELUTanh")
@@ -382,7 +376,9 @@ def _is_written_out_gelu(module: nn.Module) -> bool:
 def lifted(module: nn.Module, spelled_out: bool = False) -> Contexts:
     """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
     for part in () if spelled_out else module.modules():
-        if _is_rms_norm(part):
+        # A class named ..RMSNorm, or as T5 calls it, with one weight and no gate: what fused kernels replace.
+        named = type(part).__name__.endswith(_RMS_NORMS) and type(part) is not nn.RMSNorm
+        if named and isinstance(getattr(part, "weight", None), Tensor) and len(list(part.parameters())) == 1:
             yield swapped(part, "forward", _norm_forward(part))
         elif _is_written_out_gelu(part):
             yield swapped(part, "forward", _gelu_forward(part))

@@ -63,8 +63,18 @@ def _value(node: ast.expr, types: Mapping[str, TensorType], formula: str) -> Exp
         case ast.Attribute(value=ast.Name(id=name), attr="bytes") if name in types:
             return types[name].num_bytes
         case ast.Subscript(value=ast.Name(id=name), slice=index) if name in types:
-            return _dim(name, types[name], index, formula)
-    raise _refused(ast.unparse(node), types, formula)
+            kind = types[name]
+            try:
+                return as_expr(kind.dims[int(ast.literal_eval(index))])
+            except (ValueError, TypeError, IndexError) as error:
+                raise ParseError(
+                    f"'{formula}': {name} has dims 0 to {kind.rank - 1}, not {ast.unparse(index)}"
+                ) from error
+    what = ast.unparse(node)
+    known = ", ".join(types) or "nothing"
+    raise ParseError(
+        f"'{formula}': '{what}' is no size; there are tensors {known}, each with dims as x[0], x.numel and x.bytes"
+    )
 
 
 def _combined(op: ast.operator, left: Expr, right: Expr, formula: str) -> Expr:
@@ -78,20 +88,6 @@ def _combined(op: ast.operator, left: Expr, right: Expr, formula: str) -> Expr:
         case ast.Div() if len(right.terms) == 1:
             return left / right
     raise ParseError(f"'{formula}': formulas have +, -, *, ** by a number, and / by one product")
-
-
-def _dim(name: str, kind: TensorType, index: ast.expr, formula: str) -> Expr:
-    try:
-        return as_expr(kind.dims[int(ast.literal_eval(index))])
-    except (ValueError, TypeError, IndexError) as error:
-        raise ParseError(f"'{formula}': {name} has dims 0 to {kind.rank - 1}, not {ast.unparse(index)}") from error
-
-
-def _refused(what: str, types: Mapping[str, TensorType], formula: str) -> ParseError:
-    known = ", ".join(types) or "nothing"
-    return ParseError(
-        f"'{formula}': '{what}' is no size; there are tensors {known}, each with dims as x[0], x.numel and x.bytes"
-    )
 
 
 def types_of(call: OpCall) -> Mapping[str, TensorType]:

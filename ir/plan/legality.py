@@ -19,7 +19,13 @@ _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
 
 def check_family(family: Family) -> None:
     """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
-    _check_words(family)
+    # Raise UnknownNameError for a value that is none of the choices of its word.
+    for row in WORDS.values():
+        if row.word.noun and getattr(family, row.field) not in row.word.choices:
+            raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
+    schedule_kind(family.schedule)
+    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
+        raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     _check_workload(family)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
     _check_saved(family)
@@ -71,16 +77,6 @@ def _of_training(family: Family) -> Iterator[str]:
         if row.word.of_training and (value := getattr(family, row.field)) != row.default:
             yield f"{name.replace('_', '-')}={row.written(value)}"
     yield from ["dp-shard"] if family.hsdp else []
-
-
-def _check_words(family: Family) -> None:
-    """Raise UnknownNameError for a value that is none of the choices of its word."""
-    for row in WORDS.values():
-        if row.word.noun and getattr(family, row.field) not in row.word.choices:
-            raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
-    schedule_kind(family.schedule)
-    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
-        raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
 
 
 def _check_data(family: Family) -> None:

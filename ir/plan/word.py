@@ -172,10 +172,8 @@ def _row(field: str, hint: object, default: object) -> PlanWord | None:
     if get_origin(hint) is not Annotated:
         return None
     kind, word = get_args(hint)
-    (plain,) = (one for one in get_args(kind) or (kind,) if one is not NoneType) if not _is_tuple(kind) else (kind,)
+    (plain,) = (
+        (one for one in get_args(kind) or (kind,) if one is not NoneType) if get_origin(kind) is not tuple else (kind,)
+    )
     assert isinstance(word, Word)
     return PlanWord(word.name or field, field, plain, None if default is MISSING else default, word)
-
-
-def _is_tuple(kind: object) -> bool:
-    return get_origin(kind) is tuple

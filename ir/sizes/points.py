@@ -44,15 +44,12 @@ class Points:
             return {s: self._columns[s] for s in symbols}, np.zeros(1, dtype=np.intp)
         code, most = np.zeros(self.num_plans, dtype=np.int64), 1
         for s in symbols:
-            num, inverse = self._code(s)
+            if s not in self._codes:
+                self._codes[s] = _numbered(self._columns[s])
+            num, inverse = self._codes[s]
             code, most = code * num + inverse, most * num
         first, point = distinct(code, most)
         return {s: self._columns[s][first] for s in symbols}, point
-
-    def _code(self, symbol: str) -> tuple[int, Index]:
-        if symbol not in self._codes:
-            self._codes[symbol] = _numbered(self._columns[symbol])
-        return self._codes[symbol]
 
 
 def _numbered(column: Array) -> tuple[int, Index]:

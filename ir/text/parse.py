@@ -110,7 +110,10 @@ class _Reader:
         if self.region is None:
             raise ParseError("not inside a region")
         if line == "end":
-            self._close(self.region)
+            self.regions.append(
+                Region(self.region, tuple(self.values), tuple(self.nodes), tuple(self.outputs), tuple(self.grads))
+            )
+            self.region = None
         elif line.startswith("out "):
             name, _, value = line[4:].rpartition(" = %")
             self.outputs.append(Port(_string(name), int(value)))
@@ -136,10 +139,6 @@ class _Reader:
         forward, kernel = (None if match[k] is None else int(match[k]) for k in ("forward", "kernel"))
         phase = Phase(match["phase"] or "forward")
         self.nodes.append(Node(match["op"], ins, outs, attrs, match["scope"] or "", phase, forward, kernel))
-
-    def _close(self, name: str) -> None:
-        self.regions.append(Region(name, tuple(self.values), tuple(self.nodes), tuple(self.outputs), tuple(self.grads)))
-        self.region = None
 
     def graph(self) -> Graph:
         """Return what was read; ParseError when the text ends too early."""

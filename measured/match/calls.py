@@ -52,19 +52,16 @@ def calls_of(trace: RankTrace) -> OpCalls:
     key, keys = _keys(trace, longest)
     kind = trace.kind[longest]
     if not trace.on_device:
-        outer = _outer(ran.call[longest], ran.around[longest], kind)
+        # Which operators of a CPU only call one of their own class, which does the work.
+        call = ran.call[longest]
+        around = ran.around[longest]
+        kind_of = np.full(int(call.max(initial=-1)) + 2, -1, dtype=np.int64)
+        kind_of[call] = kind
+        inside = np.zeros(len(kind_of), dtype=np.bool_)
+        inside[around[(kind_of[around] == kind) & (around >= 0)]] = True
+        outer: Flags = inside[call] & (kind != KINDS.index(KernelKind.POINTWISE))
         kind, key = np.where(outer, KINDS.index(KernelKind.POINTWISE), kind), np.where(outer, -1, key)
     return OpCalls(longest, kind, key, ran.stretch[longest], trace.step_of[longest], time_us, keys)
-
-
-def _outer(call: Ints, around: Ints, kind: Ints) -> Flags:
-    """Return which operators of a CPU only call one of their own class, which does the work."""
-    kind_of = np.full(int(call.max(initial=-1)) + 2, -1, dtype=np.int64)
-    kind_of[call] = kind
-    inside = np.zeros(len(kind_of), dtype=np.bool_)
-    inside[around[(kind_of[around] == kind) & (around >= 0)]] = True
-    found: Flags = inside[call] & (kind != KINDS.index(KernelKind.POINTWISE))
-    return found
 
 
 def _keys(trace: RankTrace, rows: Ints) -> tuple[Ints, tuple[Key, ...]]:

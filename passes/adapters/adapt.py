@@ -161,7 +161,14 @@ class _Adapted:
                 self._adapt(layer)
         sums = _sums_of(self.region, layers.values())
         for total in dict.fromkeys(sums[back] for back in self.through):
-            self._join(total, [made for back, made in self.through.items() if sums[back] == total])
+            # Add gradients through adapters to a sum of gradients behind the nodes that are there.
+            made = [made for back, made in self.through.items() if sums[back] == total]
+            first, *others = self.instead.get(total, [self.region.producer[total]])
+            like = replace(first, scope=first.scope, forward=None, meaning=None)
+            fresh = [self._value(self.region.by_id[total].type.dims, self.region.by_id[total].type.dtype) for _ in made]
+            steps = zip(fresh, made, (*fresh[1:], total), strict=True)
+            adds = [_pointwise(like, "add", (before, one), behind) for before, one, behind in steps]
+            self.instead[total] = [replace(first, outputs=(fresh[0],)), *others, *adds]
         nodes = (made for node in self.region.nodes for made in self.instead.get(node.key, [node]))
         # What belonged to a product belongs to it under the key that it has now.
         kept = (n if n.forward not in self.keys else replace(n, forward=self.keys[n.forward]) for n in nodes)
@@ -239,15 +246,6 @@ class _Adapted:
                 undo = _pointwise(of_down, "dropout_bwd", (d_given, f.mask), self.through[layer.back.key])
                 nodes.append(replace(undo, forward=f.given))
         self.instead[at.key] = [at, *nodes]
-
-    def _join(self, total: int, made: Sequence[int]) -> None:
-        """Add gradients through adapters to a sum of gradients behind the nodes that are there."""
-        first, *others = self.instead.get(total, [self.region.producer[total]])
-        like = replace(first, scope=first.scope, forward=None, meaning=None)
-        fresh = [self._value(self.region.by_id[total].type.dims, self.region.by_id[total].type.dtype) for _ in made]
-        steps = zip(fresh, made, (*fresh[1:], total), strict=True)
-        adds = [_pointwise(like, "add", (before, one), behind) for before, one, behind in steps]
-        self.instead[total] = [replace(first, outputs=(fresh[0],)), *others, *adds]
 
 
 def _sums_of(region: Region, layers: Iterable[_Layer]) -> Mapping[int, int]:

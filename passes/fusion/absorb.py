@@ -142,7 +142,12 @@ def _latent(region: Region, node: Node) -> Iterator[_Latent]:
     if latents is None or not has(latents, Trait.APPENDS) or region.by_id[product.inputs[1]].role is not Role.PARAM:
         return
     gone = (queries, keys, values, nope, *made, *repeated, latents)
-    if _is_theirs(region, gone, node) and len(latents.inputs) == len(appended.inputs) == 2:
+    # Whether nobody but these nodes and their reader looks at what they make.
+    known = {n.key for n in (*gone, node)}
+    outs = {o for n in gone for o in n.outputs}
+    users = {u.key for o in outs for u in region.users.get(o, ())}
+    is_theirs = users <= known and not outs & {p.value for p in region.outputs}
+    if is_theirs and len(latents.inputs) == len(appended.inputs) == 2:
         yield _Latent(node, (queries.inputs[0], queries.inputs[1]), (latents, appended), product.inputs[1], gone)
 
 
@@ -164,14 +169,6 @@ def _chain(region: Region, value: int, steps: Sequence[Trait]) -> tuple[Node, ..
         found.append(node)
         value = node.inputs[0]
     return tuple(found)
-
-
-def _is_theirs(region: Region, nodes: Sequence[Node], reader: Node) -> bool:
-    """Whether nobody but these nodes and their reader looks at what they make."""
-    known = {n.key for n in (*nodes, reader)}
-    outs = {o for n in nodes for o in n.outputs}
-    users = {u.key for o in outs for u in region.users.get(o, ())}
-    return users <= known and not outs & {p.value for p in region.outputs}
 
 
 def _expands(region: Region, node: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
+from ...ir.graph import Graph, Phase, Region, Role, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.pointwise import AccumulateAttrs
 from ...ir.records import dataclass
@@ -42,12 +42,11 @@ def _rewrite(region: Region) -> Region:
     if not home:
         return region
     values = tuple(replace(v, storage=home.get(v.storage, v.storage)) for v in region.values)
-    nodes = tuple(_fused(n) if has(n, Trait.ACCUMULATES) and n.inputs[0] in home else n for n in region.nodes)
+    nodes = tuple(
+        replace(n, attrs=AccumulateAttrs(fused=True)) if has(n, Trait.ACCUMULATES) and n.inputs[0] in home else n
+        for n in region.nodes
+    )
     return replace(region, values=values, nodes=nodes)
-
-
-def _fused(node: Node) -> Node:
-    return replace(node, attrs=AccumulateAttrs(fused=True))
 
 
 def _added(region: Region) -> Iterator[tuple[int, int]]:

@@ -34,21 +34,17 @@ class NextNorm(Pass):
         """Move the norms of every port that all its readers normalise alike."""
         made = graph
         for port in sorted({p.name for r in graph.regions for p in r.outputs}):
-            norms = _norms(graph, port)
+            # Return, by region, the norm of a port; nothing where a reader has none, several or another kind.
+            found = {r.name: _norms_of(r, v) for r in graph.regions for v in r.of_role(Role.PORT) if v.name == port}
+            kinds = {_kind(graph.region(name), nodes[0]) if len(nodes) == 1 else None for name, nodes in found.items()}
+            made_inside = any(p.name == port and p.value in r.producer for r in graph.regions for p in r.outputs)
+            norms = (
+                {name: nodes[0] for name, nodes in found.items()}
+                if len(kinds) == 1 and None not in kinds and made_inside
+                else {}
+            )
             made = _moved(made, port, norms) if norms else made
         return PassResult(made, changed=made is not graph)
-
-
-def _norms(graph: Graph, port: str) -> Mapping[str, Node]:
-    """Return, by region, the norm of a port; nothing where a reader has none, several or another kind."""
-    found = {r.name: _norms_of(r, v) for r in graph.regions for v in r.of_role(Role.PORT) if v.name == port}
-    kinds = {_kind(graph.region(name), nodes[0]) if len(nodes) == 1 else None for name, nodes in found.items()}
-    made_inside = any(p.name == port and p.value in r.producer for r in graph.regions for p in r.outputs)
-    return (
-        {name: nodes[0] for name, nodes in found.items()}
-        if len(kinds) == 1 and None not in kinds and made_inside
-        else {}
-    )
 
 
 def _norms_of(region: Region, v: Value) -> list[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
+from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
@@ -52,7 +52,9 @@ def _rewrite(region: Region) -> Region:
 
 def _repeatable(region: Region) -> tuple[set[int], set[int]]:
     """Keys of forward nodes that can be repeated from what stays kept, and the kept results that need not be."""
-    at_hand = {v.id for v in region.values if v.role is not Role.RESULT and _rests(v)}
+    at_hand = {
+        v.id for v in region.values if v.role is not Role.RESULT and (v.saved or v.role in (Role.PARAM, Role.BUFFER))
+    }
     again, dropped, made = set[int](), set[int](), set[int]()
     for node in (n for n in region.nodes if n.phase is Phase.FORWARD):
         if _is_pointwise(node) and at_hand.union(made).issuperset(node.inputs):
@@ -61,10 +63,6 @@ def _repeatable(region: Region) -> tuple[set[int], set[int]]:
             dropped.update(o for o in node.outputs if _only_for_pointwise(region, o))
         at_hand.update(o for o in node.outputs if region.by_id[o].saved and o not in dropped)
     return again, dropped
-
-
-def _rests(v: Value) -> bool:
-    return v.saved or v.role in (Role.PARAM, Role.BUFFER)
 
 
 def _is_pointwise(node: Node) -> bool:

@@ -44,13 +44,14 @@ class Chooser:
 
     def choose(self, graph: Graph) -> LowPrecisionChoice:
         """Choose for a whole graph; UsageError or PlanError for a pattern that cannot be followed."""
-        told, asked = self._told_apart(graph) if self.patterns.numbered else (graph, self._by_region(graph))
+        told, asked = (
+            self._told_apart(graph)
+            if self.patterns.numbered
+            else (graph, {r.name: self._asked(r, r.name, {}) for r in graph.regions})
+        )
         found = _agreed(told, {r.name: products(r, asked[r.name]) for r in told.regions})
         self._check(told, found)
         return LowPrecisionChoice(told, found)
-
-    def _by_region(self, graph: Graph) -> Mapping[str, Asked]:
-        return {r.name: self._asked(r, r.name, {}) for r in graph.regions}
 
     def _told_apart(self, graph: Graph) -> tuple[Graph, Mapping[str, Asked]]:
         """Give layers that differ regions of their own."""

@@ -81,15 +81,11 @@ def _of(region: Region, node: Node) -> Iterator[LowOperand]:
         pair = node.inputs[:2]
         weights = [weight_of(region, i) is not None for i in pair]
         for index, value in enumerate(pair):
-            side = _side(node, weights[index], any(weights))
+            # Forward all operands in rows; backward weights in columns, gradients in rows for those, else in columns.
+            is_weight = weights[index]
+            has_weight = any(weights)
+            side = Side.ROWS if node.phase is Phase.FORWARD or (has_weight and not is_weight) else Side.COLUMNS
             yield LowOperand(node, index, value, side, weights[index])
-
-
-def _side(node: Node, is_weight: bool, has_weight: bool) -> Side:
-    """Forward all operands in rows; backward weights in columns, gradients in rows for those, else in columns."""
-    if node.phase is Phase.FORWARD or (has_weight and not is_weight):
-        return Side.ROWS
-    return Side.COLUMNS
 
 
 # Of banks of experts: place, copy, weight or not. The gradient of a bank is wanted in rows and in columns.

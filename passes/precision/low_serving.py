@@ -31,7 +31,11 @@ _PLACES: Mapping[str, tuple[int, ...]] = {
 
 def readers(region: Region) -> list[Node]:
     """Return the products of weights and the lookups of tables, in order."""
-    return [n for n in region.nodes if (places := places_of(n)) and all(_rests(region, n.inputs[k]) for k in places)]
+    return [
+        n
+        for n in region.nodes
+        if (places := places_of(n)) and all((region.by_id[n.inputs[k]].role is Role.PARAM) for k in places)
+    ]
 
 
 def places_of(node: Node) -> tuple[int, ...]:
@@ -51,10 +55,6 @@ def products(region: Region, asked: Mapping[int, str]) -> Mapping[int, str]:
         if len(alone) == len(found):
             return found
         found = alone
-
-
-def _rests(region: Region, weight: int) -> bool:
-    return region.by_id[weight].role is Role.PARAM
 
 
 def _is_low(region: Region, node: Node) -> bool:

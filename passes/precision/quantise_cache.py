@@ -78,7 +78,12 @@ class _Draft:
         for user in self.region.users.get(node.key, ()):
             self._below(user)
         if others:
-            wide = self._widened(node)
+            # Cast the cache back to the type of what was appended.
+            old = self.region.by_id[node.key]
+            ident = max(v.id for v in self.region.values) + 1 + len(self.values)
+            self.values.append(Value(ident, old.type, ident, placements=old.placements))
+            self.behind[node.key] = Node("cast", (node.key,), (ident,), scope=node.scope, phase=node.phase)
+            wide = ident
             self.now |= {(user.key, node.key): wide for user in others}
 
     def _attends(self, user: Node) -> bool:
@@ -93,14 +98,6 @@ class _Draft:
             self.kinds[user.key] = self.dtype
             for later in self.region.users[user.key]:
                 self._below(later)
-
-    def _widened(self, node: Node) -> int:
-        """Cast the cache back to the type of what was appended."""
-        old = self.region.by_id[node.key]
-        ident = max(v.id for v in self.region.values) + 1 + len(self.values)
-        self.values.append(Value(ident, old.type, ident, placements=old.placements))
-        self.behind[node.key] = Node("cast", (node.key,), (ident,), scope=node.scope, phase=node.phase)
-        return ident
 
     def made(self) -> Region:
         nodes: list[Node] = []

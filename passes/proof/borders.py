@@ -74,7 +74,14 @@ def gradient_faults(region: Region) -> Iterator[ProofFault]:
             yield ProofFault(
                 region.name, f"gradient of '{p.name}'", f"over {', '.join(wrong)} lies {_lies(g)}, not as {_lies(p)}"
             )
-        yield from _unsummed(region, p, grad)
+        # Where the gradients of ranks that hold a copy of the same heads are not added up just once.
+        made = [
+            (attrs.axis, attrs.dim if attrs.tail != 0 else -1, attrs.tail) for attrs in _sums_of_copies(region, grad)
+        ]
+        wanted = list(_copied(p))
+        if made != wanted:
+            what = f"sums over copies of heads are {_told(made)}; {p.type} wants {_told(wanted)}"
+            yield ProofFault(region.name, f"gradient of '{p.name}'", what)
         cut = [a for a, lies in g.placements if lies != p.placement(a)]
         if not wrong and p.type.dims and localised(p.type.dims[0], cut) != localised(g.type.dims[0], []):
             yield ProofFault(region.name, f"gradient of '{p.name}'", f"{g.type} is no shard of {p.type}")
@@ -84,15 +91,6 @@ def _ends(axis: str, param: Placement | None, grad: Placement) -> bool:
     if isinstance(param, Replicate) and axis in _ZERO:
         return isinstance(grad, Replicate) or (isinstance(grad, Shard) and grad.dim == 0)
     return grad == param
-
-
-def _unsummed(region: Region, p: Value, grad: int) -> Iterator[ProofFault]:
-    """Yield where the gradients of ranks that hold a copy of the same heads are not added up just once."""
-    made = [(attrs.axis, attrs.dim if attrs.tail != 0 else -1, attrs.tail) for attrs in _sums_of_copies(region, grad)]
-    wanted = list(_copied(p))
-    if made != wanted:
-        what = f"sums over copies of heads are {_told(made)}; {p.type} wants {_told(wanted)}"
-        yield ProofFault(region.name, f"gradient of '{p.name}'", what)
 
 
 def _told(sums: list[tuple[str, int, Dim]]) -> str:

@@ -85,7 +85,10 @@ def _anew(walk: Rewritten, node: Node, why: str) -> None:
     """A node in the place of others: a fault, unless a pass rewrites ops; then what keeps its id is what it was."""
     if not walk.lenient:
         walk.fault(spoken(node), why)
-    said = [] if _is_loss_step(walk, node) else list(node_complaints(walk.region, node, call_of(walk.region, node)))
+    # Whether this is a softmax of a loss in two steps, whose statistics over parts of the vocabulary follow behind.
+    near = [*walk.region.users.get(node.key, ()), *(walk.region.producer.get(i) for i in node.inputs)]
+    is_loss_step = has(node, Trait.SOFTMAX) and any(n is not None and has(n, OpClass.LOSS) for n in near)
+    said = [] if is_loss_step else list(node_complaints(walk.region, node, call_of(walk.region, node)))
     for what in said:
         walk.fault(spoken(node), what)
     walk.anew.append(spoken(node))
@@ -96,12 +99,6 @@ def _anew(walk: Rewritten, node: Node, why: str) -> None:
             _same_place(walk, o, walk.stands[o], spoken(node))
         else:
             walk.unknown.add(o)
-
-
-def _is_loss_step(walk: Rewritten, node: Node) -> bool:
-    """Whether this is a softmax of a loss in two steps, whose statistics over parts of the vocabulary follow behind."""
-    near = [*walk.region.users.get(node.key, ()), *(walk.region.producer.get(i) for i in node.inputs)]
-    return has(node, Trait.SOFTMAX) and any(n is not None and has(n, OpClass.LOSS) for n in near)
 
 
 def _bind(walk: Rewritten, node: Node, found: Sequence[int]) -> None:

@@ -230,13 +230,9 @@ def _means(node: Node, name: str) -> bool:
     """Whether a module path, or a path and an operator, means a node."""
     path, colon, op = name.rpartition(":")
     if not colon:
-        return _matches(node.scope, name)
+        inner = _inner(node.scope)
+        return matches(node.scope, name) or matches(inner, name) or f".{name}." in f".{inner}."
     return matches(node.op, op) and (matches(_inner(node.scope), path) or matches(node.scope, path))
-
-
-def _matches(scope: str, name: str) -> bool:
-    inner = _inner(scope)
-    return matches(scope, name) or matches(inner, name) or f".{name}." in f".{inner}."
 
 
 def _with_views(region: Region, keys: set[int]) -> set[int]:

@@ -44,7 +44,12 @@ def rerun(region: Region, what: Rerun) -> Region:
     gathers = {n.key for n in forward if gathers_parameter(region, n) or gathers_sequence(n)}
     gathers |= {n.key for n in forward if casts_parameter(region, n)}
     clones = needed(forward, what.again | gathers | _exchanged(region, gathers), wanted)
-    ports = _entering(region, what.entering)
+    # Ports for recomputed tensors, one for each forward port of these names.
+    old = [v for v in region.values if v.name in what.entering]
+    fresh = max((v.id for v in region.values), default=-1) + 1  # a layer that is skipped has none
+    ports = tuple(
+        replace(v, id=fresh + k, storage=fresh + k, name=v.name + AGAIN, saved=False) for k, v in enumerate(old)
+    )
     return _with_clones(region, clones, what.readers, ports, leaving) if clones or ports else region
 
 
@@ -63,15 +68,6 @@ def needed(forward: Sequence[Node], again: Set[int], wanted: Set[int]) -> list[N
             missing.update(node.inputs)
     chosen.reverse()
     return chosen
-
-
-def _entering(region: Region, names: Set[str]) -> tuple[Value, ...]:
-    """Ports for recomputed tensors, one for each forward port of these names."""
-    old = [v for v in region.values if v.name in names]
-    fresh = max((v.id for v in region.values), default=-1) + 1  # a layer that is skipped has none
-    return tuple(
-        replace(v, id=fresh + k, storage=fresh + k, name=v.name + AGAIN, saved=False) for k, v in enumerate(old)
-    )
 
 
 def _with_clones(

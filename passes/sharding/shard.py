@@ -340,21 +340,17 @@ class _Propagation:
                 continue
             user = node or Node("output", (), (port.value,))
             if port.name not in self.ports:
-                self.ports[port.name] = self._settled(b, port.value)
+                # Activations leave whole or sharded; the gradient of what is made of parameters is reduced once a
+                # step.
+                value = port.value
+                have = b.where[b.now[value]]
+                source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
+                later = source is not None and source.phase is not Phase.FORWARD
+                kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
+                sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
+                self.ports[port.name] = {**have, **{a: self._reduced(b, value, a) for a in sums}}
             if not port.name.startswith("result"):
                 b.settle(port.value, self.ports[port.name], user)
-
-    def _settled(self, b: RegionBuilder, value: int) -> Placements:
-        """Activations leave whole or sharded; the gradient of what is made of parameters is reduced once a step.
-
-        That is a tied weight, or a table of positions that layers share; a sum over samples has none.
-        """
-        have = b.where[b.now[value]]
-        source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
-        later = source is not None and source.phase is not Phase.FORWARD
-        kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
-        sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
-        return {**have, **{a: self._reduced(b, value, a) for a in sums}}
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:

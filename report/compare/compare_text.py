@@ -102,7 +102,12 @@ def _sentences(found: Comparison, floor: float) -> Iterator[str]:
     else:
         yield f"{label}: {' to '.join(shown_both(whole))}: {shown_change(whole)}, {shown_relative(whole)}"
         yield from _reasons(found)
-    yield from _other_work(found)
+    # Say that steps of other work are compared, and what can be compared instead.
+    differ = [d.name for d in found.inputs if d.name in WORK and _is_change(d)]
+    rate = found.metrics.get("tokens_per_s_per_gpu")
+    if differ:
+        instead = f"; {_label(rate.name)} {shown_relative(rate)}" if rate is not None else ""
+        yield f"  not the same work: {', '.join(differ)} {'differs' if len(differ) == 1 else 'differ'}{instead}"
     for which, report in (("A", found.a), ("B", found.b)):
         if not report.fits:
             yield f"  {which} does not fit the memory of its machine"
@@ -121,15 +126,6 @@ def _reasons(found: Comparison) -> Iterator[str]:
         if named:
             first, *rest = (f"{c.name} {shown_change(c)}" for c in named)
             yield f"  {', '.join([f'{first} of the {shown_change(whole)}', *rest])}"
-
-
-def _other_work(found: Comparison) -> Iterator[str]:
-    """Say that steps of other work are compared, and what can be compared instead."""
-    differ = [d.name for d in found.inputs if d.name in WORK and _is_change(d)]
-    rate = found.metrics.get("tokens_per_s_per_gpu")
-    if differ:
-        instead = f"; {_label(rate.name)} {shown_relative(rate)}" if rate is not None else ""
-        yield f"  not the same work: {', '.join(differ)} {'differs' if len(differ) == 1 else 'differ'}{instead}"
 
 
 def _blocks(found: Comparison, floor: float) -> Iterator[TextBlock]:

@@ -41,6 +41,14 @@ def cost_lines(money: Money, view: str) -> list[tuple[str, float]]:
 
 def cost_record(money: Money) -> Mapping[str, object]:
     """Return everything for JSON: figures, what they rest on, and all bills as trees."""
+    figures = {
+        "usd_capex": one(money.owned.capex_usd),
+        "usd_opex": one(money.owned.opex_usd),
+        "usd_tco": one(money.owned.tco_usd),
+        "usd_per_gpu_hour": one(money.owned.usd_per_gpu_hour),
+        "power_w": one(money.cost.power_w),
+        "embodied_kg_co2e": one(money.made.total_kg),
+    }
     return {
         "schema": SCHEMA,
         "tool_version": __version__,
@@ -53,21 +61,10 @@ def cost_record(money: Money) -> Mapping[str, object]:
             "rented": money.terms.rented,
         },
         "assumptions": dict(assumptions(money)),
-        "metrics": _figures(money),
+        "metrics": figures,
         **standing_record(money),
         "bills": {bill.name: bill_record(bill) for bill in _bills(money, "summary")},
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
-    }
-
-
-def _figures(money: Money) -> dict[str, float]:
-    return {
-        "usd_capex": one(money.owned.capex_usd),
-        "usd_opex": one(money.owned.opex_usd),
-        "usd_tco": one(money.owned.tco_usd),
-        "usd_per_gpu_hour": one(money.owned.usd_per_gpu_hour),
-        "power_w": one(money.cost.power_w),
-        "embodied_kg_co2e": one(money.made.total_kg),
     }
 
 

@@ -208,27 +208,25 @@ def _joules(step: _Step, with_building: bool) -> Iterator[str]:
     parts = {**energy.parts_j, **({"building": energy.building_j} if with_building else {})}
     yield "joules: " + ", ".join(f"{name} {_j(joules)}" for name, joules in parts.items())
     for name in sorted(parts, key=lambda part: -one(parts[part]))[:LARGEST]:
-        formula, *paths = _energy_of(money, str(step.answer.table.lowered.source.dtype))[name]
+        # The formula of each part of the joules of a step, with the paths of its numbers.
+        dtype = str(step.answer.table.lowered.source.dtype)
+        load, cooling = "prices.energy.average_load", money.cost.estate.cooling
+        energy_of = {
+            "idle": ("packages x power x idle share x time", "chip.power", "prices.energy.idle_share"),
+            "packages": ("packages x power x average load x time", "chip.power", load),
+            "matrix units": ("FLOPs x joules of one", f"prices.energy.compute.{dtype}"),
+            "vector units": ("FLOPs x joules of one", "prices.energy.vector"),
+            "memory": ("bytes x joules of one", f"prices.energy.memory.{memory_kind(money.system)}"),
+            "cache": ("bytes of memory x joules of one in caches", "prices.energy.cache"),
+            "wires": ("bytes sent x joules of one", "prices.energy.network"),
+            "hosts": ("(power of servers and racks - power of packages) x load x time", "server.rest_power", load),
+            "network": ("power of switches and optics x load x time", load),
+            "building": ("(PUE - 1) x joules of the machines", f"prices.facility.pue.{cooling}"),
+        }
+        formula, *paths = energy_of[name]
         yield f"{name} = {_j(parts[name])}, {format_si(one(parts[name]) / step.m_s, 'W')}"
         yield f"  = {formula}"
         yield from (f"  {line}" for line in _sources(money, *paths))
-
-
-def _energy_of(money: Money, dtype: str) -> Mapping[str, tuple[str, ...]]:
-    """The formula of each part of the joules of a step, with the paths of its numbers."""
-    load, cooling = "prices.energy.average_load", money.cost.estate.cooling
-    return {
-        "idle": ("packages x power x idle share x time", "chip.power", "prices.energy.idle_share"),
-        "packages": ("packages x power x average load x time", "chip.power", load),
-        "matrix units": ("FLOPs x joules of one", f"prices.energy.compute.{dtype}"),
-        "vector units": ("FLOPs x joules of one", "prices.energy.vector"),
-        "memory": ("bytes x joules of one", f"prices.energy.memory.{memory_kind(money.system)}"),
-        "cache": ("bytes of memory x joules of one in caches", "prices.energy.cache"),
-        "wires": ("bytes sent x joules of one", "prices.energy.network"),
-        "hosts": ("(power of servers and racks - power of packages) x load x time", "server.rest_power", load),
-        "network": ("power of switches and optics x load x time", load),
-        "building": ("(PUE - 1) x joules of the machines", f"prices.facility.pue.{cooling}"),
-    }
 
 
 def _sources(money: Money, *paths: str) -> Iterator[str]:

@@ -83,7 +83,13 @@ def accuracy_of(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEn
     system, decode = answer.table.system, answer.table.lowered.source.workload is Workload.DECODE
     if entry.message is None:
         return None if priced.backend is None else accuracy_of_kernel(entry, priced.backend, system, decode)
-    protocol = _protocol(priced, row, system)
+    # The protocol of the outermost level that a message crosses; empty where it has none.
+    algorithm = chosen(priced, row)
+    if algorithm is None:
+        protocol = ""
+    else:
+        crossed = [t.level for t in algorithm.terms if float(t.latency_s) or float(t.bandwidth_s)]
+        protocol = next((v.protocol for v in reversed(system.levels) if v.name in crossed), "")
     return nearest("collectives", system.chip.name, system.stack.library, [protocol]) if protocol else None
 
 
@@ -113,15 +119,6 @@ def _constants(paths: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         place, *rest = path.split(".")
         if place == "calibration" and len(rest) >= 2:
             yield rest[0], rest[1]
-
-
-def _protocol(priced: PricedGroup, row: int, system: System) -> str:
-    """The protocol of the outermost level that a message crosses; empty where it has none."""
-    algorithm = chosen(priced, row)
-    if algorithm is None:
-        return ""
-    crossed = [t.level for t in algorithm.terms if float(t.latency_s) or float(t.bandwidth_s)]
-    return next((v.protocol for v in reversed(system.levels) if v.name in crossed), "")
 
 
 def _trust(by_line: Mapping[RowAccuracy | None, float]) -> Trust | None:

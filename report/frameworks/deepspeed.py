@@ -33,7 +33,11 @@ def deepspeed(subject: ExportSubject) -> Export:
         "gradient_accumulation_steps": plan.num_micro_batches,
     }
     if subject.dtype in ("bf16", "fp16"):
-        config[subject.dtype] = {"enabled": True, **_states(subject)}
+        # Master weights and optimizer states in bf16, which go together.
+        states = (
+            {} if not _small_states(subject) else {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+        )
+        config[subject.dtype] = {"enabled": True, **states}
     config["data_types"] = {"grad_accum_dtype": _DTYPES[family.grad_dtype]}
     if (reduced := _reduced(subject)) is not None:
         config["communication_data_type"] = reduced
@@ -47,13 +51,6 @@ def deepspeed(subject: ExportSubject) -> Export:
         }
     text = json_text(config, indent=2) + "\n"
     return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)), takes_comments=False)
-
-
-def _states(subject: ExportSubject) -> dict[str, Json]:
-    """Master weights and optimizer states in bf16, which go together."""
-    if not _small_states(subject):
-        return {}
-    return {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 
 
 def _small_states(subject: ExportSubject) -> bool:

@@ -68,13 +68,10 @@ def _spreads_cache(subject: ExportSubject) -> bool:
     return subject.is_server or subject.family.workload is Workload.DECODE
 
 
-def _has_experts(subject: ExportSubject) -> bool:
-    return subject.number("n_routed_experts", "num_local_experts", "num_experts") is not None
-
-
 def _together(subject: ExportSubject) -> bool:
     """Whether replicas are one server: with experts they would share them, so replicas that share none stand alone."""
-    return not _has_experts(subject) or subject.plan.ep > 1 or subject.family.etp_dp
+    has_experts = subject.number("n_routed_experts", "num_local_experts", "num_experts") is not None
+    return not has_experts or subject.plan.ep > 1 or subject.family.etp_dp
 
 
 def _limits(subject: ExportSubject) -> Iterator[Flag]:

@@ -43,7 +43,7 @@ def front_svg(front: Front, titled: bool = True) -> str:
     goal the best plans are bars. A page that has a title of its own leaves that of the picture out.
     """
     parts = list(_bars(front) if len(front.goals) == 1 else _scatter(front))
-    height = _height(front)
+    height = HEIGHT if len(front.goals) > 1 else _TOP + _BAR * min(len(front.labels), MOST_BARS) + _BOTTOM
     title = escape(front.title or "Pareto-optimal plans")
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
@@ -53,12 +53,6 @@ def front_svg(front: Front, titled: bool = True) -> str:
     named = _text(_LEFT if len(front.goals) > 1 else 16, 22, title, "ink title")
     above = [named] if titled else []
     return "\n".join([head, f"<style>{STYLE}</style>", paper, *above, *parts, "</svg>"]) + "\n"
-
-
-def _height(front: Front) -> float:
-    if len(front.goals) > 1:
-        return HEIGHT
-    return _TOP + _BAR * min(len(front.labels), MOST_BARS) + _BOTTOM
 
 
 def _scatter(front: Front) -> Iterator[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...cost.serving.slo import SLO
     from ...driver.serve.answer import ServeEstimate
-    from ...driver.serve.sizes.sizing import Confirmed, Missed, SizedPlan, Sizing
+    from ...driver.serve.sizes.sizing import Confirmed, Missed, Sizing
 
 SCHEMA = "slipstick/size/1"
 # Shapes that miss the target of which one reads.
@@ -38,7 +38,14 @@ def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, c
     best = answers[0]
     with console.capture() as captured:
         console.print(_headline(found, best), style="bold", markup=False)
-        console.print(_verdict(found.choices[0], best), markup=False)
+        choice = found.choices[0]
+        chip = best.server.system.chip.name
+        room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
+        verdict = (
+            f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a {batch_of(best.server)}; "
+            f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
+        )
+        console.print(verdict, markup=False)
         if found.choices[0].confirmed is not None:
             console.print(confirmed_text(found.choices[0].confirmed, found.question.target), markup=False)
         print_side_by_side(console, [_plans(found, answers), *_misses(found.missed), *serving_tables(best, False)[:2]])
@@ -55,15 +62,6 @@ def _headline(found: Sizing, best: ServeEstimate) -> str:
     return (
         f"{graph.name}  size  {asked.requests_per_s:g} requests/s  isl {prompt:g}  osl {output:g}{target}  "
         f"{server.engine.name}  {server.system.name}  {graph.dtype}{low_types(server.plan.family)}"
-    )
-
-
-def _verdict(choice: SizedPlan, best: ServeEstimate) -> str:
-    chip = best.server.system.chip.name
-    room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
-    return (
-        f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a {batch_of(best.server)}; "
-        f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
     )
 
 

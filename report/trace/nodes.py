@@ -119,19 +119,18 @@ def _node(region: Region, entry: PricedEntry, row: CostedNode, args: str) -> Nod
     part = f"comm.{stream}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER and entry.message is None:
         part = "optimizer"
-    gathers = _gathers(region, node)
+    # Whether no computation of its own phase makes what a message or a copy brings.
+    if not has(node, OpClass.COMMUNICATION, OpClass.HOST) or has(node, Trait.TO_HOST):
+        gathers = False
+    else:
+        made = [region.producer[i] for i in node.inputs if i in region.producer]
+        gathers = (has(node, Trait.SCATTERS) and not has(node, Trait.RING)) or not any(
+            n.phase is node.phase for n in made
+        )
     name = f"{entry.op} {short}".strip()
     return NodeTime(
         region.name, entry.key, entry.op, name, entry.scope, entry.phase, stream, part, row.time_s, gathers, args
     )
-
-
-def _gathers(region: Region, node: Node) -> bool:
-    """Whether no computation of its own phase makes what a message or a copy brings."""
-    if not has(node, OpClass.COMMUNICATION, OpClass.HOST) or has(node, Trait.TO_HOST):
-        return False
-    made = [region.producer[i] for i in node.inputs if i in region.producer]
-    return (has(node, Trait.SCATTERS) and not has(node, Trait.RING)) or not any(n.phase is node.phase for n in made)
 
 
 def _args(

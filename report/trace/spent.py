@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.step.account import Account
 from ...cost.step.stage_time import LENT
 from ...driver.estimate import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
@@ -90,7 +89,9 @@ def pace_once(stages: list[StageSpent]) -> StageSpent:
 def _class(answer: Estimate, nodes: NodeTimes, cls: int) -> StageSpent:
     table = answer.table
     layout, time = table.staging.layouts[int(table.staging.which[0])].classes[cls], table.step.stages[cls]
-    forward, backward, once = (_spent(account) for account in (time.forward, time.backward, time.once))
+    forward, backward, once = (
+        Spent(_first(account.exposed), _first(account.hidden)) for account in (time.forward, time.backward, time.once)
+    )
     alone = _once_alone(answer, nodes, layout)
     prepare, reduce = (_behind(once, alone, phase) for phase in (Phase.PREPARE, Phase.REDUCE))
     update = once.less(prepare).less(reduce)
@@ -127,10 +128,6 @@ def _once_alone(answer: Estimate, nodes: NodeTimes, stage: StageClass) -> Mappin
             if n.phase in ONCE_A_STEP and not n.is_copy and times:
                 found[n.phase, n.part] = found.get((n.phase, n.part), 0.0) + n.time_s * times
     return found
-
-
-def _spent(account: Account) -> Spent:
-    return Spent(_first(account.exposed), _first(account.hidden))
 
 
 def _first(parts: Mapping[str, Array]) -> Parts:

@@ -136,13 +136,13 @@ class _Shapes:
         found: dict[ShapeKey, TaskShape] = {}
         for key in (_key(stages, *place, kind) for place in places for kind in kinds):
             if key not in found:
-                found[key] = self._drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD])
+                booking = bookings[key[0]][key[2] is not Kind.FORWARD]
+                _, row, kind, ends = key
+                names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
+                found[key] = draw(
+                    [(name, self._run(name, kind)) for name in names], kind, booking, self._border(row, kind), ends
+                )
         return found
-
-    def _drawn(self, key: ShapeKey, booking: Booking) -> TaskShape:
-        _, row, kind, ends = key
-        names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
-        return draw([(name, self._run(name, kind)) for name in names], kind, booking, self._border(row, kind), ends)
 
     def _run(self, name: str, kind: Kind) -> list[NodeTime]:
         return nodes_of(self.regions[name], self.nodes[name], kind, self.late)

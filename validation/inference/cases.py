@@ -236,12 +236,14 @@ def served_case(row: Row) -> ServedCase:
     numerics = numerics_of(row, engine)
     share, said = source.share(row)
     assumed = (*model.assumed, *numerics.assumed, *layout.assumed, *([said] if said else []))
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    has_experts = isinstance(model.fields, dict) and any(name in model.fields for name in names)
     return ServedCase(
         row,
         _group(row, layout),
         form,
         config_of(row.text("model"), model.fields).text,
-        not _has_experts(model.fields),
+        not has_experts,
         numerics,
         layout,
         system_of(row),
@@ -271,8 +273,3 @@ def _layout(row: Row, form: RequestForm) -> CaseServers:
 
 def _tokens(row: Row, column: str, share: float) -> float:
     return float(max(1, round(row.number(column) * share)))
-
-
-def _has_experts(fields: object) -> bool:
-    names = ("num_local_experts", "num_experts", "n_routed_experts")
-    return isinstance(fields, dict) and any(name in fields for name in names)

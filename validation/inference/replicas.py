@@ -103,16 +103,13 @@ class ReplicaPool:
 
 def pools_of(row: Row) -> tuple[ReplicaPool, ReplicaPool]:
     """Return the pools for prompts and for decodes; NotJudged where the devices of a row are not those of its pools."""
-    decode = _pool(row, "decode", _devices(row, "decode"))
+    phase = "decode"
+    decode = _pool(row, "decode", max(row.number(f"{phase}_tp"), row.number(f"{phase}_ep")))
     left = row.number("n_gpus") - decode.workers * decode.laid.replica.num_gpus
     each, rest = divmod(left, row.number("prefill_workers"))
     if each < 1 or rest:
         raise NotJudged("the devices of its pools are not given")
     return _pool(row, "prefill", each), decode
-
-
-def _devices(row: Row, phase: str) -> int:
-    return max(row.number(f"{phase}_tp"), row.number(f"{phase}_ep"))
 
 
 def _pool(row: Row, phase: str, devices: int) -> ReplicaPool:

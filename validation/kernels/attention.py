@@ -140,9 +140,8 @@ def _prefill(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
         return Case(row, system, "trtllm", "attention", "serving-mla", group, TimedAttention(sizes), seconds)
     width = row.number("head_dim")
     kind = "serving-fp8" if row.text("dtype") == "fp8" else "serving"
-    return Case(
-        row, system, "trtllm", "attention", kind, _heads(row), TimedAttention(_sizes(row, width, width)), seconds
-    )
+    heads = f"{row.number('heads')} heads, {row.number('kv_heads')} of keys, {row.number('head_dim')} wide"
+    return Case(row, system, "trtllm", "attention", kind, heads, TimedAttention(_sizes(row, width, width)), seconds)
 
 
 def _decode(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
@@ -154,21 +153,17 @@ def _decode(row: Row, system: str, seconds: float) -> Case[TimedAttention]:
     sizes = _sizes(row, width, width)
     kind = "by-head" if system == BY_HEAD_SYSTEM else "grouped"
     group = f"{group}, {row.number('heads')} heads"
-    why = IMPOSSIBLE if _is_impossible(sizes, seconds, _chip(system)) else ""
+    chip = _chip(system)
+    read = float(sizes.cache_bytes)
+    is_impossible = read > 2.0 * float(chip.l2_bytes) and read / seconds > IMPOSSIBLE_BANDWIDTH * float(
+        chip.hbm_bytes_per_s
+    )
+    why = IMPOSSIBLE if is_impossible else ""
     return Case(row, system, "trtllm", "decode", kind, group, TimedAttention(sizes), seconds, why)
 
 
 def _is_latent(row: Row) -> bool:
     return "_mla_" in row.dataset
-
-
-def _heads(row: Row) -> str:
-    return f"{row.number('heads')} heads, {row.number('kv_heads')} of keys, {row.number('head_dim')} wide"
-
-
-def _is_impossible(sizes: AttentionSizes, seconds: float, chip: Chip) -> bool:
-    read = float(sizes.cache_bytes)
-    return read > 2.0 * float(chip.l2_bytes) and read / seconds > IMPOSSIBLE_BANDWIDTH * float(chip.hbm_bytes_per_s)
 
 
 @cache

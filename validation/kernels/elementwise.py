@@ -107,21 +107,19 @@ class ElementwiseJudge:
         """Predict kernels of one kind."""
         if not isinstance(constants, RowwiseConstants):
             raise InternalError(f"row-wise kernels are priced with RowwiseConstants, not {type(constants).__name__}")
-        return rowwise_times(_stacked([c.sizes for c in cases]), system.chip, constants).time_s
+        sizes = [c.sizes for c in cases]
+        stacked = RowwiseSizes(
+            np.array([s.rows for s in sizes]),
+            np.array([s.cols for s in sizes]),
+            np.array([s.num_bytes for s in sizes]),
+            np.array([s.flops for s in sizes]),
+            np.array([s.specials for s in sizes]),
+        )
+        return rowwise_times(stacked, system.chip, constants).time_s
 
     def fixed(self, cls: str, kind: str) -> tuple[str, ...]:
         """Arithmetic never bounds a row of these tables, and their operands are taken to come from memory."""
         return ("arithmetic", "warm")
-
-
-def _stacked(sizes: Sequence[RowwiseSizes]) -> RowwiseSizes:
-    return RowwiseSizes(
-        np.array([s.rows for s in sizes]),
-        np.array([s.cols for s in sizes]),
-        np.array([s.num_bytes for s in sizes]),
-        np.array([s.flops for s in sizes]),
-        np.array([s.specials for s in sizes]),
-    )
 
 
 def _library(row: Row) -> str:
@@ -158,18 +156,15 @@ def op_of(row: Row) -> Op:
 def op_seconds(row: Row, room: MachineRoom) -> float:
     """Return the predicted time of a row that is one op."""
     op = op_of(row)
-    judge = _judge(op.table)
+    if op.table == "gemm":
+        judge = cast("Judge[object]", GemmJudge())
+    else:
+        judge = cast("Judge[object]", ElementwiseJudge() if op.table == "elementwise" else CollectiveJudge())
     dtype = "fp16" if op.table == "gemm" else row.text("dtype")
     cells = {**row.cells, **_EAGER, **op.cells, "accelerator": row.text("accelerator"), "dtype": dtype}
     case: Case[object] = judge.case(Row(cells, row.line))
     constants = room.constants(case.system, case.library, case.cls, case.kind)
     return op.times * float(judge.seconds([case], room.system(case.system), constants)[0])
-
-
-def _judge(table: str) -> Judge[object]:
-    if table == "gemm":
-        return cast("Judge[object]", GemmJudge())
-    return cast("Judge[object]", ElementwiseJudge() if table == "elementwise" else CollectiveJudge())
 
 
 def _tokens(row: Row) -> int:

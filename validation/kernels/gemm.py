@@ -45,6 +45,7 @@ class GemmJudge:
         kind = _KINDS.get(row.text("dtype").lower())
         if kind is None:
             raise NotJudged(f"products of {row.text('dtype')} have no table to compare with")
+        outlier = next((rule.reason for rule in _OUTLIERS if rule.holds(row)), "")
         return Case(
             row,
             system_of(row),
@@ -54,7 +55,7 @@ class GemmJudge:
             f"{_size(row, 'n')}x{_size(row, 'k')}",
             _sizes(row, kind),
             _time_s(row),
-            _outlier(row),
+            outlier,
         )
 
     def seconds(self, cases: Sequence[Case[GemmSizes]], system: System, constants: object) -> Array:
@@ -114,10 +115,6 @@ class _Rule:
 
     reason: str
     holds: Callable[[Row], bool]
-
-
-def _outlier(row: Row) -> str:
-    return next((rule.reason for rule in _OUTLIERS if rule.holds(row)), "")
 
 
 def _shape(row: Row) -> tuple[int, int, int]:

@@ -87,14 +87,11 @@ def _measured_s(row: Row, token_bytes: float) -> float:
     bandwidth = row.measured("bandwidth_gb_per_s")
     if bandwidth is None:
         raise NotJudged("neither time_us nor bandwidth_gb_per_s is given")
-    return row.number("tokens_per_gpu") * token_bytes * _counted_copies(row) / (bandwidth * 1e9)
-
-
-def _counted_copies(row: Row) -> float:
-    """Copies that DeepEP's benchmark divides by: to all ranks of one node, or to all nodes, its own among them."""
+    # Copies that DeepEP's benchmark divides by: to all ranks of one node, or to all nodes, its own among them.
     kind = row.text("bandwidth_kind")
     if not kind.startswith("bottleneck"):
         raise NotJudged(f"a bandwidth '{kind}' does not give a time")
     nodes, ranks = row.number("n_nodes"), row.number("n_gpus")
     places = min(GROUPS, nodes) if nodes > 1 else ranks
-    return float(reached_places(np.array(float(places)), np.array(float(row.number("topk")))))
+    counted_copies = float(reached_places(np.array(float(places)), np.array(float(row.number("topk")))))
+    return row.number("tokens_per_gpu") * token_bytes * counted_copies / (bandwidth * 1e9)

@@ -144,11 +144,16 @@ def _cpu_facts(threads: int) -> Facts:
     name = _cpuinfo("model name") or platform.processor() or platform.machine()
     clock_hz = float(_cpuinfo("cpu MHz") or 2000.0) * 1e6
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    # The largest cache that Linux knows of; 8 MiB where it does not say.
+    sizes = [8 * 2**20] if sys.platform != "linux" else []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = file.read_text(encoding="utf-8").strip()
+        sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20}[text[-1]] if text[-1:] in ("K", "M") else int(text))
     return Facts(
         f"{name} ({threads} threads)" if threads > 1 else f"{name} (1 thread)",
         threads,
         clock_hz,
-        _last_cache_bytes(),
+        float(max(sizes, default=8 * 2**20)),
         memory,
         _versions(),
     )
@@ -160,12 +165,3 @@ def _cpuinfo(key: str) -> str:
             if line.partition(":")[0].strip() == key:
                 return line.partition(":")[2].strip()
     return ""
-
-
-def _last_cache_bytes() -> float:
-    """The largest cache that Linux knows of; 8 MiB where it does not say."""
-    sizes = [8 * 2**20] if sys.platform != "linux" else []
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = file.read_text(encoding="utf-8").strip()
-        sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20}[text[-1]] if text[-1:] in ("K", "M") else int(text))
-    return float(max(sizes, default=8 * 2**20))

@@ -26,12 +26,22 @@ def write_system(
 ) -> None:
     """Write the file, whole; it refers to its calibration by the name of a file beside it."""
     how = f"slipstick calibrate --device {device.kind}, {facts.versions}"
+    # Eager PyTorch; no context of a driver takes memory on a CPU.
+    stack = {
+        "name": "eager",
+        "launch_overhead": _measured(silicon.dispatch_s * 1e6, "us", f"an op on one element; {how}", when),
+        "collective_overhead": _estimated(50, "us", "a collective of gloo, or of NCCL from eager code"),
+        "memory_reserve": _estimated(0, "B", "what the process itself needs is not counted"),
+        "kernels": "plain",
+        "library": LIBRARY,
+        "attention": ATTENTION_KIND,
+    }
     tree = {
         "name": path.stem,
         "chip": _chip(device, facts, silicon, how, when),
         "node": {"num_chips": _count(1, "ranks that were measured")},
         "network": [_network(silicon, link, how, when)],
-        "stack": _stack(silicon, how, when),
+        "stack": stack,
         "calibration": calibration,
     }
     heading = f"# {facts.name}, measured by `slipstick calibrate --device {device.kind}` on {when}.\n"
@@ -100,17 +110,4 @@ def _network(silicon: Silicon, link: MeasuredLink | None, how: str, when: str) -
         ),
         "latency": _estimated(20, "us", "a message between processes of one host"),
         "efficiency": _estimated(0.5, "", "what messages between processes of one host reach"),
-    }
-
-
-def _stack(silicon: Silicon, how: str, when: str) -> dict[str, object]:
-    """Eager PyTorch; no context of a driver takes memory on a CPU."""
-    return {
-        "name": "eager",
-        "launch_overhead": _measured(silicon.dispatch_s * 1e6, "us", f"an op on one element; {how}", when),
-        "collective_overhead": _estimated(50, "us", "a collective of gloo, or of NCCL from eager code"),
-        "memory_reserve": _estimated(0, "B", "what the process itself needs is not counted"),
-        "kernels": "plain",
-        "library": LIBRARY,
-        "attention": ATTENTION_KIND,
     }

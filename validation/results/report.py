@@ -83,12 +83,13 @@ def summary_text(
     left = {(o.row.dataset, o.row.id): o for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED)}
     counts = Counter((o.row.dataset, o.part, o.reason) for o in left.values())
     lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
+    worst = worst_first(outcomes)[:limit]
     tables = (
         _datasets(outcomes),
         _kinds(outcomes),
         _ranges(outcomes),
         _labels(outcomes),
-        _worst(outcomes, limit),
+        _listed("row", worst, [o.cause or o.reason for o in worst]),
         _beyond(outcomes, beyond),
         _assumed(outcomes),
         [["data set", "left out", "rows", "because"], *lines],
@@ -186,11 +187,6 @@ def _labels(outcomes: Sequence[Outcome]) -> Lines:
             shares = (f"{x:.1%}" for x in (c.accuracy, c.precision, c.recall))
             lines.append([name, str(c.num), *shares, *map(str, counts)])
     return lines
-
-
-def _worst(outcomes: Sequence[Outcome], limit: int) -> Lines:
-    worst = worst_first(outcomes)[:limit]
-    return _listed("row", worst, [o.cause or o.reason for o in worst])
 
 
 def _beyond(outcomes: Sequence[Outcome], beyond: float | None) -> Lines:

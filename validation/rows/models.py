@@ -124,7 +124,20 @@ def _gpt(row: Row) -> CaseModel:
 
 def _with_experts(row: Row) -> CaseModel:
     if row.flag("mla") and row.text("model").startswith("DeepSeek-V"):
-        return _deepseek(row)
+        # DeepSeek V2 and V3 have the same ranks of latent attention, 1536 and 512: arXiv 2405.04434, 2412.19437.
+        sizes = {k: v for k, v in _sizes(row).items() if k != "head_dim"}
+        inner = row.number("moe_ffn_hidden")
+        return CaseModel(
+            {
+                **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536,
+                "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+                "n_routed_experts": row.number("n_experts"),
+                "n_shared_experts": row.number("shared_expert_ffn", 0) // inner,
+                "num_experts_per_tok": row.number("topk"),
+                "moe_intermediate_size": inner, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+            },
+            ("one dense layer", "routing of V3"),
+        )  # fmt: skip
     if not row.flag("swiglu"):
         raise NotJudged("no model with experts without gates is built from dimensions")
     if row.flag("mla"):
@@ -132,22 +145,6 @@ def _with_experts(row: Row) -> CaseModel:
     fields = {**_llama(row), "model_type": "mixtral", "num_local_experts": row.number("n_experts")}
     inner = row.number("moe_ffn_hidden", row.number("ffn_hidden"))
     return CaseModel({**fields, "intermediate_size": inner, "num_experts_per_tok": row.number("topk")})
-
-
-def _deepseek(row: Row) -> CaseModel:
-    """DeepSeek V2 and V3 have the same ranks of latent attention, 1536 and 512: arXiv 2405.04434, 2412.19437."""
-    sizes = {k: v for k, v in _sizes(row).items() if k != "head_dim"}
-    inner = row.number("moe_ffn_hidden")
-    return CaseModel(
-        {
-            **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536,
-            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-            "n_routed_experts": row.number("n_experts"),
-            "n_shared_experts": row.number("shared_expert_ffn", 0) // inner, "num_experts_per_tok": row.number("topk"),
-            "moe_intermediate_size": inner, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-        },
-        ("one dense layer", "routing of V3"),
-    )  # fmt: skip
 
 
 def padded(given: int, tp: int) -> int:

@@ -123,10 +123,7 @@ def priced(table: PreparedCases) -> Estimates:
 def _alike(cases: Sequence[TrainingCase]) -> list[list[TrainingCase]]:
     found: dict[tuple[object, ...], list[TrainingCase]] = {}
     for case in cases:
-        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack, _late(case))
+        late = 0.0 if case.network is None else case.network.step_latency_s(case.plan.num_gpus)
+        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack, late)
         found.setdefault(key, []).append(case)
     return list(found.values())
-
-
-def _late(case: TrainingCase) -> float:
-    return 0.0 if case.network is None else case.network.step_latency_s(case.plan.num_gpus)

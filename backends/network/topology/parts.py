@@ -74,7 +74,13 @@ def link_rates(levels: Sequence[NetworkLevel]) -> dict[str, Num]:
 def _parts(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
     members = None if level.size is None else level.size // inner
     if level.dragonfly is not None:
-        yield from _dragonfly(level, inner)
+        # Inside a group all is as behind one switch; each host has its share of the global links of its router.
+        d = level.dragonfly
+        assert d is not None
+        group = d.hosts * d.routers
+        yield NetworkPart(level, "switch", inner * group, group, level.bytes_per_s)
+        shared = d.global_links * d.global_bytes_per_s / d.hosts / inner
+        yield NetworkPart(level, "global", level.size, d.groups, np.minimum(level.bytes_per_s, shared))
         return
     dims = dims_of(level, members)
     shape = _shape(level)
@@ -108,13 +114,3 @@ def _shape(level: NetworkLevel) -> Shape:
         "graph": "graph",
     }
     return shapes.get(level.topology, "switch")
-
-
-def _dragonfly(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
-    """Inside a group all is as behind one switch; each host has its share of the global links of its router."""
-    d = level.dragonfly
-    assert d is not None
-    group = d.hosts * d.routers
-    yield NetworkPart(level, "switch", inner * group, group, level.bytes_per_s)
-    shared = d.global_links * d.global_bytes_per_s / d.hosts / inner
-    yield NetworkPart(level, "global", level.size, d.groups, np.minimum(level.bytes_per_s, shared))

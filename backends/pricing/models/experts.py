@@ -85,7 +85,16 @@ class ExpertsModel:
 def _key(entry: PricedEntry) -> tuple[str, int, bool, str, str, bool]:
     """What banks that are priced together have in common."""
     weights = str(entry.second or entry.dtype)
-    return (entry.op, len(entry.work.gemms), _is_weight_grad(entry), str(entry.dtype), weights, _has_limits(entry))
+    is_weight_grad = isinstance(entry.attrs, GroupedAttrs) and entry.attrs.weight_grad
+    # Experts with biases are those of gpt-oss, whose gates and linear halves are limited.
+    return (
+        entry.op,
+        len(entry.work.gemms),
+        is_weight_grad,
+        str(entry.dtype),
+        weights,
+        (isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias),
+    )
 
 
 def _served(op: str, dtype: str) -> str:
@@ -140,12 +149,3 @@ def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, weigh
     touched, padded = spread_evenly(routed, groups, _tiled(dtype, weights))
     each, matrix = DType(dtype).num_bytes, DType(weights).num_bytes
     return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES), matrix)
-
-
-def _has_limits(entry: PricedEntry) -> bool:
-    """Experts with biases are those of gpt-oss, whose gates and linear halves are limited."""
-    return isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias
-
-
-def _is_weight_grad(entry: PricedEntry) -> bool:
-    return isinstance(entry.attrs, GroupedAttrs) and entry.attrs.weight_grad

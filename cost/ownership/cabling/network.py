@@ -51,7 +51,13 @@ def network_costs(
     found: list[LevelCost] = []
     inner = 1
     for level, outer in zip(levels, (*levels[1:], None), strict=True):
-        meeting = LevelPorts(above=_above(outer), back_to_back=inner <= in_server)
+        # Part of the ports of the topmost tier of a level that go down, where another level sits on its switches.
+        above = (
+            1.0
+            if outer is None or outer.equipment is None or outer.equipment.joins != "switches"
+            else outer.oversubscription / (1.0 + outer.oversubscription)
+        )
+        meeting = LevelPorts(above=above, back_to_back=inner <= in_server)
         cost = _level_cost(level, inner, num_ranks, meeting, prices)
         found.append(cost if level.size is not None and level.size <= in_server else _with_switches(cost))
         inner = level.size or inner
@@ -67,13 +73,6 @@ def _with_switches(cost: LevelCost) -> LevelCost:
         return cost
     missing = f"switches of network level {level.name}: add network.{level.name}.equipment.switch"
     return replace(cost, fabric=replace(cost.fabric, unpriced=(*cost.fabric.unpriced, missing)))
-
-
-def _above(outer: NetworkLevel | None) -> Num:
-    """Part of the ports of the topmost tier of a level that go down, where another level sits on its switches."""
-    if outer is None or outer.equipment is None or outer.equipment.joins != "switches":
-        return 1.0
-    return outer.oversubscription / (1.0 + outer.oversubscription)
 
 
 def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, meeting: LevelPorts, prices: Prices) -> LevelCost:

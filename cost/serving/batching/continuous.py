@@ -161,7 +161,9 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * slower * joined + before
     alone = prefill_s(times, engine, lengths)
     first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
-    burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
+    # Steps of a prompt where all have come at once and steps are full; none beside decodes if it runs apart.
+    packed = np.asarray(lengths.fresh / budget(engine.scheduler, lengths) * engine.scheduler.mixed)
+    burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * packed * step
     stall = step + slower * _longest_s(times, engine, mix, lengths)
     total, stall = first + lengths.gaps * tpot, np.maximum(stall, tpot)
     decodes = groups * mix.decodes
@@ -206,11 +208,6 @@ def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> 
     attention = mix.prompts * times.chunk_attention_s(lengths.cached, lengths.prompt)
     left = 1.0 - beside / mix.chunk
     return np.asarray(mix.prompts * lengths.fresh / mix.chunk * grown + attention + left * (alone - attention))
-
-
-def _packed(engine: Engine, lengths: Lengths) -> Array:
-    """Steps of a prompt where all have come at once and steps are full; none beside decodes if it runs apart."""
-    return np.asarray(lengths.fresh / budget(engine.scheduler, lengths) * engine.scheduler.mixed)
 
 
 def _beside_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths, decode_s: Array) -> Array:

@@ -60,7 +60,10 @@ def _metrics(
     for_room = found.total_s / room * full ** (np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
     for_step = -np.expm1(1.0 - batch) * found.tpot_s / 2
     if engine.scheduler.mixed:
-        waits = for_room + for_step + _prompts_wait_s(times, engine, rate, found, lengths)
+        # What a prompt waits for others when a step's budget is spent on them.
+        served = np.minimum(lengths.fresh / budget(engine.scheduler, lengths), 1.0) * found.alone_s
+        busy = np.minimum(rate * served / times.groups, 0.99)
+        waits = for_room + for_step + np.asarray(served / 2 * busy / (1 - busy))
         first = found.first_s
     else:
         waits = for_room - np.expm1(1.0 - batch) * _turn_s(times, engine, rate, found, lengths)
@@ -81,13 +84,6 @@ def _metrics(
         requests_per_s=np.broadcast_to(rate, shape),
         stall_s=found.stall_s,
     )
-
-
-def _prompts_wait_s(times: StepTimes, engine: Engine, rate: Array, found: Life, lengths: Lengths) -> Array:
-    """What a prompt waits for others when a step's budget is spent on them."""
-    served = np.minimum(lengths.fresh / budget(engine.scheduler, lengths), 1.0) * found.alone_s
-    busy = np.minimum(rate * served / times.groups, 0.99)
-    return np.asarray(served / 2 * busy / (1 - busy))
 
 
 def _turn_s(times: StepTimes, engine: Engine, rate: Array, found: Life, lengths: Lengths) -> Array:

@@ -110,7 +110,18 @@ def speculate(times: StepTimes, engine: Engine, speculation: Speculation) -> Spe
     drafter, tokens = speculation.drafter, speculation.tokens
     if speculation.length == 0:
         return Speculated(times, engine, 1.0)
-    draft = _of_drafter(times, drafter)
+    # Times of the drafter, as those of a model; None where it takes none.
+    if drafter.times is not None or not drafter.share:
+        draft = drafter.times
+    else:
+        draft = replace(
+            times,
+            decode_rest=scaled_curve(times.decode_rest, drafter.share),
+            decode_attention=scaled_surface(times.decode_attention, drafter.share),
+            prompt_rest=scaled_curve(times.prompt_rest, drafter.share),
+            prompt_attention=scaled_surface(times.prompt_attention, drafter.share),
+            kv_bytes=scaled_curve(times.kv_bytes, drafter.share),
+        )
     wide, drafted = speculation.length + 1.0, speculation.length / tokens
     rest = scaled_curve(times.decode_rest, 1.0 / tokens, wide)
     attention = scaled_surface(times.decode_attention, 1.0 / tokens)
@@ -149,20 +160,6 @@ def best_length(
 def _token_s(times: StepTimes, engine: Engine, one: Speculation, batch: Nums, lengths: Lengths) -> Array:
     found = speculate(times, engine, one)
     return decode_step_s(found.times, found.engine.overheads, batch, lengths)
-
-
-def _of_drafter(times: StepTimes, drafter: Drafter) -> StepTimes | None:
-    """Times of the drafter, as those of a model; None where it takes none."""
-    if drafter.times is not None or not drafter.share:
-        return drafter.times
-    return replace(
-        times,
-        decode_rest=scaled_curve(times.decode_rest, drafter.share),
-        decode_attention=scaled_surface(times.decode_attention, drafter.share),
-        prompt_rest=scaled_curve(times.prompt_rest, drafter.share),
-        prompt_attention=scaled_surface(times.prompt_attention, drafter.share),
-        kv_bytes=scaled_curve(times.kv_bytes, drafter.share),
-    )
 
 
 def _host(overheads: Overheads, speculation: Speculation) -> Overheads:

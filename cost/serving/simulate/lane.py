@@ -280,7 +280,13 @@ class BatchLane:
         decodes = not self._chunks or self._mixed
         used = self._room.used_bytes(running.clock + self._num * decodes)
         self.meters.batch.add(running.num, length_s, running.num)
-        self.meters.kv_bytes.add(self._mean_bytes(used), length_s, used)
+        # Bytes of cache in use over the steps, by what it is at their end, and in a long row also at its start.
+        mean_bytes = (
+            used
+            if self._num <= self._scheduler.block_tokens
+            else (self._room.used_bytes(self.running.clock) + used) / 2.0
+        )
+        self.meters.kv_bytes.add(mean_bytes, length_s, used)
         self._book.num_steps += self._num
         if not self._book.full:
             tokens = sum(stop - start for _, (start, stop) in self._chunks)
@@ -288,12 +294,6 @@ class BatchLane:
             self._book.steps.append(
                 SimulatedSteps(self.number, self.begun_s, length_s, self._num, batch, len(self._chunks), tokens, used)
             )
-
-    def _mean_bytes(self, used: float) -> float:
-        """Bytes of cache in use over the steps, by what it is at their end, and in a long row also at its start."""
-        if self._num <= self._scheduler.block_tokens:
-            return used
-        return (self._room.used_bytes(self.running.clock) + used) / 2.0
 
     def _decoded(self, num: int) -> None:
         """Give those who decode their tokens, and let those go who have all."""

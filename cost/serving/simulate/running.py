@@ -190,9 +190,14 @@ class Running:
             self._order.pop()
         request = self._order.pop()[1]
         sequence = self._sequences[request]
-        decodes = sequence.joined >= 0
-        self._put[request] = self._again(sequence, self._forget() if decodes else sequence.last_s)
-        self.left -= decodes
+        last_s = sequence.last_s
+        if sequence.joined >= 0:
+            # Its own token leaves the list of the last ones of those who decode.
+            last_s, count = self.last.pop()
+            if count > 1:
+                self.last.append((last_s, count - 1))
+            self.left -= 1
+        self._put[request] = self._again(sequence, last_s)
         self.drop(request)
         return request
 
@@ -225,13 +230,6 @@ class Running:
         # What is computed anew includes the last token, which the next one follows: a step less remains.
         target = math.ceil(self._held_tokens(sequence) - 1e-9) + 1
         return Put(target, sequence.rounds - (self.clock - sequence.joined) - 1, last_s)
-
-    def _forget(self) -> float:
-        """Take one who decodes off the list of last tokens; return when its own came."""
-        last_s, count = self.last.pop()
-        if count > 1:
-            self.last.append((last_s, count - 1))
-        return last_s
 
     def _held_tokens(self, sequence: Sequence) -> float:
         return sequence.target + sequence.rate * (self.clock - sequence.joined)

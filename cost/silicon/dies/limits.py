@@ -117,7 +117,17 @@ def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> I
 def _of_built(built: BuiltAssembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     for inner in built.inner.values():
         yield from _of_built(inner, book, f"{path}, {inner.assembly.name}")
-    yield _holding(built, path)
+    # What carries must hold what is on it; a base holds all but itself.
+    stacked = built.assembly.joint == "hybrid_bond"
+    carrier = built.level.carrier_mm2
+    held = np.subtract(built.contents.area_mm2, carrier if stacked else 0.0)
+    what = "base" if stacked else "substrate"
+    holding = DesignFault(
+        Obstacle.CARRIER,
+        np.greater(held, carrier * _HAIR),
+        lambda: f"{path}: a {what} of {_one(carrier):g} mm2 cannot hold {_one(held):g} mm2: {_held(built.assembly)}",
+    )
+    yield holding
     yield from _sizes(built, book, path)
 
 
@@ -170,19 +180,6 @@ def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[De
     )
     too_many = np.greater(d2d.edges, 4.0)
     yield DesignFault(Obstacle.EDGES, too_many, lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
-
-
-def _holding(built: BuiltAssembly, path: str) -> DesignFault:
-    """What carries must hold what is on it; a base holds all but itself."""
-    stacked = built.assembly.joint == "hybrid_bond"
-    carrier = built.level.carrier_mm2
-    held = np.subtract(built.contents.area_mm2, carrier if stacked else 0.0)
-    what = "base" if stacked else "substrate"
-    return DesignFault(
-        Obstacle.CARRIER,
-        np.greater(held, carrier * _HAIR),
-        lambda: f"{path}: a {what} of {_one(carrier):g} mm2 cannot hold {_one(held):g} mm2: {_held(built.assembly)}",
-    )
 
 
 def _sizes(built: BuiltAssembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:

@@ -22,7 +22,13 @@ def pads_of(part: Die | Stack | Assembly, process: ProcessPrices, book: SiliconS
     if isinstance(part, Assembly):
         area = sum((die.area_mm2 * count for die, count in part.counted_dies()), start=0.0)
         return power_pads(area, process, book) + book.pads.test_pads.si
-    return power_pads(part.area_mm2, process, book) + _signals(part, book) + book.pads.test_pads.si
+    # Lanes of all interfaces of a die, each way by itself.
+    signals = (
+        0.0
+        if part.d2d is None
+        else np.ceil(np.multiply(part.d2d.bytes_per_s, 2.0 * part.d2d.edges) / book.pads.lane_rate.si)
+    )
+    return power_pads(part.area_mm2, process, book) + signals + book.pads.test_pads.si
 
 
 def power_pads(area_mm2: Num, process: ProcessPrices, book: SiliconSection) -> Num:
@@ -30,10 +36,3 @@ def power_pads(area_mm2: Num, process: ProcessPrices, book: SiliconSection) -> N
     pad = math.pi * (process.pitch.si / 4.0) ** 2
     one = book.pads.voltage.si * process.pad_current.si * pad
     return 2.0 * np.ceil(np.multiply(area_mm2, book.pads.power_density.si) / one)
-
-
-def _signals(die: Die, book: SiliconSection) -> Num:
-    """Lanes of all interfaces of a die, each way by itself."""
-    if die.d2d is None:
-        return 0.0
-    return np.ceil(np.multiply(die.d2d.bytes_per_s, 2.0 * die.d2d.edges) / book.pads.lane_rate.si)

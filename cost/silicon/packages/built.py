@@ -71,7 +71,16 @@ def _build(assembly: Assembly, book: SiliconSection) -> BuiltAssembly:
     for place, part in enumerate(assembly.contents):
         found = _lines_of(part, dies.get(place), inner.get(place), book)
         lines += found.times(part.count)
-    return BuiltAssembly(assembly, level, lines + _own_lines(assembly, level), contents, inner)
+    # What joining adds, each line under the name of the assembly.
+    name = assembly.name
+    own_lines = Lines(
+        raw_chips=_named(f"{name} bumps", [level.bumps]),
+        raw_package=(Bill.of(name, level.raw),),
+        package_defects=_named(name, [level.package_defects]),
+        wasted=_named(name, [level.wasted]),
+        tests=_named(name, [level.test]),
+    )
+    return BuiltAssembly(assembly, level, lines + own_lines, contents, inner)
 
 
 def _level(
@@ -155,18 +164,6 @@ def memory_line(stack: Stack, book: SiliconSection) -> Bill:
     values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
     numbers = (f"prices.memories.{stack.kind}.price",)
     return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
-
-
-def _own_lines(assembly: Assembly, level: GoodAssembly) -> Lines:
-    """Return what joining adds, each line under the name of the assembly."""
-    name = assembly.name
-    return Lines(
-        raw_chips=_named(f"{name} bumps", [level.bumps]),
-        raw_package=(Bill.of(name, level.raw),),
-        package_defects=_named(name, [level.package_defects]),
-        wasted=_named(name, [level.wasted]),
-        tests=_named(name, [level.test]),
-    )
 
 
 def _named(name: str, lines: Sequence[Bill]) -> tuple[Bill, ...]:

@@ -84,7 +84,13 @@ def choose(config: ModelConfig, is_whole: bool = False) -> Architecture:
     found = found or _by_kind(config)
     if found is None:
         return _backbone(config)
-    of_part = _part_for(config, found)
+    # The part of a config that a class is built from, None when it takes the whole.
+    wanted = found.config_class
+    if wanted is None or isinstance(config, wanted):
+        of_part = None
+    else:
+        parts = (getattr(config, name, None) for name in config.sub_configs)
+        of_part = next((cast(ModelConfig, part) for part in parts if isinstance(part, wanted)), None)
     if of_part is not None:
         return _of_part(found, config, of_part)
     if _sees_or_hears(config) and (text := _text_part(config)) is not None and (inner := _by_kind(text)) is not None:
@@ -144,15 +150,6 @@ def _classes(config: ModelConfig, mapping: str) -> Iterator[ModelClass]:
     if type(config) in table:
         found = table[type(config)]
         yield from cast("tuple[ModelClass, ...]", found if isinstance(found, tuple | list) else (found,))
-
-
-def _part_for(config: ModelConfig, model_class: ModelClass) -> ModelConfig | None:
-    """The part of a config that a class is built from, None when it takes the whole."""
-    wanted = model_class.config_class
-    if wanted is None or isinstance(config, wanted):
-        return None
-    parts = (getattr(config, name, None) for name in config.sub_configs)
-    return next((cast(ModelConfig, part) for part in parts if isinstance(part, wanted)), None)
 
 
 def _sees_or_hears(config: ModelConfig) -> bool:

@@ -119,7 +119,17 @@ def _field(name: str, value: object, all_fields: Mapping[str, object]) -> object
     if _is_off(name):
         return type(value)(0) if isinstance(value, int | float) else value
     if name in _KV_HEADS and isinstance(value, int):
-        return _kv_heads(value, all_fields)
+        # One head stays one, as many as queries stay as many; fewer become a quarter of them, which high degrees
+        # copy.
+        heads = next(
+            (
+                h
+                for n in ("num_attention_heads", "n_head", "n_heads", "num_heads")
+                if isinstance(h := all_fields.get(n), int)
+            ),
+            value,
+        )
+        return _HEADS if value == heads else 1 if value == 1 else _HEADS // 4
     if name in _CHOSEN and isinstance(value, int):
         return min(value, _MAX_CHOSEN)
     if name in _TOKENS and isinstance(value, int):
@@ -131,15 +141,6 @@ def _field(name: str, value: object, all_fields: Mapping[str, object]) -> object
     if name == "sliding_window" and isinstance(value, int):
         return _SIZES[name]
     return value
-
-
-def _kv_heads(value: int, fields: Mapping[str, object]) -> int:
-    """One head stays one, as many as queries stay as many; fewer become a quarter of them, which high degrees copy."""
-    heads = next(
-        (h for n in ("num_attention_heads", "n_head", "n_heads", "num_heads") if isinstance(h := fields.get(n), int)),
-        value,
-    )
-    return _HEADS if value == heads else 1 if value == 1 else _HEADS // 4
 
 
 def shallow_fields(fields: Fields) -> tuple[Fields, Fields]:

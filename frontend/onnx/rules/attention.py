@@ -81,11 +81,8 @@ def past_of(call: Call, index: int, what: str, is_buffer: bool = True) -> Item |
     if not is_buffer or not isinstance(item.dims[2], int) or item.dims[2] == 0:
         return item
     call.build.max_positions = max(call.build.max_positions, item.dims[2])
-    return filled(call, item, (item.dims[0], item.dims[1], _filled_length(call), item.dims[3]))
-
-
-def _filled_length(call: Call) -> Dim:
-    return symbol("kv") if call.build.workload is Workload.DECODE else 0
+    filled_length = symbol("kv") if call.build.workload is Workload.DECODE else 0
+    return filled(call, item, (item.dims[0], item.dims[1], filled_length, item.dims[3]))
 
 
 def filled(call: Call, item: Item, dims: tuple[Dim, ...]) -> Item:

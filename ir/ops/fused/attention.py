@@ -67,20 +67,17 @@ def attention_shape(call: OpCall) -> AttentionShape:
     forward = call.op == "attention"
     q, k, v = call.inputs[:3] if forward else call.inputs[1:4]
     attrs = call.attrs_as(AttentionAttrs)
+    # Bytes of what is read beside queries, keys and values, and of its gradients; a few sinks are no traffic.
+    first, grads = (_FORWARD, 0) if call.op == "attention" else (_BACKWARD, 3)
+    given = zip(attrs.extras, call.inputs[first:], strict=False)
+    read = total(t.num_bytes for name, t in given if name != "sinks")
+    extra_bytes = read + total(t.num_bytes for t in call.outputs[grads + attrs.sinks :]) if grads else read
     return AttentionShape(
         batch=as_expr(q.dims[0]), heads=as_expr(q.dims[1]), kv_heads=as_expr(k.dims[1]),
         q_len=as_expr(q.dims[2]), kv_len=as_expr(k.dims[2]), qk_dim=_fixed(q.dims[3]), v_dim=_fixed(v.dims[3]),
         causal=attrs.causal, window=attrs.window, balanced=attrs.balanced, num_gemms=2 if forward else 5,
-        latent=attrs.latent, keys=attrs.keys, softcap=attrs.softcap > 0, extra_bytes=_extra_bytes(call, attrs),
+        latent=attrs.latent, keys=attrs.keys, softcap=attrs.softcap > 0, extra_bytes=extra_bytes,
     )  # fmt: skip
-
-
-def _extra_bytes(call: OpCall, attrs: AttentionAttrs) -> Expr:
-    """Bytes of what is read beside queries, keys and values, and of its gradients; a few sinks are no traffic."""
-    first, grads = (_FORWARD, 0) if call.op == "attention" else (_BACKWARD, 3)
-    given = zip(attrs.extras, call.inputs[first:], strict=False)
-    read = total(t.num_bytes for name, t in given if name != "sinks")
-    return read + total(t.num_bytes for t in call.outputs[grads + attrs.sinks :]) if grads else read
 
 
 def _fixed(dim: int | Expr) -> int:

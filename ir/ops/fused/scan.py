@@ -157,8 +157,10 @@ def _work(call: OpCall) -> Work:
         flops = s.tokens * s.state * _STEP_FLOPS[kind][0] + _gates(call)
         return Work(vector_flops=flops, read_bytes=read, write_bytes=write)
     gemms, between = _products(kind, s), s.chunks * s.state * STATE_BYTES
+    # T = (I + tril(K K^T))^-1 of the delta rule: c^3 / 3 FLOPs a chunk, those of inverting a triangular matrix.
+    solve = s.tokens * s.heads * (s.chunk**2 / 3) if kind == DELTA else ZERO
     return Work(
-        tensor_flops=_flops(gemms) + _solve(kind, s),
+        tensor_flops=_flops(gemms) + solve,
         vector_flops=_decays(kind, s) + s.chunks * s.state * 2 + _gates(call),
         read_bytes=read + between,
         write_bytes=write + between,
@@ -179,7 +181,8 @@ def _work_bwd(call: OpCall) -> Work:
         return Work(vector_flops=flops, read_bytes=read, write_bytes=write)
     forward, again = _products(kind, s), _repeated(kind, s)
     between = s.chunks * s.state * STATE_BYTES * 2
-    new = _flops(forward) * 2 + (_inverse_gradient(s) if kind == DELTA else ZERO)
+    # The gradient of an inverse, -T^T dT T^T: two products of c x c matrices a chunk.
+    new = _flops(forward) * 2 + ((s.tokens * s.heads * (4 * s.chunk**2)) if kind == DELTA else ZERO)
     repeated = _flops(again)
     return Work(
         tensor_flops=new + repeated,
@@ -187,7 +190,10 @@ def _work_bwd(call: OpCall) -> Work:
         read_bytes=read + between,
         write_bytes=write + between,
         model_share=_share(new, repeated),
-        gemms=(*again, *(g for f in forward for g in (_dgrad(f), _wgrad(f)))),
+        gemms=(
+            *again,
+            *(g for f in forward for g in (GemmShape(f.batch, f.m, f.k, f.n), GemmShape(f.batch, f.k, f.n, f.m))),
+        ),
     )
 
 
@@ -228,26 +234,8 @@ def _readout(s: ScanShape) -> GemmShape:
     return GemmShape(s.chunks * s.heads, as_expr(s.chunk), s.p, s.n)
 
 
-def _dgrad(g: GemmShape) -> GemmShape:
-    return GemmShape(g.batch, g.m, g.k, g.n)
-
-
-def _wgrad(g: GemmShape) -> GemmShape:
-    return GemmShape(g.batch, g.k, g.n, g.m)
-
-
 def _flops(gemms: tuple[GemmShape, ...]) -> Expr:
     return total(g.batch * g.m * g.n * g.k * 2 for g in gemms)
-
-
-def _solve(kind: str, s: ScanShape) -> Expr:
-    """T = (I + tril(K K^T))^-1 of the delta rule: c^3 / 3 FLOPs a chunk, those of inverting a triangular matrix."""
-    return s.tokens * s.heads * (s.chunk**2 / 3) if kind == DELTA else ZERO
-
-
-def _inverse_gradient(s: ScanShape) -> Expr:
-    """The gradient of an inverse, -T^T dT T^T: two products of c x c matrices a chunk."""
-    return s.tokens * s.heads * (4 * s.chunk**2)
 
 
 def _decays(kind: str, s: ScanShape) -> Expr:

@@ -250,13 +250,7 @@ def _classes(
         if exchange.startswith(SHARED):
             num = int(np.count_nonzero(counts[:, [place[name] for name in holders]].any(axis=1)))
             messages[:, place[exchange]] = 2.0 * (num - 1) / num
-    return _grouped(counts, messages)
-
-
-def _grouped(
-    counts: NDArray[np.int64], messages: NDArray[np.float64]
-) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
-    """Return the classes, and the class of every stage."""
+    # The classes, and the class of every stage.
     found: dict[tuple[tuple[int, ...], tuple[float, ...]], list[int]] = {}
     for stage, (row, sent) in enumerate(zip(counts.tolist(), messages.tolist(), strict=True)):
         found.setdefault((tuple(row), tuple(sent)), []).append(stage)

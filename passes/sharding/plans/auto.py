@@ -173,14 +173,11 @@ class _Search:
 
     def _cost(self, styles: Styles) -> float:
         lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports, self.facts)
-        env = self._env()
+        length = float(min(self.graph.max_positions or TOKENS, TOKENS))
+        env = {"mbs": 1.0, "seq": length, "kv": length, "dp": 1.0, "tp": float(self.degree)}
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
             return math.inf
         return sum(self._region_cost(r, env) * lowered.counts[r.name] for r in lowered.regions)
-
-    def _env(self) -> Mapping[str, float]:
-        length = float(min(self.graph.max_positions or TOKENS, TOKENS))
-        return {"mbs": 1.0, "seq": length, "kv": length, "dp": 1.0, "tp": float(self.degree)}
 
     def _region_cost(self, region: Region, env: Mapping[str, float]) -> float:
         weights = sum(_number(v.type.num_bytes, env) for v in region.of_role(Role.PARAM))

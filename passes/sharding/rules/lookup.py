@@ -34,16 +34,15 @@ def gather(ask: Ask) -> Answer:
     for letter in _sharded(ask, attrs, range(len(ask.given))):
         found = _along(ask, attrs, letter)
         if letter in attrs.letters[-1]:
-            return per_replica(ask) if _gathers_samples(ask, found) else found
+            # Whether samples would be made whole that indices, sharded with them, look up: each its own.
+            pairs = zip(ask.given, found.inputs, strict=True)
+            gathers_samples = shares_samples(ask) and any(
+                isinstance(p, Shard) and want == REPLICATE for p, want in pairs
+            )
+            return per_replica(ask) if gathers_samples else found
         if attrs.adds:
             return Answer(found.inputs, (PARTIAL,))
     return replicate_all(ask)
-
-
-def _gathers_samples(ask: Ask, found: Answer) -> bool:
-    """Whether samples would be made whole that indices, sharded with them, look up: each its own."""
-    pairs = zip(ask.given, found.inputs, strict=True)
-    return shares_samples(ask) and any(isinstance(p, Shard) and want == REPLICATE for p, want in pairs)
 
 
 def scatter(ask: Ask) -> Answer:

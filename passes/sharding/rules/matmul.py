@@ -21,7 +21,8 @@ def matmul(ask: Ask) -> Answer:
     letter_a, letter_b = _letter(a, left), _letter(b, right)
     letter = letter_a or letter_b
     if letter_a and letter_b and letter_a != letter_b:
-        letter = letter_b if _right_stays(ask, letter_a, letter_b, out) else letter_a
+        right_stays = ask.is_param[1] if ask.is_param[0] != ask.is_param[1] else letter_b in out and letter_a not in out
+        letter = letter_b if right_stays else letter_a
     if letter is None:
         return Answer((REPLICATE,) * len(ask.given), (REPLICATE,))
     packed = any(isinstance(p, Shard) and p.packed and lt == letter for p, lt in ((a, letter_a), (b, letter_b)))
@@ -53,12 +54,6 @@ def _letter(placement: Placement, letters: str) -> str | None:
 
 def _lay(letters: str, letter: str, packed: bool) -> Placement:
     return Shard(letters.index(letter), packed) if letter in letters else REPLICATE
-
-
-def _right_stays(ask: Ask, letter_a: str, letter_b: str, out: str) -> bool:
-    if ask.is_param[0] != ask.is_param[1]:
-        return ask.is_param[1]
-    return letter_b in out and letter_a not in out
 
 
 def grouped_matmul(ask: Ask) -> Answer:

@@ -170,9 +170,10 @@ def test_every_part_of_a_family_is_written() -> None:
         "exchange": "allgather", "dispatch_dtype": "fp8", "routing_nodes": 4, "grad_dtype": DType.BF16,
         "fused": False, "replicate_unknown": True, "async_tp": True, "reshard": "step", "reduce_dtype": DType.FP32,
         "kernels": "fused", "attention": "unfused", "mla": "expanded", "precision": "fp8", "fp8_param_gather": True,
-        "bf16_first": 1, "bf16_last": 1, "kv_dtype": "fp8", "main_params_dtype": "none", "exp_avg_dtype": "bf16",
-        "exp_avg_sq_dtype": "bf16", "published_of": (("a", "fp8"),), "precision_of": (("a", "fp8"),),
-        "etp": False, "recompute_save": ("mlp",), "recompute_save_rest": ("mlp",), "recompute_by_chunk": "4,3,1,0",
+        "fp8_attention": True, "bf16_first": 1, "bf16_last": 1, "kv_dtype": "fp8", "main_params_dtype": "none",
+        "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "published_of": (("a", "fp8"),),
+        "precision_of": (("a", "fp8"),), "etp": False, "recompute_save": ("mlp",),
+        "recompute_save_rest": ("mlp",), "recompute_by_chunk": "4,3,1,0",
         "offload_modules": ("mlp",), "lora_rank": 8, "lora_modules": ("q_proj",), "lora_dropout": 0.1,
         "lora_base": "nf4", "expert_popularity": "power:1.2", "eplb": True, "redundant_experts": 8,
     }  # fmt: skip
