@@ -109,7 +109,7 @@ def simulate_apart(
     waits for a place there is part of the time of the tokens behind.
     """
     if prefill.failures is not None or decode.failures is not None:
-        raise UsageError("failures of replicas are those of one pool: prompts and answers apart have none yet")
+        raise UsageError("failures of replicas are those of one pool: disaggregated prefill and decode has none yet")
     book = Book(len(traffic), most_steps)
     once = _work(traffic, np.ones_like(traffic.requests.output), None)
     rest = _work(traffic, traffic.requests.output, decode.rounds)
