@@ -116,7 +116,9 @@ class LazyGroup(click.Group):
 
             kind = as_kind(args[0])
             here = _ELSEWHERE.get(args[0], "" if kind is None else f"list {kind}")
-            near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], list(VERBS))
+            near = f"; see `slipstick {here}`;" if here else did_you_mean(args[0], [*VERBS, *_ELSEWHERE])
+            for other, where in _ELSEWHERE.items():
+                near = near.replace(f"did you mean '{other}'?", f"see `slipstick {where}`;")
             raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 

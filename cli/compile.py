@@ -12,7 +12,7 @@ from ..ir.errors import UsageError
 from .flags.request import PlanCommand, Request
 from .flags.run import run_of
 from .output.answers import Answering
-from .output.files import write_text
+from .output.files import check_suffix, write_text
 from .prepare import check_model, lower_of, priced, sized, system_of
 from .verify.kinds import VERIFIERS
 
@@ -54,6 +54,10 @@ class CompileCommand(Answering, PlanCommand):
             raise UsageError("--emit onnx writes a file that is no text: name it with -o costed.onnx")
         if (len(kinds) > 1 or _FOLDERS & set(kinds)) and said["output"] == "-":
             raise UsageError(f"--emit {said['emit']} writes several files: name a folder with -o")
+        if len(kinds) == 1 and kinds[0] not in _FOLDERS:
+            check_suffix(
+                str(said["output"]), Path(FILES[kinds[0]]).suffix, *((".json",) if kinds == ("costed",) else ())
+            )
         if said["ranks"] is not None and "chakra" not in kinds:
             raise UsageError(f"--ranks is of --emit chakra, and --emit {said['emit']} writes no traces of ranks")
         if run_of(request.run, request.words.phase) is not None and "report" not in kinds:

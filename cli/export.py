@@ -12,7 +12,7 @@ from ..ir.errors import UsageError
 from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
 from .flags.numbers import Named
 from .flags.request import Request
-from .output.files import write_text
+from .output.files import check_suffix, write_text
 from .prepare import check_model, lower_of, plan_of, sized, system_of
 from .serving.checks import check_degrees, check_phase
 from .serving.flags import USUAL_ENGINE, Serving
@@ -43,6 +43,7 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..report.frameworks.export import written
 
+    check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
     if request.words.phase == "serve" and framework != "vllm":
         raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ..ir.errors import UsageError
-from .output.answers import Answering, format_flag, output_flag
+from .output.answers import DRAWN_SUFFIXES, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
     from ..report.results.documents import SavedResult
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ReportCommand(Answering):
     """A verb whose answer is a page where nothing says another form."""
 
-    forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table")
+    forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table", "svg", "png")
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return the form: a page, unless a flag or a suffix says another."""
@@ -26,7 +26,9 @@ class ReportCommand(Answering):
 
 
 @click.command(
-    "report", cls=ReportCommand, params=[format_flag("html", "md", "csv", "parquet", "json", "table"), output_flag()]
+    "report",
+    cls=ReportCommand,
+    params=[format_flag("html", "md", "csv", "parquet", "json", "table", "svg"), output_flag(DRAWN_SUFFIXES)],
 )
 @click.argument("files", nargs=-1, required=True, metavar="RESULT.json...")
 def report_command(files: tuple[str, ...]) -> SavedResult:

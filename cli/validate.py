@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import GateError, InfeasibleError, UsageError
+from ..ir.text.files import write_atomically
 from .flags.numbers import Named, Real, Whole
 from .flags.talk import Watched, talk_flags
 from .output.answers import form_of, format_flag, output_flag, write_answer
-from .output.files import columns, write_text
+from .output.files import columns, write_text, writing
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome
 
 FORMS = ("table", "json", "csv", "md", "html", "parquet", "svg")
+# PNG is no text, so that only a suffix says it.
+DRAWN = ("svg", "png")
 
 
 @click.command(
@@ -29,7 +32,7 @@ FORMS = ("table", "json", "csv", "md", "html", "parquet", "svg")
     cls=Watched,
     params=[
         format_flag(*FORMS),
-        output_flag(".json, .csv, .parquet, .md, .html, .svg for a picture, or .txt for the table"),
+        output_flag(".json, .csv, .parquet, .md, .html, .svg or .png for a picture, or .txt for the table"),
         *talk_flags(),
     ],
 )
@@ -95,7 +98,7 @@ def validate_command(
     """
     if max_error is not None and math.isnan(max_error):
         raise UsageError("--max-error nan: a number of percent, 0 or more")
-    kind = form_of(form, output, FORMS)
+    kind = form_of(form, output, (*FORMS, "png"))
     from ..frontend import GraphCache
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import JudgingSettings
@@ -118,13 +121,18 @@ def validate_command(
         text = summary_json(outcomes, worst or 0, far)
     elif kind == "csv":
         text = rows_csv(outcomes)
-    elif kind == "svg":
+    elif kind in DRAWN:
         from ..validation.results.plot import chart
 
         picture = chart(outcomes)
         if picture is None:
             raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
-        text = picture.svg()
+        if kind == "png":
+            with writing(output):
+                write_atomically(Path(output), picture.png())
+            text = ""
+        else:
+            text = picture.svg()
     else:
         text = summary_text(outcomes, worst or 0, columns(), far)
     if kind in ("md", "html", "parquet"):
@@ -137,7 +145,7 @@ def validate_command(
             kind,
             output,
         )
-    else:
+    elif kind != "png":
         write_text(text, output)
     _refuse_above(max_error, outcomes)
     return 0

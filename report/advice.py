@@ -35,11 +35,11 @@ def shortage(answer: Estimate) -> str | None:
     need, have = answer.metrics["peak_mem_bytes"], float(answer.table.system.chip.hbm_bytes)
     largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
     shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
-    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {_next_step(answer)}"
+    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {next_step(answer)}"
 
 
-def _next_step(answer: Estimate) -> str:
-    """Name the first change that fits, or the one that comes nearest."""
+def next_step(answer: Estimate) -> str:
+    """Name the first change of flags with which a plan that does not fit would, or the one that comes nearest."""
     changes, prefixes = list(_changes(answer.plan)), Prefixes(answer.table.lowered.source)
     needs: dict[int, list[tuple[float, Plan]]] = {}
     # What cannot fit is lowered last, to say how near it comes where nothing fits.

@@ -26,11 +26,11 @@ PyTorch. Three more pages say the same of [all model types](coverage_transformer
   none, and why is in the remarks.
 - **The count** is `FlopCounterMode` over transformers' own eager implementation: attention as two products over all
   pairs and a softmax, experts as one product a token and expert (`batched_mm`), norms and rotary embeddings as
-  written. Nothing of ours takes part. Shapes are enough: tensors are fake ones, real ones where a model reads
+  written. No code of Slipstick takes part. Shapes are enough: tensors are fake ones, real ones where a model reads
   values.
 - **What is compared** are products of matrices, masked pairs included on both sides. A fused backward of attention
   computes its scores a second time; that product is the kernel's and not the model's (`model_share` of an op's
-  work), so that both sides have four products of attention in backward. That is an identity, no tolerance.
+  work), so that both sides have four products of attention in backward, exactly.
 - **Holes** of `FlopCounterMode` have formulas: grouped products 2 m k n; the CPU's fused attention, which counts as
   nothing there, two products forward and four backward; gradients of a grouped convolution as many FLOPs as forward
   each, where torch counts as if it had one group. Convolutions of one channel each (in front of recurrences) are

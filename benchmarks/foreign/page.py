@@ -12,8 +12,8 @@ _INTRODUCTION = f"""# Coverage of foreign packages
 
 <!-- Written by `make coverage`. -->
 
-Modules of packages that know nothing of this one, built by their own code and traced as they are, in training (the
-sum of the outputs is the loss) and in inference. The numbers are FLOPs of our graph over those that PyTorch's
+Modules of other packages, which know nothing of Slipstick, built by their own code and traced unchanged, in training
+(the sum of the outputs is the loss) and in inference. The numbers are FLOPs of our graph over those that PyTorch's
 `FlopCounterMode` counts on the same module; they agree within {AGREES:.1%}, parameters exactly. `plans` says under
 how many of {len(PLANS)} plans a training step is estimated: {", ".join(PLANS)}.
 """

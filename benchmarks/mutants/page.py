@@ -22,9 +22,9 @@ statement left out. A fault that no test notices has survived: no test checks th
 any result is equivalent: `benchmarks/mutants/equivalent.jsonl` lists these with the reason.
 
 Messages of errors, annotations, decorators, `assert` and `strict=` of `zip` are left as they are. Only tests of
-those four rooms and of `tests/properties` are asked, and none that takes over five seconds.
+those four packages and of `tests/properties` are asked, and none that takes over five seconds.
 
-| room | mutants | killed | survived | equivalent |
+| package | mutants | killed | survived | equivalent |
 | --- | --- | --- | --- | --- |
 {rows}
 

@@ -26,12 +26,12 @@ a file for prefill.
 - **Read** means: no error, and every result has the shape and the element type that it has in the run whose data are
   stored beside the model. Element types are compared as the graph tells them apart (`uint16` counts as `int16`). Of
   shipped models no run is stored: they are read and estimated.
-- **Numbers** are cases whose inputs and results are tensors of numbers. Others hold texts, sequences, or values that
-  may be left out.
-- **Told** are cases in which a size depends on data: the reader said which `--dim` to write, and was given the number
-  that the run has.
+- **Numbers** are cases whose inputs and results are tensors of numbers. Others hold texts, sequences, or optional
+  values.
+- **Told** are cases in which a size depends on data: the error named the `--dim` to write, and the test gave it the
+  size of the stored run.
 - **Estimated** means: one pass is priced on one H100, of a static model with its own batch and length. Node tests are
-  not priced. What only looks at its input another way takes no time, and no rate can be said of it.
+  not priced. A model that only views its input in another shape takes no time, so no rate is given.
 """
 
 

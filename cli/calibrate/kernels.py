@@ -12,7 +12,7 @@ from ...ir.errors import UsageError
 from ...ir.text.untrusted import read_settings
 from ..flags.numbers import Named, Whole
 from ..flags.talk import Watched, talk_flags
-from ..output.files import columns, writing
+from ..output.files import check_suffix, columns, writing
 
 if TYPE_CHECKING:
     from ...backends.machine.files.system_tree import Tree
@@ -217,6 +217,7 @@ def _refuse_of_kernels(given: Mapping[str, object]) -> None:
 
 def _refuse_unreadable(output: Path) -> None:
     """Say before a fit that the file it would update is no calibration."""
+    check_suffix(str(output), ".yaml")
     if output.suffix in (".yaml", ".yml"):
         _tree_of(output)
 

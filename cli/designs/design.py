@@ -14,7 +14,7 @@ from ...ir.errors import UsageError
 from ..flags.numbers import Named, Whole
 from ..flags.talk import Watched, talk_flags
 from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
-from ..output.files import write_text
+from ..output.files import check_suffix, write_text
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
@@ -153,6 +153,7 @@ def design_command(
             form,
             output,
         )
+    check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
     _warn_of_field(area_mm2 / dies)

@@ -18,7 +18,7 @@ from ..prepare import check_model, lower_of, sized
 from ..search.progress import progress
 from ..search.sampling import Sampling
 from .axes import Axes, SweepCommand
-from .trials import Chosen, choose, has_trials, sampled_of
+from .trials import Chosen, advice_on, choose, has_trials, sampled_of
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
@@ -124,7 +124,7 @@ def _all(
     space: DesignSpace, setting: DesignSetting, job: DesignJob | None, goals: tuple[Goal, ...], quiet: bool
 ) -> SweepResult:
     """Every design of a space."""
-    from ...explore.designs.designs import check_some, explore, system_text_at
+    from ...explore.designs.designs import check_some, explore, system_at, system_text_at
     from ...report.designs.designs import Ranking
     from ...report.results.tables import SweepResult
 
@@ -138,7 +138,7 @@ def _all(
         num = space.num_designs()
         click.echo(f"{num:,} design{'s' if num > 1 else ''} in {time.perf_counter() - started:.2f} s", err=True)
     check_some(space, setting, made)
-    ranking = Ranking.of(made, goals)
+    ranking = Ranking.of(made, goals, advice_on(job, lambda at: system_at(space, setting, made, at)))
     return SweepResult(ranking=ranking, system=lambda: system_text_at(space, setting, made, int(ranking.order[0])))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from ..search.sampling import Sampling, is_sampled
 from .axes import AT_ONCE, Axes
 
 if TYPE_CHECKING:
+    from ...backends.machine.system import System
     from ...explore.designs.sampled import Sampled, SampledDesigns
     from ...explore.designs.setting import DesignJob, DesignSetting
     from ...explore.designs.space import DesignSpace
@@ -171,17 +172,32 @@ def try_designs(
     return made
 
 
+def advice_on(job: DesignJob | None, system: Callable[[int], System]) -> Callable[[int], str] | None:
+    """Return what says with which flags the plan would fit on a design, by its place; None where nothing runs."""
+    if job is None:
+        return None
+    from ...driver.estimate import estimate
+    from ...report.advice import next_step
+
+    return lambda at: next_step(estimate(job.lowered.source, system(at), job.plan, job.convention, job.lowered))
+
+
 def choose(
     chosen: Chosen, setting: DesignSetting, job: DesignJob | None, goals: tuple[Goal, ...], quiet: bool
 ) -> SweepResult:
     """Have an optimiser choose designs."""
-    from ...explore.designs.sampled import TRIAL, system_text
+    from ...explore.designs.sampled import TRIAL, system_of, system_text
     from ...report.designs.designs import Ranking
     from ...report.results.tables import SweepResult
     from ...report.search.trials import Trials
 
     made = try_designs(chosen, setting, job, goals, quiet)
-    ranking = Ranking.of(made.found, goals)
+
+    def system(at: int) -> System:
+        number = [int(one) for designs in made.found for one in designs.columns[TRIAL]][at]
+        return system_of(chosen.sampled, made.trials[number], setting)
+
+    ranking = Ranking.of(made.found, goals, advice_on(job, system))
     trials = Trials.of(chosen.digest(goals), chosen.sampled.axes, *chosen.how, made.trials, made.infeasible)
     number = int(ranking.columns[TRIAL][ranking.order[0]])
     return SweepResult(

@@ -27,6 +27,20 @@ def write_text(text: str, output: str) -> None:
         write_atomically(Path(output), gzip.compress(data, mtime=0) if output.endswith(".gz") else data)
 
 
+def check_suffix(output: str, *allowed: str) -> None:
+    """Refuse a file whose suffix says a form of answers that the text is not in; other names are the user's.
+
+    >>> check_suffix("plan.sh"), check_suffix("plan.json.gz", ".json")
+    (None, None)
+    """
+    from ...report.results.files import SUFFIXES
+
+    name = Path(output.removesuffix(".gz")).suffix.lower()
+    if name not in (*allowed, *SUFFIXES["table"]) and any(name in known for known in SUFFIXES.values()):
+        told = f"formats of this file: {', '.join(allowed)}" if allowed else "what is written is text"
+        raise UsageError(f"'{output}': cannot write '{name}'; {told}")
+
+
 def columns() -> int | None:
     """Return the width of the terminal, None where stdout is a file or a pipe."""
     if not sys.stdout.isatty():

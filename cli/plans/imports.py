@@ -18,7 +18,7 @@ from ...ir.text.limits import limits
 from ...ir.text.untrusted import read_settings, read_stdin
 from ..flags.names import of_catalogue
 from ..flags.numbers import Named, Whole
-from ..output.files import write_text
+from ..output.files import check_suffix, write_text
 
 if TYPE_CHECKING:
     from ...frontend.launches.launch import Launch
@@ -98,6 +98,7 @@ def import_command(asked: Importing) -> int:
     slipstick import train_llama3.sh --gpus 64 --system dgx-h100 -o plan.yaml
     slipstick import --system dgx-h100 -- vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4
     """  # noqa: D301
+    check_suffix(asked.output, ".json" if asked.form == "json" else ".yaml")
     text, name = _text(asked.launch)
     if wrong := [one for one in asked.environment if "=" not in one]:
         raise UsageError(f"--env {wrong[0]}: NAME=VALUE, as in NNODES=8")

@@ -8,7 +8,7 @@ import click
 
 from ...ir.text.json_text import json_text
 from ..flags.numbers import Named
-from ..output.files import write_text
+from ..output.files import check_suffix, write_text
 
 KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan", "space")
 
@@ -24,6 +24,7 @@ def schema_command(kind: str, output: str) -> int:
     \b
     slipstick schema system -o system.schema.json
     """  # noqa: D301
+    check_suffix(output, ".json")
     write_text(json_text(_schema(kind), indent=2), output)
     return 0
 

@@ -107,9 +107,21 @@ def design_at(space: DesignSpace, setting: DesignSetting, form: DesignForm, row:
 
 def system_text_at(space: DesignSpace, setting: DesignSetting, found: Sequence[Designs], at: int) -> str:
     """Return the system of one design as YAML, by its place in all of them, for `cost` and `estimate`."""
+    form, row = _place(found, at)
+    return machine_text(form, design_at(space, setting, form, row), setting)
+
+
+def system_at(space: DesignSpace, setting: DesignSetting, found: Sequence[Designs], at: int) -> System:
+    """Return the system of one design, by its place in all of them."""
+    form, row = _place(found, at)
+    return machine_of(form, design_at(space, setting, form, row), setting)
+
+
+def _place(found: Sequence[Designs], at: int) -> tuple[DesignForm, int]:
+    """Return the form of a design, and its row among those of that form."""
     for designs in found:
         if at < len(designs.reason):
-            return machine_text(designs.form, design_at(space, setting, designs.form, at), setting)
+            return designs.form, at
         at -= len(designs.reason)
     raise IndexError(f"no design {at} in this space")
 

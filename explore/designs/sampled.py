@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
-from ...backends.technology.design import Budget
+from ...backends.technology.design import Budget, Design
 from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.units import parse_quantity
 from ..goals import Goal
 from ..trials.optimizer import Axis, Range, Trial, TrialOptimizer, Values, run_trials
 from .designs import Designs, design_at, designs_of
-from .machines import machine_text
+from .machines import machine_of, machine_text
 from .reasons import reason_text
 from .setting import DesignJob, DesignSetting
 from .space import DesignForm, DesignSpace
@@ -148,9 +148,18 @@ def sample(
 
 def system_text(sampled: Sampled, trial: Trial, setting: DesignSetting) -> str:
     """Return the system of a trial's design as YAML, for `cost` and `estimate`."""
+    return machine_text(*_design(sampled, trial, setting), setting)
+
+
+def system_of(sampled: Sampled, trial: Trial, setting: DesignSetting) -> System:
+    """Return the system of a trial's design."""
+    return machine_of(*_design(sampled, trial, setting), setting)
+
+
+def _design(sampled: Sampled, trial: Trial, setting: DesignSetting) -> tuple[DesignForm, Design]:
     space = sampled.point(trial)
     (form,) = space.forms()
-    return machine_text(form, design_at(space, setting, form, 0), setting)
+    return form, design_at(space, setting, form, 0)
 
 
 def _tables(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -70,8 +70,10 @@ class Ranking:
     unpriced: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Sequence[Designs], goals: tuple[Goal, ...]) -> Ranking:
-        """Gather and rank designs.
+    def of(
+        cls, found: Sequence[Designs], goals: tuple[Goal, ...], advice: Callable[[int], str] | None = None
+    ) -> Ranking:
+        """Gather and rank designs; `advice` says of one, by its place, how its memory would do for the plan.
 
         Raises:
             UsageError: none of them can be built.
@@ -81,7 +83,7 @@ class Ranking:
         reason = np.concatenate([d.reason for d in found])
         names = dict.fromkeys(name for designs in found for name in designs.columns)
         columns = {name: np.concatenate([column_of(d, name) for d in found]) for name in names}
-        legal = _legal(columns, reason)
+        legal = _legal(columns, reason, advice)
         for goal in goals:
             if goal.name not in columns:
                 raise UnknownNameError.of("objective", goal.name, columns)
@@ -103,7 +105,7 @@ class Ranking:
         return rows[:top]
 
 
-def _legal(columns: Mapping[str, Array], reason: Array) -> NDArray[np.bool_]:
+def _legal(columns: Mapping[str, Array], reason: Array, advice: Callable[[int], str] | None) -> NDArray[np.bool_]:
     built = np.equal(reason, 0)
     if not built.any():
         raise UsageError(f"none of {len(reason):,} designs can be built")
@@ -113,9 +115,10 @@ def _legal(columns: Mapping[str, Array], reason: Array) -> NDArray[np.bool_]:
     if not legal.any():
         needed, largest = np.nanmin(columns["peak_mem_bytes"]), np.nanmax(columns["hbm_bytes"])
         num = int(built.sum())
+        step = "" if advice is None else f". {advice(int(np.nanargmax(columns['hbm_bytes'])))}"
         raise InfeasibleError(
             f"{'the design has not' if num == 1 else f'none of {num:,} designs has'} the memory that the plan needs: "
-            f"{format_bytes(float(needed))} of a GPU, and the largest has {format_bytes(float(largest))}"
+            f"{format_bytes(float(needed))} of a GPU, and the largest has {format_bytes(float(largest))}{step}"
         )
     return legal
 

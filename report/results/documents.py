@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...driver.metrics import METRICS, format_metric
+from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
-from .result import Result
+from .result import DRAWN, Result
 from .steps import panels_of, row_of
 from .table import Cell, Line, Panel, Row, flat, shown_rows
 
 if TYPE_CHECKING:
+    from ..charts.chart import Chart
     from ..pictures.picture import Picture
     from .page import Page
 
@@ -82,7 +84,7 @@ class DocumentResult(Result):
 class SavedResult(Result):
     """Answers that were saved as JSON, by the names of their files: all of them as one page, or as one table."""
 
-    forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table")
+    forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table", *DRAWN)
     documents: Mapping[str, Mapping[str, object]]
 
     def json(self) -> str:
@@ -100,20 +102,31 @@ class SavedResult(Result):
             for name, tree in self.documents.items()
         ]
 
-    def page(self) -> Page:
-        """Return the charts and panels of each answer; where there are several, under the names of their files."""
+    def charts(self) -> Sequence[Chart]:
+        """Return the charts of each answer; where there are several, under the names of their files."""
         from ..charts.documents import charts_of
-        from .page import Page
 
         several = len(self.documents) > 1
-        charts = [
+        return [
             replace(chart, title=f"{Path(name).stem}: {chart.title}" if several else chart.title)
             for name, tree in self.documents.items()
             for chart in charts_of(tree)
         ]
+
+    def chart(self, name: str = "") -> Chart:
+        """Return the chart of a title, else the first of the one answer; UsageError where there are several answers."""
+        if len(self.documents) > 1 and not name:
+            raise UsageError("a picture is of one result: name one file, or write a page of all with -o FILE.html")
+        return super().chart(name)
+
+    def page(self) -> Page:
+        """Return the charts and panels of each answer; where there are several, under the names of their files."""
+        from .page import Page
+
+        several = len(self.documents) > 1
         document = dict(self.documents) if several else next(iter(self.documents.values()))
         summary = self.summary() if several else [_title(*next(iter(self.documents.items()))), *self.summary()[1:]]
-        return Page(summary, self.panels(), self.command, document, charts, several=several)
+        return Page(summary, self.panels(), self.command, document, self.charts(), several=several)
 
     def summary(self) -> Sequence[Line]:
         """Return a line for each answer."""

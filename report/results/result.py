@@ -110,11 +110,15 @@ class Result(ABC):
         """
         return self.chart(name).figure()
 
-    def chart(self, name: str = "") -> Chart:
-        """Return the chart whose title begins so; UsageError with the titles that there are."""
+    def charts(self) -> Sequence[Chart]:
+        """Return the charts of a page, in their order."""
         from ..charts.documents import charts_of
 
-        found = charts_of(self.whole_document())
+        return charts_of(self.whole_document())
+
+    def chart(self, name: str = "") -> Chart:
+        """Return the chart whose title begins so; UsageError with the titles that there are."""
+        found = self.charts()
         if not found:
             raise UsageError("there is no chart of this result")
         chosen = next((chart for chart in found if chart.title.lower().startswith(name.lower())), None)

@@ -44,6 +44,13 @@ def test_the_page_of_a_saved_answer_has_the_tables_of_the_answer(cli: Cli, saved
     assert all(f"<h2>{name}: " in whole for name in ("one", "two", "cost"))
 
 
+def test_a_picture_is_the_first_chart_of_one_answer(cli: Cli, saved: list[str], tmp_path: Path) -> None:
+    picture = tmp_path / "one.svg"
+    assert cli("report", saved[0], "-o", str(picture)).returncode == 0
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    assert "a picture is of one result" in cli("report", *saved, "-o", str(picture)).stderr
+
+
 def test_the_shares_of_a_page_add_up(cli: Cli, saved: list[str]) -> None:
     page = cli("report", saved[0]).stdout.rpartition("<h2>Where the time of a step goes")[2].partition("</section>")[0]
     widths = [float(part.partition("%")[0]) for part in page.split("width:")[1:]]

@@ -63,13 +63,16 @@ def test_json_holds_errors_as_fractions(cli: Cli, table: str) -> None:
 
 
 def test_a_suffix_says_the_form(cli: Cli, table: str, tmp_path: Path) -> None:
-    rows, answer, wrong = (str(tmp_path / name) for name in ("rows.csv", "answer.csv", "answer.png"))
+    rows, answer, wrong = (str(tmp_path / name) for name in ("rows.csv", "answer.csv", "answer.gif"))
     assert cli("validate", table, "-q", "--rows", rows, "-o", answer).returncode == 0
     assert Path(answer).read_text(encoding="utf-8") == Path(rows).read_text(encoding="utf-8")
     assert (
-        "formats of this result: .json, .csv, .parquet, .md, .html, .svg, .txt"
+        "formats of this result: .json, .csv, .parquet, .md, .html, .svg, .png, .txt"
         in cli("validate", table, "-o", wrong).stderr
     )
+    picture = tmp_path / "answer.png"
+    assert cli("validate", table, "-q", "-o", str(picture)).returncode == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     for suffix, begins in ((".md", "# validation"), (".html", "<!doctype html>")):
         page = tmp_path / f"answer{suffix}"
         assert cli("validate", table, "-q", "-o", str(page)).returncode == 0

@@ -25,7 +25,7 @@ def test_documents_list_the_floors_that_the_linter_keeps(root: Path) -> None:
     ]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     floors = [floor for layer in layers for floor in layer.split(" | ")]
-    said = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("**Floors.**")[2].partition(" A module ")[0]
+    said = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("**Layers.**")[2].partition(" A module ")[0]
     assert re.findall(r"`(\w+)`", said) == floors
     drawn = (root / "docs/architecture.md").read_text(encoding="utf-8").split("```text\n")[2].split("```")[0]
     assert [name for name in re.findall(r"(\w+)/", drawn) if name in floors] == floors

@@ -177,6 +177,7 @@ def test_what_is_wrong_exits_with_2(cli: Cli, words: tuple[str, ...], message: s
         (("--tokens", "1M", "--mtbf", "5h", "--checkpoint-bandwidth", "1GB/s"), 2, "no checkpoints and failures"),
         (("--phase", "decode", "--tokens", "1M"), 2, "are for training runs"),
         (("--seq", "1048576", "--mbs", "64"), 3, "the design has not the memory"),
+        (("--seq", "1048576", "--mbs", "64"), 3, "GiB. Try --mbs "),
     ],
 )
 def test_plans_that_no_design_runs(cli: Cli, data: Path, words: tuple[str, ...], code: int, message: str) -> None:

@@ -22,6 +22,9 @@ ESTIMATE = ("estimate", "gpt2", "--system", "dgx-h100")
         ((*ESTIMATE, "--phase", "inference"), "use --phase serve for requests"),
         (("estimate", "gpt2", "dgx-h100"), "a system has a flag: --system dgx-h100"),
         (("models",), "see `slipstick list models`"),
+        (("reprot",), "did you mean 'report'?"),
+        (("srve",), "see `slipstick estimate --phase serve`"),
+        (("schema", "plan", "-o", "plan.svg"), "cannot write '.svg'; formats of this file: .json"),
         (("show", "dgx-h100"), "'dgx-h100' is a name, not a kind: slipstick show system dgx-h100"),
         (("list", "zzz"), "'zzz' is not a kind; allowed: adapters"),
         (
