@@ -119,6 +119,11 @@ SIMULATED = (
     Metric("kv_cache_share", "KV cache in use", "1", "share of the KV cache that is held, over the whole run"),
     Metric("peak_kv_cache_share", "KV cache, most", "1", "the most of the KV cache that was held"),
     Metric("preemptions", "preemptions", "requests", "how often a request was put back and computed anew"),
+    Metric("replica_mtbf_s", "MTBF of a replica", "s", "mean time between failures of a replica, while it is up"),
+    Metric("replica_availability", "availability", "1", "MTBF / (MTBF + restart): share of the time a replica is up"),
+    Metric("replica_up_share", "availability, simulated", "1", "the same share, counted in the simulated run"),
+    Metric("replica_failures", "failures of replicas", "failures", "failures in the simulated run, of all replicas"),
+    Metric("requests_restarted", "restarted", "requests", "requests that went on elsewhere as their replica failed"),
 )
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),

@@ -51,7 +51,8 @@ RUN_FLAGS = (
     _text(
         "--mtbf",
         "TIME[/gpu|/node|/job]",
-        "Mean time between failures of a GPU (or node, or the whole job), all causes, e.g. 50000h.",
+        "Mean time between failures of a GPU (or node, or the whole job), all causes, e.g. 50000h; with --serve "
+        "replicas fail by it.",
     ),
     _text("--restart-time", "TIME", "Time from a failure to the first step after it.  [default: 10min]"),
     click.Option(
@@ -117,7 +118,7 @@ _STEPS = re.compile(r"([0-9]+)\s*steps?")
 def run_of(run: RunWords, phase: str) -> TrainingRun | None:
     """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
     amount, unit = _length(run)
-    checkpoints, failures, sites = _checkpoints(run), _failures(run), _sites(run)
+    checkpoints, failures, sites = _checkpoints(run), failures_of(run), _sites(run)
     if amount is None and checkpoints is None and failures is None and sites is None:
         return None
     if phase != "train":
@@ -190,7 +191,8 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
     return None, quantity_of(text, "s", "--checkpoint-every")
 
 
-def _failures(run: RunWords) -> Failures | None:
+def failures_of(run: RunWords) -> Failures | None:
+    """Return how often parts fail, if it was said; UsageError for what does not fail, and for a time alone."""
     if run.mtbf is None:
         if run.restart_time is not None:
             raise UsageError("--restart-time counts where something fails: say how often with --mtbf")

@@ -148,6 +148,8 @@ class ServeWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    mtbf: str
+    restart_time: str | float
     rent: bool
     passes: str
     stop_after: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.errors import InfeasibleError, UsageError
 from ..flags.request import Request
+from ..flags.run import failures_of
 from ..prepare import (
     check_model,
     dated_otherwise,
@@ -177,12 +178,17 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
     """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
     from ...driver.serve.serve import serve
     from ...driver.serve.serve_pools import serve_pools
+    from ...driver.serve.server import with_failures
     from ...driver.serve.simulated import serve_traffic, serve_traffic_apart
 
     traffic, load, target = serving.traffic, serving.load, serving.target
     workers = serving.apart.workers
     if serving.kv_tiers is not None and traffic is None:
         raise UsageError("--kv-tiers: what requests find depends on those before them: say which, with --serve FILE")
+    failures = failures_of(request.run)
+    if failures is not None and (traffic is None or workers is not None):
+        of = "request by request: add --serve TRAFFIC" if traffic is None else "of one pool, and --disagg has two"
+        raise UsageError(f"--mtbf: failures of replicas are simulated {of}")
     if traffic is None:
         longest = serving.prompt + serving.output
     else:
@@ -197,6 +203,7 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
             return _noted(serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
     server = making(request, serving, longest)
+    server = server if failures is None else with_failures(server, failures)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ...cost.serving.capacity import room
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.simulate.failures import FailedReplicas, ReplicaFailures
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.units import format_time
 
 if TYPE_CHECKING:
     from .server import Server
@@ -36,6 +38,16 @@ def overload_notes(come_per_s: float, most_per_s: float) -> Iterator[str]:
             f"{come_per_s:.3g} requests/s come and {most_per_s:.3g} can be answered: their queue grows, and latencies "
             "with the number of requests"
         )
+
+
+def failure_note(failures: ReplicaFailures, failed: FailedReplicas, replicas: int) -> str:
+    """Say what failures came to in a simulated run, beside what renewal theory expects."""
+    expected = failures.expected(replicas, failed.span_s)
+    return (
+        f"{failed.failures} failures of replicas ({expected:.3g} expected), each away for "
+        f"{format_time(failures.restart_s)}: up {failed.up_share:.2%} of the time (MTBF / (MTBF + restart): "
+        f"{failures.availability:.2%}); {failed.restarted:,} requests went on elsewhere"
+    )
 
 
 def room_notes(server: Server, lengths: Lengths, found: ServingMetrics) -> Iterator[str]:

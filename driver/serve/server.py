@@ -9,6 +9,7 @@ import numpy as np
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.system import System
 from ...cost.flops import Convention
+from ...cost.run.training_run import Failures
 from ...cost.serving.batching.continuous import most_throughput
 from ...cost.serving.batching.speculative import Speculation
 from ...cost.serving.batching.static import static_batch
@@ -16,6 +17,7 @@ from ...cost.serving.batching.steps import way_in_s
 from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.simulate.failures import ReplicaFailures
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
 from ...ir.plan import Plan
@@ -40,6 +42,7 @@ class Server:
         speculation: how tokens are drafted, None where none are; `times` and `engine` then have rounds, by the token.
         checking: times of rounds whose drafts take no time.
         convention: how masked attention counts in FLOPs.
+        failures: how often a replica fails, where a simulation is to know.
     """
 
     served: ServedModel
@@ -51,6 +54,7 @@ class Server:
     speculation: Speculation | None = None
     checking: StepTimes | None = None
     convention: Convention = Convention.FULL
+    failures: ReplicaFailures | None = None
 
     @classmethod
     def of(cls, served: ServedModel, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
@@ -104,6 +108,21 @@ def replicated(server: Server, num: int) -> Server:
     gpus = server.plan.num_gpus // server.plan.dp * num
     batch = server.plan.micro_batch * num
     return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
+
+
+def with_failures(server: Server, failures: Failures) -> Server:
+    """Return a server whose replicas fail as their parts do: M = MTBF / n of the GPUs or nodes of a replica.
+
+    UsageError where replicas share experts, which none of them outlives.
+    """
+    if server.times.coupled > 1:
+        raise UsageError("--mtbf: replicas that share experts fail together, which is not simulated; allowed: --ep 1")
+    gpus = server.plan.num_gpus // server.num_replicas
+    nodes = -(-gpus // server.system.node_size)
+    # All replicas together fail as often as is said of the whole job.
+    share = server.num_replicas if failures.of == "job" else 1
+    mtbf_s = failures.of_job_s(gpus, nodes) * share
+    return replace(server, failures=ReplicaFailures(mtbf_s, failures.restart_s))
 
 
 def check_positions(served: ServedModel, longest: int) -> None:

@@ -16,7 +16,7 @@ from ...cost.serving.traffic.requests import Lengths
 from ...cost.serving.traffic.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
-from .notes import overload_notes
+from .notes import failure_note, overload_notes
 from .pools import Pools, most_of
 from .serve import phases_of
 from .serve_pools import answer_of_pools
@@ -63,7 +63,7 @@ def serve_traffic_apart(
 
 def _pool(server: Server) -> Pool:
     # Requests that keep step with each other do so by themselves here.
-    return Pool(server.times, server.engine.at_random, server.num_replicas)
+    return Pool(server.times, server.engine.at_random, server.num_replicas, failures=server.failures)
 
 
 def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
@@ -83,7 +83,19 @@ def _finished(
 ) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
-    warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, most_per_s))
+    warnings = (*answer.warnings, *cautions)
+    failures, failed, failing = answer.server.failures, kept.failed, dict[str, float]()
+    if failures is not None and failed is not None:
+        most_per_s *= failures.availability
+        warnings += (failure_note(failures, failed, answer.server.num_replicas),)
+        failing = {
+            "replica_mtbf_s": failures.mtbf_s,
+            "replica_availability": failures.availability,
+            "replica_up_share": failed.up_share,
+            "replica_failures": float(failed.failures),
+            "requests_restarted": float(failed.restarted),
+        }
+    warnings += tuple(overload_notes(traffic.request_rate, most_per_s))
     full = kept.fullness[-1]
     of_run = {
         "num_requests": float(len(kept.served.output)),
@@ -94,7 +106,7 @@ def _finished(
         "peak_kv_cache_share": full.kv_peak,
         "preemptions": float(kept.preemptions),
     }
-    metrics = {**answer.metrics, **dict(_spreads(kept)), **of_run}
+    metrics = {**answer.metrics, **dict(_spreads(kept)), **failing, **of_run}
     if target:
         asked = {
             name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s)) if value is not None

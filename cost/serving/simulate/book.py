@@ -45,11 +45,12 @@ class Book:
     """
 
     __slots__ = ("arrived_s", "finish_s", "first_s", "gap_at_s", "gap_s", "gaps", "most_steps", "num_steps",
-                 "preemptions", "start_s", "steps")  # fmt: skip
+                 "preemptions", "restarts", "start_s", "steps")  # fmt: skip
 
     def __init__(self, num: int, most_steps: int = 0) -> None:
         self.arrived_s, self.start_s, self.first_s, self.finish_s = ([NEVER] * num for _ in range(4))
         self.preemptions = [0] * num
+        self.restarts: dict[int, int] = {}
         self.gap_s, self.gap_at_s, self.gaps = array("d"), array("d"), array("d")
         self.steps: list[SimulatedSteps] = []
         self.most_steps, self.num_steps = most_steps, 0

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
-from ....ir.errors import InternalError
+from ....ir.errors import InfeasibleError, InternalError
 from ....ir.records import dataclass
 from ..traffic.traffic import Traffic
 from .book import Book
+from .failures import Outages
 from .lane import BatchLane
+from .running import Put
 
 _LOAD = attrgetter("load")
+# A request that starts again so often is never answered: replicas fail faster than they answer.
+_MOST_RESTARTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +28,15 @@ class Stage:
         lanes: groups of all replicas.
         least_loaded: a request goes to the lane with the fewest requests, else to one after the other.
         way_in_s: from the client, or from the pool before, into the queue, by request.
+        groups: lanes of a replica.
+        outages: when its replicas are away, where they fail: those of the only stage.
     """
 
     lanes: Sequence[BatchLane]
     least_loaded: bool
     way_in_s: Sequence[float]
+    groups: int = 1
+    outages: Outages | None = None
 
 
 class Flow:
@@ -40,14 +48,17 @@ class Flow:
         book: where moments are written.
     """
 
-    __slots__ = ("_book", "_ends", "_follows", "_next", "_outputs", "_places", "_stages", "_starts", "_traffic",
-                 "_turns", "now_s")  # fmt: skip
+    __slots__ = ("_book", "_ends", "_follows", "_next", "_outputs", "_places", "_puts", "_stages", "_starts",
+                 "_traffic", "_turns", "_up", "now_s")  # fmt: skip
 
     def __init__(self, traffic: Traffic, stages: Sequence[Stage], book: Book) -> None:
         self._traffic, self._stages, self._book = traffic, stages, book
         self._outputs = traffic.requests.output.tolist()
         self._follows = {} if traffic.clients else _followers(traffic)
         self._turns = [0] * len(stages)
+        # Lanes that take requests, and what those need that had begun on one which failed.
+        self._up = [[lane for i, lane in enumerate(s.lanes) if _is_up(s, i)] for s in stages]
+        self._puts: dict[int, Put] = {}
         self._places = {lane.number: (stage, lane) for stage, pool in enumerate(stages) for lane in pool.lanes}
         self._starts: list[tuple[float, int, int]] = []
         self._ends: list[tuple[float, int, int]] = []
@@ -58,8 +69,11 @@ class Flow:
         """Serve all requests."""
         self._send_first()
         starts, ends = self._starts, self._ends
+        outages = self._stages[0].outages
         while starts or ends:
-            if not ends or (starts and starts[0][0] <= ends[0][0]):
+            if outages is not None and outages.next_s <= min(events[0][0] for events in (starts, ends) if events):
+                self._change(self._stages[0], outages)
+            elif not ends or (starts and starts[0][0] <= ends[0][0]):
                 self._deliver()
             else:
                 self._end()
@@ -81,19 +95,47 @@ class Flow:
         now_s, number, request = heappop(self._starts)
         self._move(now_s)
         stage = self._stages[number]
+        if not self._up[number]:
+            assert stage.outages is not None
+            heappush(self._starts, (min(stage.outages.up_at_s.values()), number, request))
+            return
         lane = self._lane(number, stage)
-        if lane.enqueue(request, now_s):
+        if lane.enqueue(request, now_s, self._puts.pop(request, None)):
             heappush(self._ends, (lane.end_s, lane.number, lane.version))
         elif lane.idle and not lane.woken:
             lane.woken = True
             heappush(self._ends, (now_s, lane.number, lane.version))
 
     def _lane(self, number: int, stage: Stage) -> BatchLane:
-        if stage.least_loaded and len(stage.lanes) > 1:
-            return min(stage.lanes, key=_LOAD)
-        turn = self._turns[number]
-        self._turns[number] = (turn + 1) % len(stage.lanes)
-        return stage.lanes[turn]
+        up = self._up[number]
+        if stage.least_loaded and len(up) > 1:
+            return min(up, key=_LOAD)
+        turn = self._turns[number] % len(up)
+        self._turns[number] = turn + 1
+        return up[turn]
+
+    def _change(self, stage: Stage, outages: Outages) -> None:
+        """Let a replica of the first pool fail, whose requests are sent to others, or come up again."""
+        now_s, replica, fails = outages.step()
+        self._move(now_s)
+        self._up[0] = [lane for i, lane in enumerate(stage.lanes) if _is_up(stage, i)]
+        if not fails:
+            return
+        for lane in stage.lanes[replica * stage.groups : (replica + 1) * stage.groups]:
+            for request, put in lane.lose(now_s):
+                self._send_again(request, put)
+
+    def _send_again(self, request: int, put: Put | None) -> None:
+        restarts = self._book.restarts
+        restarts[request] = restarts.get(request, 0) + 1
+        if restarts[request] > _MOST_RESTARTS:
+            raise InfeasibleError(
+                f"request {request + 1} started again {_MOST_RESTARTS:,} times and is not answered: replicas fail "
+                "faster than they answer; a longer --mtbf, fewer GPUs a replica or shorter requests are needed"
+            )
+        if put is not None:
+            self._puts[request] = put
+        heappush(self._starts, (self.now_s + self._stages[0].way_in_s[request], 0, request))
 
     def _end(self) -> None:
         """End a step of a lane, send what its answers were waited for with, and start the next step."""
@@ -135,6 +177,10 @@ class Flow:
         if not (now_s >= self.now_s and math.isfinite(now_s)):
             raise InternalError(f"time runs from {self.now_s:g} s to {now_s:g} s")
         self.now_s = now_s
+
+
+def _is_up(stage: Stage, lane: int) -> bool:
+    return stage.outages is None or lane // stage.groups not in stage.outages.up_at_s
 
 
 def _followers(traffic: Traffic) -> dict[int, int]:

@@ -19,7 +19,7 @@ from ....backends.machine.software.engine import Scheduler
 from ....ir.errors import InternalError
 from .book import NEVER, Book, Meters, RequestWork, SimulatedSteps
 from .room import Room
-from .running import Running
+from .running import Put, Running
 from .speeds import Chunk, Speeds
 
 # Of the cache a request must leave so much free to start among others that grow: `watermark` of vLLM's BlockManager.
@@ -97,9 +97,11 @@ class BatchLane:
         """Nothing runs."""
         return not self._num
 
-    def enqueue(self, request: int, now_s: float) -> bool:
-        """Take a request; say whether the end of the current step has moved because of it."""
+    def enqueue(self, request: int, now_s: float, put: Put | None = None) -> bool:
+        """Take a request, or one that had begun elsewhere; say whether the end of the current step moves for it."""
         first = not self._waiting
+        if put is not None:
+            self.running.restore(request, put)
         self._waiting.append(request)
         self.load = len(self._waiting) + self.running.num
         if self._prefilled is not None:
@@ -107,12 +109,41 @@ class BatchLane:
         can_join = first and not self._chunks and self.running.num < self._seqs and not self._static
         return can_join and self._num > 1 and self._interrupt(now_s)
 
+    def lose(self, now_s: float) -> list[tuple[int, Put | None]]:
+        """Fail: return all requests that wait or run, with what those need that had begun.
+
+        Tokens of steps that ended before are with their clients; the step that runs is lost.
+        """
+        if self._num:
+            whole = 0
+            if not self._chunks and self._num > 1:
+                whole = self._steps_until(now_s)
+                whole = min(whole - (self._decodes_s(whole) > now_s - self.begun_s), self._num - 1)
+            if whole:
+                self._plan(whole, self._decodes_s(whole))
+                self.finish()
+            else:
+                self._busy.num -= 1
+                self._num = 0
+        self._chunks, self._gathered, self.woken = [], False, False
+        self._prompts.clear()
+        lost: list[tuple[int, Put | None]] = [*self.running.lose()]
+        lost += [(request, self.running.forgotten(request)) for request in self._waiting]
+        self._waiting.clear()
+        self.load = 0
+        self.version += 1
+        return lost
+
+    def _steps_until(self, now_s: float) -> int:
+        """Steps of the row up to the first that ends behind a moment."""
+        running = self.running
+        return self._speeds.steps_until(
+            running.batch, running.context, running.growth, now_s - self.begun_s, self._num, self._slower
+        )
+
     def _interrupt(self, now_s: float) -> bool:
         """End a row of decode steps with the first that ends behind a moment."""
-        batch = self.running.batch
-        num = self._speeds.steps_until(
-            batch, self.running.context, self.running.growth, now_s - self.begun_s, self._num, self._slower
-        )
+        num = self._steps_until(now_s)
         if num >= self._num:
             return False
         self._plan(num, self._decodes_s(num))

@@ -13,6 +13,7 @@ from ....ir.records import dataclass
 from ..batching.times import Array
 from ..traffic.traffic import Index
 from .book import SimulatedSteps
+from .failures import FailedReplicas
 
 # A latency over many requests as mean, median, deviation and percentiles.
 
@@ -156,6 +157,7 @@ class SimulatedServing:
         num_steps: steps in all.
         clients: of a closed loop, else 0.
         window_s: the time to which requests and rates belong, where not the whole run.
+        failed: what failures of replicas came to in the whole run, where they fail.
     """
 
     served: ServedRequests
@@ -167,6 +169,7 @@ class SimulatedServing:
     num_steps: int = 0
     clients: int = 0
     window_s: float = 0.0
+    failed: FailedReplicas | None = None
 
     @property
     def ttft_s(self) -> Array:

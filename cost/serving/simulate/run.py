@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ....ir.records import dataclass
 from ..batching.times import Array, StepTimes
 from ..traffic.traffic import Index, Traffic
 from .book import Book, Meters, RequestWork
+from .failures import FailedReplicas, Outages, ReplicaFailures
 from .flow import Flow, Stage
 from .lane import BatchLane, Busy
 from .result import Fullness, ServedRequests, SimulatedServing
@@ -34,6 +36,7 @@ class Pool:
         rounds: how its decode steps make more than one token, if they do.
         route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest in flight.
         shared_prefix: the cached tokens of all requests are the same, and held once.
+        failures: how often a replica fails, if any does; only of one pool that does all.
     """
 
     times: StepTimes
@@ -42,6 +45,7 @@ class Pool:
     rounds: Rounds | None = None
     route: str = "least-loaded"
     shared_prefix: bool = False
+    failures: ReplicaFailures | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -84,8 +88,16 @@ def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> SimulatedServ
     book = Book(len(traffic), most_steps)
     work = _work(traffic, traffic.requests.output, pool.rounds)
     lanes = _lanes(pool, traffic, work, book, 0)
-    stage = Stage(lanes, pool.route == "least-loaded", _way_in_s(pool, traffic).tolist())
-    return _run(traffic, book, [(pool, stage)])
+    outages = None if pool.failures is None else Outages(pool.failures, pool.replicas)
+    way_in_s = _way_in_s(pool, traffic).tolist()
+    stage = Stage(lanes, pool.route == "least-loaded", way_in_s, pool.times.groups, outages)
+    run = _run(traffic, book, [(pool, stage)])
+    if outages is None:
+        return run
+    low_s = float(run.served.arrived_s.min())
+    failures, up_share = outages.between(low_s, low_s + run.duration_s)
+    failed = FailedReplicas(failures, len(book.restarts), sum(book.restarts.values()), up_share, run.duration_s)
+    return replace(run, failed=failed)
 
 
 def simulate_apart(
@@ -96,6 +108,8 @@ def simulate_apart(
     The first token comes to the client when the keys and values are at the replica that goes on from it; what it then
     waits for a place there is part of the time of the tokens behind.
     """
+    if prefill.failures is not None or decode.failures is not None:
+        raise UsageError("failures of replicas are those of one pool: disaggregated prefill and decode has none yet")
     book = Book(len(traffic), most_steps)
     once = _work(traffic, np.ones_like(traffic.requests.output), None)
     rest = _work(traffic, traffic.requests.output, decode.rounds)

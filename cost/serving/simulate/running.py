@@ -190,20 +190,46 @@ class Running:
             self._order.pop()
         request = self._order.pop()[1]
         sequence = self._sequences[request]
-        if sequence.joined < 0:
-            self._put[request] = Put(sequence.target, sequence.rounds, sequence.last_s)
-        else:
-            # What is computed anew includes the last token, which the next one follows: a step less remains.
-            target = math.ceil(self._held_tokens(sequence) - 1e-9) + 1
-            rounds = sequence.rounds - (self.clock - sequence.joined) - 1
-            # Take one who decodes off the list of last tokens; return when its own came.
+        last_s = sequence.last_s
+        if sequence.joined >= 0:
+            # Its own token leaves the list of the last ones of those who decode.
             last_s, count = self.last.pop()
             if count > 1:
                 self.last.append((last_s, count - 1))
-            self._put[request] = Put(target, rounds, last_s)
             self.left -= 1
+        self._put[request] = self._again(sequence, last_s)
         self.drop(request)
         return request
+
+    def lose(self) -> list[tuple[int, Put]]:
+        """Take all out; return those whose answers are not done, with what each needs when it comes again."""
+        lost: list[tuple[int, Put]] = []
+        for request, sequence in list(self._sequences.items()):
+            # Those who joined behind the last decode step have a token of their own moment, the others its tokens.
+            own = sequence.joined < 0 or sequence.joined == self.clock
+            if sequence.joined < 0 or self.clock - sequence.joined < sequence.rounds:
+                lost.append((request, self._again(sequence, sequence.last_s if own else self.last[0][0])))
+            self.drop(request)
+        self.left = 0
+        for kept in (self.last, self._ends, self._order):
+            kept.clear()
+        return lost
+
+    def restore(self, request: int, put: Put) -> None:
+        """Keep in mind what a request needs that ran elsewhere."""
+        self._put[request] = put
+
+    def forgotten(self, request: int) -> Put | None:
+        """Return what was kept in mind of a request that waits, and keep it no longer."""
+        return self._put.pop(request, None)
+
+    def _again(self, sequence: Sequence, last_s: float) -> Put:
+        """What a sequence needs to go on behind its last token."""
+        if sequence.joined < 0:
+            return Put(sequence.target, sequence.rounds, last_s)
+        # What is computed anew includes the last token, which the next one follows: a step less remains.
+        target = math.ceil(self._held_tokens(sequence) - 1e-9) + 1
+        return Put(target, sequence.rounds - (self.clock - sequence.joined) - 1, last_s)
 
     def _held_tokens(self, sequence: Sequence) -> float:
         return sequence.target + sequence.rate * (self.clock - sequence.joined)

@@ -168,6 +168,22 @@ def test_a_trace_that_cannot_be_is_refused_with_its_line(serve: Cli, tmp_path: P
     assert words in done.stderr
 
 
+@pytest.mark.parametrize(("of", "mtbf_s"), [("gpu", 30.0), ("node", 60.0), ("job", 120.0)])
+def test_replicas_fail_as_their_parts_do(serve: Cli, of: str, mtbf_s: float) -> None:
+    words = ("--isl", "64", "--osl", "32", "--gpus", "4", "--tp", "2", "--serve", "poisson:5,n=500")
+    found = report(serve, *words, "--mtbf", f"60s/{of}", "--restart-time", "10s")
+    m = found["metrics"]
+    assert m["replica_mtbf_s"] == mtbf_s
+    assert m["replica_availability"] == pytest.approx(mtbf_s / (mtbf_s + 10.0))
+    assert m["replica_failures"] >= 1
+    assert 0.0 < m["replica_up_share"] < 1.0
+    assert m["num_requests"] == 500
+    usual = report(serve, *words)["metrics"]
+    assert m["ttft_p99_s"] > usual["ttft_p99_s"]
+    assert "replica_mtbf_s" not in usual
+    assert f"{m['replica_failures']:.0f} failures of replicas" in " ".join(found["warnings"])
+
+
 def test_the_life_of_a_request_is_a_trace(serve: Cli, tmp_path: Path) -> None:
     out = tmp_path / "life.json"
     assert serve(*LOAD, "--emit", "trace", "-o", str(out)).returncode == 0
@@ -302,6 +318,11 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--vpp", "2", "--pp", "2"), 2, "stages of a server"),
         (("--serve", "closed:2", "--gpus", "4"), 2, "4 or more"),
         (("--cut", "0.1"), 2, "add --serve"),
+        (("--mtbf", "1h"), 2, "add --serve"),
+        (("--restart-time", "1min", "--serve", "burst:2"), 2, "say how often with --mtbf"),
+        (("--mtbf", "1h", "--disagg", "1:1", "--serve", "burst:2"), 2, "--disagg has two"),
+        (("--mtbf", "0h", "--serve", "burst:2"), 2, "--mtbf is 0 s"),
+        (("--tokens", "1B"), 2, "--tokens: of single steps"),
         (("--shared-prefix",), 2, "--cached N or --prefix-hit X"),
         (("--cached", "1", "--prefix-hit", "0.5", "--serve", "burst:2"), 2, "give one"),
         (("--cached", "64", "--serve", "burst:2"), 2, "has 64 tokens of 64 in the cache"),
