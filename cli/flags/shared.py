@@ -92,20 +92,20 @@ _DTYPE = _text("--dtype", default="bf16", help="Data type of weights and activat
 
 def option_of(row: PlanWord) -> click.Option:
     """Return the flag of a word of plans."""
-    word, flag = row.word, f"--{row.name.replace('_', '-')}"
+    word = row.word
+    flags = [f"--{row.name.replace('_', '-')}", *word.also]
     told = row.unsaid if word.is_told else None
     if row.kind is bool:
         if word.one_way:
-            return click.Option([flag], is_flag=True, help=word.help)
-        return click.Option([f"{flag}/--no-{flag[2:]}"], default=told, show_default=told is True, help=word.help)
+            return click.Option(flags, is_flag=True, help=word.help)
+        both_ways = [f"{flag}/--no-{flag[2:]}" for flag in flags]
+        return click.Option(both_ways, default=told, show_default=told is True, help=word.help)
     if row.kind == PAIRS:
-        return click.Option([flag], multiple=True, metavar=word.metavar, help=word.help)
+        return click.Option(flags, multiple=True, metavar=word.metavar, help=word.help)
     named = Named(word.choices) if word.choices else None
     kind, metavar = (Tokens(), "N") if row.name == "seq" else _KINDS.get(row.kind, (str, "TEXT"))
     shown = word.metavar or (None if named else metavar)
-    return click.Option(
-        [flag, *word.also], type=named or kind, metavar=shown, default=told, show_default=True, help=word.help
-    )
+    return click.Option(flags, type=named or kind, metavar=shown, default=told, show_default=True, help=word.help)
 
 
 _KINDS: Mapping[object, tuple[type | One, str]] = MappingProxyType({int: (One(), "N"), float: (float, "X")})
