@@ -161,6 +161,10 @@ def main(args: Sequence[str] | None = None) -> None:
     if "_SLIPSTICK_COMPLETE" in os.environ:
         root.main(prog_name="slipstick")
     gc.disable()
+    # Threads of numpy's linear algebra spin while they wait, a fifth of the CPU time of a short command, and no table
+    # here is large enough for them. What `calibrate` measures may use them.
+    if "calibrate" not in (sys.argv[1:] if args is None else args)[:1]:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Python has no stream where the shell closed one, as in `slipstick list ops >&-`; writing to it must not fail.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
