@@ -157,7 +157,13 @@ def test_a_search_that_is_ended_says_how_to_go_on(number: signal.Signals, code: 
         str(tmp_path),
         "-q",
     ]
-    process = subprocess.Popen([sys.executable, "-m", "slipstick", *words], stderr=subprocess.PIPE, text=True)
+    # Tests that run under `nohup` or behind `&` inherit signals that are ignored.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slipstick", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     try:
         until = time.monotonic() + 120.0
         while not _num_blocks(tmp_path) and process.poll() is None and time.monotonic() < until:
