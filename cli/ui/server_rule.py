@@ -18,7 +18,7 @@ from ...ir.records import dataclass
 from ...ir.units import format_bytes, format_time
 from ...report.bounds import bound_seconds
 from ...report.labels import bound_label, request_part_label
-from ...report.serving.load_curve import PERCENTILES, load_curve
+from ...report.serving.load_curve import latency_columns, load_curve
 from ..estimate import EstimateCommand
 from ..flags.request import Request
 from ..prepare import published_otherwise
@@ -195,10 +195,9 @@ def _curves(answer: ServeEstimate, target: SLO) -> Iterator[Record]:
         return
     rates = curve["requests_per_s"]
     for short, limit in zip(("TTFT", "TPOT"), target.bounds, strict=True):
-        keys = {"mean": f"{short.lower()}_s", **{p: f"{short.lower()}_{p}_s" for p in PERCENTILES}}
         lines = [
             {"name": name, "y": curve[key].tolist(), "told": [format_time(s) for s in curve[key].tolist()]}
-            for name, key in keys.items()
+            for name, key in latency_columns(short).items()
             if np.isfinite(curve[key]).all()
         ]
         yield {

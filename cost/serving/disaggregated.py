@@ -116,6 +116,11 @@ def rates(prefill: Workers, decode: Workers, lengths: Lengths, attention: Curve 
     )
 
 
+def most_in_flight(prefill: Workers, decode: Workers, able: Rates) -> Array:
+    """Return the requests that both pools hold at most: sequences of all decode workers, and prompts that run."""
+    return np.asarray(able.batch * decode.workers + prefill.workers * at_once(prefill))
+
+
 def decode_rate(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
     """Return requests a second of a decode pool with `batch` in flight on each worker."""
     tpot_s = decode_tpot_s(decode, lengths, batch, attention)
@@ -166,11 +171,10 @@ class PoolPair:
         attention = attention_over(decode.times, lengths)
         able = rates(prefill, decode, lengths, attention)
         shape = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
-        level = np.broadcast_to(able.prefill_per_s, shape)
-        flat = np.broadcast_to(np.asarray(decode.workers, dtype=np.float64), shape).ravel()
+        level, workers = np.broadcast_to(able.prefill_per_s, shape), _flat(decode.workers, shape)
 
         def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
-            some = ManyPools(times=decode.times, engine=decode.engine, workers=flat[places], gpus=decode.gpus)
+            some = ManyPools.like(decode, workers[places])
             return lambda b: decode_rate(some, lengths, b, attention)
 
         most = first_reaching_each(parts, level, np.broadcast_to(able.batch, shape))
@@ -186,19 +190,10 @@ class PoolPair:
         way, able, lengths, attention = self.way, self.able, self.way.lengths, self.attention
         wait = way.wait(clients)
         flat = wait.flat(shape)
-        able_flat, workers_flat = (
-            np.broadcast_to(np.asarray(a, dtype=np.float64), shape).ravel()
-            for a in (able.prefill_per_s, way.decode.workers)
-        )
+        able_flat, workers = _flat(able.prefill_per_s, shape), _flat(way.decode.workers, shape)
 
         def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
-            some, ttft, most_per_s = (
-                ManyPools(
-                    times=way.decode.times, engine=way.decode.engine, workers=workers_flat[places], gpus=way.decode.gpus
-                ),
-                flat.some(places),
-                able_flat[places],
-            )
+            some, ttft, most_per_s = ManyPools.like(way.decode, workers[places]), flat.some(places), able_flat[places]
 
             def in_flight(batch: Array) -> Array:
                 rate = decode_rate(some, lengths, batch, attention)
@@ -212,6 +207,10 @@ class PoolPair:
         # Beyond what both pools hold, Little's law leaves a wait.
         waits = clients / rate - lengths.gaps * decode_tpot_s(way.decode, lengths, batch, attention)
         return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
+
+
+def _flat(numbers: Nums, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(np.asarray(numbers, dtype=np.float64), shape).ravel()
 
 
 def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolMetrics:

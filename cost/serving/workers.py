@@ -84,6 +84,11 @@ class ManyPools:
     gpus: int
     batch: Nums = 0.0
 
+    @classmethod
+    def like(cls, decode: Workers, workers: Array) -> ManyPools:
+        """Return decode pools of so many of these workers each."""
+        return cls(times=decode.times, engine=decode.engine, workers=workers, gpus=decode.gpus)
+
 
 class CacheTransfer(Protocol):
     """What carries caches between pools, as closed forms see it; numbers or arrays alike."""

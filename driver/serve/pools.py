@@ -6,7 +6,7 @@ import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
-from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, disaggregated, rates
+from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, disaggregated, most_in_flight, rates
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import ANYTHING, SLO
 from ...cost.serving.traffic.requests import Lengths
@@ -85,7 +85,7 @@ def most_of(pools: Pools, lengths: Lengths, target: SLO = ANYTHING) -> float:
     if not target:
         return most
     # In flight: latencies grow with them.
-    low, high, within = 1.0, float(able.batch) * decode.workers + prefill.workers * max(prefill.batch, 1), 0.0
+    low, high, within = 1.0, float(most_in_flight(prefill, decode, able)), 0.0
     for _ in range(_ROUNDS):
         tried = np.geomspace(low, max(high, low), _TRIED)
         found = disaggregated(prefill, decode, pools.link, tried, lengths)

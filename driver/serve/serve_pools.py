@@ -11,7 +11,14 @@ from ...cost.serving.batching.static import batch_prefill_s
 from ...cost.serving.batching.steps import decode_step_s, groups_of, host_s, prefill_s, way_in_s
 from ...cost.serving.batching.times import Array
 from ...cost.serving.capacity import check_prompts, room
-from ...cost.serving.disaggregated import PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
+from ...cost.serving.disaggregated import (
+    PoolMetrics,
+    disaggregated,
+    exposed_s,
+    most_disaggregated,
+    most_in_flight,
+    rates,
+)
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import ANYTHING, SLO, most_concurrency
@@ -45,7 +52,7 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: SLO = ANYTHI
         found = disaggregated(prefill, decode, pools.link, concurrency, lengths)
         return with_pool_tails(found, (prefill, decode), pools.link, lengths, target)
 
-    held = float(able.batch) * decode.workers + prefill.workers * max(prefill.batch, 1)
+    held = float(most_in_flight(prefill, decode, able))
     if load.concurrency is not None:
         found = under(np.asarray(load.concurrency))
     elif load.requests_per_s is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost.serving.capacity import room, room_of_prompts
-from ...cost.serving.disaggregated import PoolMetrics, PoolPair, Rates, Way, decode_tpot_s, rates
+from ...cost.serving.disaggregated import PoolMetrics, PoolPair, Rates, Way, decode_tpot_s, most_in_flight, rates
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.workers import ManyLinks, ManyPools
@@ -60,7 +60,7 @@ class Many:
         prefill = ManyPools(times=first.times, engine=first.engine, workers=counts[0], gpus=gpus[0], batch=at_once)
         decode = ManyPools(times=then.times, engine=then.engine, workers=counts[1], gpus=gpus[1])
         able = rates(prefill, decode, space.lengths)
-        held = np.floor(able.batch * counts[1] + counts[0] * at_once)
+        held = np.floor(most_in_flight(prefill, decode, able))
         return cls(prefill, decode, _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1]), able, held)
 
     def under(self, space: ServingSpace) -> Callable[[Array], PoolMetrics]:

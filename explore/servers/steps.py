@@ -28,10 +28,9 @@ class KnownSteps:
     def __init__(self, server: Server, lowered: Lowered, seq: float, context: float) -> None:
         self.server, self._lowered, self._seq, self._context = server, lowered, seq, context
         self._place: dict[float, int] = {}
-        self._tables: list[Estimates] = []
+        self._uncounted: list[Estimates] = []
         self._columns: dict[str, Array] = {"step_time_s": _NONE, "read_bytes": _NONE}
         self._joules: dict[str, Array] = {}
-        self._num_counted = 0
 
     def of(self, dp: Array, batch: Array) -> PhaseSteps:
         """Return the steps of so many sequences on each of so many replicas, row by row."""
@@ -49,10 +48,10 @@ class KnownSteps:
 
     def joules(self, money: Money) -> dict[str, Array]:
         """Return what all steps that were priced so far take, by what takes it."""
-        for table in self._tables[self._num_counted :]:
+        for table in self._uncounted:
             done = activity(table.timing, table.plans, money.system, money.prices).parts_j
             self._joules = {name: np.concatenate([self._joules.get(name, _NONE), part]) for name, part in done.items()}
-        self._num_counted = len(self._tables)
+        self._uncounted.clear()
         return self._joules
 
     def _price(self, codes: Array) -> None:
@@ -75,7 +74,7 @@ class KnownSteps:
         }
         self._columns = {name: np.concatenate([self._columns[name], column]) for name, column in new.items()}
         self._place |= zip(codes.tolist(), range(len(self._place), len(self._place) + len(codes)), strict=True)
-        self._tables.append(found)
+        self._uncounted.append(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

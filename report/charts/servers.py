@@ -9,7 +9,7 @@ from ...driver.serve.answer import ServeEstimate
 from ...ir.units import format_time
 from ..labels import request_part_label
 from ..results.table import Panel
-from ..serving.load_curve import PERCENTILES, load_curve
+from ..serving.load_curve import latency_columns, load_curve
 from .bars import bars
 from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec
 from .read import Document, number, numbers, part, records
@@ -62,7 +62,7 @@ def _parts(document: Document) -> Chart:
 
 def _curve(title: str, short: str, curve: list[Document], rate: float, target: Document) -> Chart:
     """Return the mean and percentiles of a latency over the rate of requests, with the limit of a target."""
-    keys = {"mean": f"{short.lower()}_s", **{name: f"{short.lower()}_{name}_s" for name in PERCENTILES}}
+    keys = latency_columns(short)
     data: list[Datum] = [
         {
             "rate": number(row["requests_per_s"]),

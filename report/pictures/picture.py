@@ -99,7 +99,7 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """A number at each place of two axes, as people read it: the first of `order` is the best; None is nothing."""
+    """A number at each place of two axes, with the text that is shown of it; None where there is nothing."""
 
     title: str
     x: Sequence[str]

@@ -10,7 +10,7 @@ from ...cost.serving.batching.continuous import most_throughput
 from ...cost.serving.batching.open_loop import at_rate
 from ...cost.serving.batching.tails import Flights
 from ...cost.serving.batching.times import Array, Nums
-from ...cost.serving.disaggregated import disaggregated, rates
+from ...cost.serving.disaggregated import disaggregated, most_in_flight, rates
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import SLO
@@ -20,6 +20,15 @@ from ...driver.serve.answer import ServeEstimate
 _SHARES = np.array((0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97))
 # Percentiles of requests that come at random.
 PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def latency_columns(latency: str) -> Mapping[str, str]:
+    """Return the columns of a latency by what they are of the requests.
+
+    >>> latency_columns("TTFT")["p99"]
+    'ttft_p99_s'
+    """
+    return {"mean": f"{latency.lower()}_s", **{name: f"{latency.lower()}_{name}_s" for name in PERCENTILES}}
 
 
 def load_curve(answer: ServeEstimate) -> Mapping[str, Array]:
@@ -34,7 +43,7 @@ def load_curve(answer: ServeEstimate) -> Mapping[str, Array]:
         return {}
     if pools is not None:
         prefill, decode = pools.workers
-        most = float(rates(prefill, decode, lengths).batch) * decode.workers + prefill.workers * max(prefill.batch, 1)
+        most = float(most_in_flight(prefill, decode, rates(prefill, decode, lengths)))
         found = disaggregated(prefill, decode, pools.link, np.geomspace(1.0, most, len(_SHARES)), lengths)
         slos = (SLO(1.0, 1.0, share, share) for share in PERCENTILES.values())
         spread = (with_pool_tails(found, (prefill, decode), pools.link, lengths, slo).served for slo in slos)
