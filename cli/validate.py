@@ -103,7 +103,7 @@ def validate_command(
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import JudgingSettings
     from ..validation.processors import cpu_count
-    from ..validation.results.report import rows_csv, summary_json, summary_text
+    from ..validation.results.report import rows_csv
     from ..validation.rows.machine_room import MachineRoom
 
     report = None if quiet else lambda line: click.echo(line, err=True)
@@ -116,39 +116,41 @@ def validate_command(
         from ..validation.results.accuracy import accuracy_csv
 
         write_text(accuracy_csv(outcomes, lambda system: settings.room.system(system).chip.name), accuracy)
-    far = None if beyond is None else beyond / 100
-    if kind == "json":
-        text = summary_json(outcomes, worst or 0, far)
-    elif kind == "csv":
-        text = rows_csv(outcomes)
-    elif kind in DRAWN:
+    _write(outcomes, kind, output, worst or 0, None if beyond is None else beyond / 100)
+    _refuse_above(max_error, outcomes)
+    return 0
+
+
+def _write(outcomes: Sequence[Outcome], kind: str, output: str, worst: int, far: float | None) -> None:
+    """Write a summary, rows or a picture in a format."""
+    from ..validation.results.report import rows_csv, summary_json, summary_text
+
+    if kind in DRAWN:
         from ..validation.results.plot import chart
 
         picture = chart(outcomes)
         if picture is None:
             raise UsageError("no row has both a prediction and a measurement: there is no picture to draw")
-        if kind == "png":
-            with writing(output):
-                write_atomically(Path(output), picture.png())
-            text = ""
-        else:
-            text = picture.svg()
+        if kind == "svg":
+            write_text(picture.svg(), output)
+            return
+        with writing(output):
+            write_atomically(Path(output), picture.png())
+    elif kind == "json":
+        write_text(summary_json(outcomes, worst, far), output)
+    elif kind == "csv":
+        write_text(rows_csv(outcomes), output)
+    elif kind == "table":
+        write_text(summary_text(outcomes, worst, columns(), far), output)
     else:
-        text = summary_text(outcomes, worst or 0, columns(), far)
-    if kind in ("md", "html", "parquet"):
         from ..report.results.documents import DocumentResult
 
-        write_answer(
-            DocumentResult(
-                title="validation", document=lambda: summary_json(outcomes, worst or 0, far), screen=lambda _: text
-            ),
-            kind,
-            output,
+        found = DocumentResult(
+            title="validation",
+            document=lambda: summary_json(outcomes, worst, far),
+            screen=lambda _: summary_text(outcomes, worst, columns(), far),
         )
-    elif kind != "png":
-        write_text(text, output)
-    _refuse_above(max_error, outcomes)
-    return 0
+        write_answer(found, kind, output)
 
 
 def _metrics_of(arguments: Sequence[str]) -> Mapping[str, float]:

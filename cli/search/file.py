@@ -72,7 +72,7 @@ def space_yaml(asked: Asked) -> str:
             (
                 VARY,
                 {
-                    path: (values[0] if len(values) == 1 else list(values))
+                    path: values[0] if len(values) == 1 else list(values)
                     for path, values in asked.paths.items()
                     if _is_varied(values)
                 },

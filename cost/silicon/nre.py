@@ -176,7 +176,7 @@ def _d2d_uses(kind: str, node: str, products: Sequence[Package]) -> tuple[Num, N
             (
                 n
                 for die, n in p.assembly.counted_dies()
-                if (die.d2d is not None and die.d2d.kind == kind and die.node == node)
+                if die.d2d is not None and die.d2d.kind == kind and die.node == node
             ),
             start=0.0,
         )

@@ -34,7 +34,7 @@ def readers(region: Region) -> list[Node]:
     return [
         n
         for n in region.nodes
-        if (places := places_of(n)) and all((region.by_id[n.inputs[k]].role is Role.PARAM) for k in places)
+        if (places := places_of(n)) and all(region.by_id[n.inputs[k]].role is Role.PARAM for k in places)
     ]
 
 

@@ -93,7 +93,7 @@ def _key(entry: PricedEntry) -> tuple[str, int, bool, str, str, bool]:
         is_weight_grad,
         str(entry.dtype),
         weights,
-        (isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias),
+        isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias,
     )
 
 

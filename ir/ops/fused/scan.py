@@ -182,7 +182,7 @@ def _work_bwd(call: OpCall) -> Work:
     forward, again = _products(kind, s), _repeated(kind, s)
     between = s.chunks * s.state * STATE_BYTES * 2
     # The gradient of an inverse, -T^T dT T^T: two products of c x c matrices a chunk.
-    new = _flops(forward) * 2 + ((s.tokens * s.heads * (4 * s.chunk**2)) if kind == DELTA else ZERO)
+    new = _flops(forward) * 2 + (s.tokens * s.heads * (4 * s.chunk**2) if kind == DELTA else ZERO)
     repeated = _flops(again)
     return Work(
         tensor_flops=new + repeated,
