@@ -11,7 +11,7 @@ from ..labels import request_part_label
 from ..results.table import Panel
 from ..serving.load_curve import latency_columns, load_curve
 from .bars import bars
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec
+from .chart import ABOVE, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec, amount, colours
 from .read import Document, number, numbers, part, records
 from .steps import memory_chart
 
@@ -74,13 +74,8 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
         for row in curve
         if key in row
     ]
-    x: Spec = {"field": "rate", "type": "quantitative", "axis": {"title": "requests/s", "grid": False}}
-    y: Spec = {
-        "field": "ms",
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "axis": {"title": f"{short}, ms", "tickCount": 5},
-    }
+    x = amount("rate", {"title": "requests/s", "grid": False})
+    y = amount("ms", {"title": f"{short}, ms", "tickCount": 5}, {"type": "log"})
     here = {"values": [{"rate": rate, "label": "as asked"}]}
     layers: list[Spec] = [
         {
@@ -88,12 +83,7 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": {
-                    "field": "which",
-                    "sort": None,
-                    "scale": {"domain": list(keys), "range": [BLUE, GREEN, ORANGE, PURPLE]},
-                    "legend": {"title": None, "orient": "top"},
-                },
+                "color": {**colours("which", list(keys), [BLUE, GREEN, ORANGE, PURPLE]), "sort": None},
                 "tooltip": [
                     {"field": "which", "title": "of the requests"},
                     {"field": "rate", "title": "requests/s", "format": ".3~r"},
@@ -156,8 +146,8 @@ def _percentiles(document: Document) -> Iterator[Chart]:
         "encoding": {
             "x": {"field": "metric", "sort": None, "axis": {"title": None, "labelAngle": 0}},
             "xOffset": {"field": "which", "sort": None},
-            "y": {"field": "ms", "type": "quantitative", "scale": {"type": "symlog"}, "axis": {"title": "ms"}},
-            "color": {"field": "which", "sort": None, "legend": {"title": None, "orient": "top"}},
+            "y": amount("ms", {"title": "ms"}, {"type": "symlog"}),
+            "color": {"field": "which", "sort": None, "legend": ABOVE},
             "tooltip": [{"field": "metric"}, {"field": "which"}, {"field": "label", "title": "time"}],
         },
     }
