@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from ...measured.match.run import MatchedRun
-from ...measured.match.tables import MatchedLayer, MatchedOp
+from ...measured.match.tables import MatchedLayer, MatchedOp, MatchTables
 from ..readable import shown
 from ..results.table import Panel
 
@@ -45,10 +45,12 @@ def matched_notes(run: MatchedRun) -> Iterator[str]:
 
 def matched_record(run: MatchedRun) -> dict[str, object]:
     """Return all of it for JSON, in SI units."""
-    found = run.tables
+    return {"steps": run.matched.steps, "tokens": run.matched.tokens, **_kernels(run.tables), **_waits(run)}
+
+
+def _kernels(found: MatchTables) -> dict[str, object]:
+    """Kernels beside the nodes that predict them."""
     return {
-        "steps": run.matched.steps,
-        "tokens": run.matched.tokens,
         "kernel_time_s": found.measured_s,
         "product_share": found.product_share,
         "seen_share": found.seen,
@@ -74,6 +76,12 @@ def matched_record(run: MatchedRun) -> dict[str, object]:
             for r in found.layers
         ],
         "unmatched_s": found.untold,
+    }
+
+
+def _waits(run: MatchedRun) -> dict[str, object]:
+    """Messages, gaps between kernels, and ranks that wait for others."""
+    return {
         "collectives": [
             {
                 "kind": r.kind,
