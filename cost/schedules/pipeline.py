@@ -42,10 +42,6 @@ class ClassTimes:
         """Seconds of one micro-batch."""
         return self.forward_s + self.dgrad_s + self.wgrad_s
 
-    def busy_s_of(self, kinds: Index, plans: NDArray[np.intp]) -> Array:
-        """Return seconds of one micro-batch in some classes of some plans."""
-        return np.asarray(self.forward_s[kinds, plans] + self.dgrad_s[kinds, plans] + self.wgrad_s[kinds, plans])
-
 
 @dataclass(frozen=True, slots=True)
 class Paced:
