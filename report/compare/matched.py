@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from ...measured.match.run import MatchedRun
-from ...measured.match.tables import MatchedLayer, MatchedOp, MatchTables
+from ...measured.match.tables import MatchedLayer, MatchedOp
 from ..readable import shown
 from ..results.table import Panel
 
@@ -45,12 +45,9 @@ def matched_notes(run: MatchedRun) -> Iterator[str]:
 
 def matched_record(run: MatchedRun) -> dict[str, object]:
     """Return all of it for JSON, in SI units."""
-    return {"steps": run.matched.steps, "tokens": run.matched.tokens, **_kernels(run.tables), **_waits(run)}
-
-
-def _kernels(found: MatchTables) -> dict[str, object]:
-    """Kernels beside the nodes that predict them."""
-    return {
+    # Kernels beside the nodes that predict them.
+    found = run.tables
+    kernels = {
         "kernel_time_s": found.measured_s,
         "product_share": found.product_share,
         "seen_share": found.seen,
@@ -77,6 +74,7 @@ def _kernels(found: MatchTables) -> dict[str, object]:
         ],
         "unmatched_s": found.untold,
     }
+    return {"steps": run.matched.steps, "tokens": run.matched.tokens, **kernels, **_waits(run)}
 
 
 def _waits(run: MatchedRun) -> dict[str, object]:
