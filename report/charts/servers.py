@@ -76,6 +76,7 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
     ]
     x = amount("rate", {"title": "requests/s", "grid": False})
     y = amount("ms", {"title": f"{short}, ms", "tickCount": 5}, {"type": "log"})
+    which: Spec = {**colours("which", list(keys), [BLUE, GREEN, ORANGE, PURPLE]), "sort": None}
     here = {"values": [{"rate": rate, "label": "as asked"}]}
     layers: list[Spec] = [
         {
@@ -83,7 +84,7 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": {**colours("which", list(keys), [BLUE, GREEN, ORANGE, PURPLE]), "sort": None},
+                "color": which,
                 "tooltip": [
                     {"field": "which", "title": "of the requests"},
                     {"field": "rate", "title": "requests/s", "format": ".3~r"},
