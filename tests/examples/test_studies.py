@@ -384,6 +384,17 @@ def test_copies_of_popular_experts_even_ranks_out(study: Study) -> None:
             assert float(row["predicted"]) > 1
 
 
+def test_replicas_that_follow_the_load_take_about_as_many_gpus_as_dynamos_planner(study: Study) -> None:
+    """4.71 GPUs on average by each of three gains (ai-dynamo/dynamo, tests/planner/README.md)."""
+    rows = study("ex26_autoscale")
+    gpus = [row for row in rows if row["what"] == "GPUs"]
+    assert all(abs(float(row["error (%)"])) < 15 for row in gpus)
+    # Its published gains say the same number of GPUs: 4 x gain / gain a GPU.
+    assert [round(4 * gain / a_gpu, 1) for gain, a_gpu in ((1.52, 1.29), (4.11, 3.49), (8.25, 7.0))] == [4.7] * 3
+    in_time = {row["fleet"]: float(row["in time (1/s)"]) for row in rows if row["in time (1/s)"]}
+    assert in_time["2 + 2"] > in_time["1 + 1, tp2"] > in_time["3 + 1"]
+
+
 def test_sites_compute_as_much_as_intellect_1s(study: Study) -> None:
     """83 % of the time around the globe, 96 % within the USA (arXiv 2412.01152)."""
     rows = study("ex25_sites")
