@@ -98,7 +98,17 @@ def make(full: bool) -> Table:
                 (f"in time a GPU, over {name}", gain_a_gpu, ratio * 4.0 / scaled.gpus),
             ):
                 rows.append([head[0], "", "", "", "", what, published, found, 100 * (found / published - 1)])
-    columns = ["fleet", "GPUs", "in time (1/s)", "TTFT p99 (s)", "TPOT p99 (ms)", "what", "published", "found", "error (%)"]
+    columns = [
+        "fleet",
+        "GPUs",
+        "in time (1/s)",
+        "TTFT p99 (s)",
+        "TPOT p99 (ms)",
+        "what",
+        "published",
+        "found",
+        "error (%)",
+    ]
     return Table(columns, rows, [
         "A pool is looked at every 60 s, as the planner's is, and wants the requests that came over those of a GPU.",
         "The planner predicts the next minute, and how long its workers take to start is not published.",

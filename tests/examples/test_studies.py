@@ -340,23 +340,6 @@ def test_post_training_steps_are_faster_than_the_published_by_no_more_than_half(
         assert samples / 2048 == pytest.approx({"colocated": 1060, "async": 1129}[row["placement"]], rel=0.02)
 
 
-def test_larger_stores_find_more_and_tiers_shorten_the_wait(study: Study) -> None:
-    """A store of 3M tokens finds 41 % of what an endless one does, one of 50M nearly all (Mooncake, figure 9)."""
-    rows = study("ex23_kv_tiers")
-    stores = [float(row["found (%)"]) for row in rows if row["of"] == "store"]
-    assert stores == sorted(stores)
-    assert stores[-1] <= 100
-    for row in rows:
-        if row["published (%)"]:
-            assert abs(float(row["found (%)"]) - float(row["published (%)"])) < 5
-    servers = [row for row in rows if row["of"] == "server"]
-    found, waits = ([float(row[name]) for row in servers] for name in ("found (%)", "TTFT (s)"))
-    assert found[0] == 0
-    assert found == sorted(found)
-    # The last two find as much, and loads of either take little: queues decide between them.
-    assert waits[0] > waits[1] > max(waits[2:])
-
-
 def test_a_newer_chip_for_prompts_answers_more_than_the_old_one_alone(study: Study) -> None:
     """H100 over A100: half of the time of a prompt, 0.6 to 0.7 of that of a token (Splitwise, table IV)."""
     rows = study("ex22_mixed_fleet")
@@ -382,17 +365,6 @@ def test_copies_of_popular_experts_even_ranks_out(study: Study) -> None:
             assert abs(float(row["error (%)"])) < 50
         elif row["published"]:
             assert float(row["predicted"]) > 1
-
-
-def test_replicas_that_follow_the_load_take_about_as_many_gpus_as_dynamos_planner(study: Study) -> None:
-    """4.71 GPUs on average by each of three gains (ai-dynamo/dynamo, tests/planner/README.md)."""
-    rows = study("ex26_autoscale")
-    gpus = [row for row in rows if row["what"] == "GPUs"]
-    assert all(abs(float(row["error (%)"])) < 15 for row in gpus)
-    # Its published gains say the same number of GPUs: 4 x gain / gain a GPU.
-    assert [round(4 * gain / a_gpu, 1) for gain, a_gpu in ((1.52, 1.29), (4.11, 3.49), (8.25, 7.0))] == [4.7] * 3
-    in_time = {row["fleet"]: float(row["in time (1/s)"]) for row in rows if row["in time (1/s)"]}
-    assert in_time["2 + 2"] > in_time["1 + 1, tp2"] > in_time["3 + 1"]
 
 
 def test_sites_compute_as_much_as_intellect_1s(study: Study) -> None:
