@@ -67,7 +67,7 @@ def fleet(workers: tuple[int, int], tp: int, duration_s: float, rules: Sequence[
 
 
 def least_gpus() -> float:
-    """GPUs on average where each pool always has the rate over that of a GPU, rounded up: no delay, no look too late."""
+    """GPUs on average where each pool always has the rate over that of a GPU, rounded up, at once."""
     rates = (PEAK + LOW) / 2 - (PEAK - LOW) / 2 * np.cos(np.linspace(0.0, 2 * np.pi, 3600, endpoint=False))
     return float(np.mean([sum(ceil(rate / most) for most in RATES) for rate in rates]))
 
