@@ -11,7 +11,7 @@ import numpy as np
 from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
 from ...driver.metrics import METRICS, format_metric
-from ...driver.serve.simulated import PERCENTILES
+from ...driver.serve.traffic.simulated import PERCENTILES
 from ...driver.uncertainty.answers import server_bands
 from ...driver.uncertainty.evidence import evidence_of
 from ...ir.plan.precision import counted_dtype
