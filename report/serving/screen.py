@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -103,23 +103,11 @@ def requests_text(answer: ServeEstimate) -> str:
 def _metrics(answer: ServeEstimate) -> Table:
     table, m = titled_table("Result", 2), answer.metrics
     for name, value in m.items():
-        if (
-            name in METRICS
-            and name not in NOT_SHOWN
-            and name[-6:-3] not in PERCENTILES
-            and (name != "itl_s" or value != m["tpot_s"])
-        ):
+        if name in METRICS and name not in NOT_SHOWN and (name != "itl_s" or value != m["tpot_s"]):
             table.add_row(METRICS[name].label, format_metric(name, value))
         if name == "ttft_s":
             table.add_row("  idle .. queue", f"{format_time(m['ttft_low_s'])} .. {format_time(m['ttft_high_s'])}")
     return table
-
-
-def _is_shown(name: str, metrics: Mapping[str, float]) -> bool:
-    """Percentiles have a table of their own, and ITL is said where it differs from TPOT."""
-    if name == "itl_s":
-        return not np.isclose(metrics[name], metrics["tpot_s"], rtol=1e-3)
-    return name in METRICS and name not in NOT_SHOWN and not any(f"_{part}_s" in name for part in PERCENTILES)
 
 
 def _memory(answer: ServeEstimate) -> Table:
