@@ -30,6 +30,7 @@ class PlanWords(TypedDict, total=False):
     lora_modules: str | Sequence[str]
     lora_dropout: float
     lora_base: Literal["same", "nf4", "int8"]
+    mtp_num_layers: int
     tp: int
     pp: int
     vpp: int

@@ -117,6 +117,9 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )
+# Recipes that leave modules of multi-token prediction as they are: Megatron-LM enters an fp8 context for them, and none
+# of fp4 (core/transformer/multi_token_prediction.py, `_proj_and_transformer_layer`).
+OF_DECODER_LAYERS = frozenset({"nvfp4"})
 OF_TRAINING = (
     "--precision-of: of inference only in this version; training runs all layers by one --precision, but "
     "--bf16-first and --bf16-last leave some out"

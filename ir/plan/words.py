@@ -154,6 +154,11 @@ class LoweringPolicy(ExpertWords):
     exp_avg_sq_dtype: Annotated[str, Word(
         "Data type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
+    mtp_num_layers: Annotated[int, Word(
+        "Modules of multi-token prediction: each predicts one further token, with a layer of its own and the model's "
+        "embedding and head (DeepSeek-V3 trains 1); on the last pipeline stage.",
+        section="Workload", of_training=True, least=0,
+    )] = 0
     schedule: Annotated[str, Word(
         "Pipeline schedule: "
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",

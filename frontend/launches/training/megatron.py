@@ -122,6 +122,8 @@ def _stages(r: Reading, pp: int) -> None:
         if len(chunks) % pp:
             raise ParseError(f"--pipeline-model-parallel-layout has {len(chunks)} chunks: no multiple of pp={pp}")
         vpp = len(chunks) // pp
+        if "m" in layout.rpartition("|")[0]:
+            r.assume("modules of multi-token prediction lie on the last stage: the layout has them on another one")
         r.say("pp_layout", ",".join(map(str, chunks)), "pipeline_model_parallel_layout")
     r.say(
         "vpp",
@@ -334,6 +336,7 @@ def _precision(r: Reading) -> None:
     elif r.has("fp4_format", "fp4"):
         is_mx = "mx" in f"{r.text('fp4_format', 'fp4')} {r.text('fp4_recipe')}"
         r.say("precision", "mxfp4" if is_mx else "nvfp4", "fp4_format", "fp4", "fp4_recipe")
+    r.say("mtp_num_layers", r.count("mtp_num_layers", least=0) or None, "mtp_num_layers")
     on = "precision" in r.words
     r.say("fp8_param_gather", (r.flag("fp8_param_gather") and on) or None, "fp8_param_gather", "fp8_param")
     r.say("fp8_attention", (r.flag("fp8_dot_product_attention") and on) or None, "fp8_dot_product_attention")
