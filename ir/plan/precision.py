@@ -77,6 +77,11 @@ class Words(Protocol):
         ...
 
     @property
+    def reshard(self) -> str:
+        """When ZeRO 3 frees what it gathered."""
+        ...
+
+    @property
     def offload(self) -> tuple[str, ...]:
         """What rests on the host."""
         ...
@@ -209,11 +214,16 @@ def _check_gather(family: Words) -> None:
     if family.main_params_dtype == NONE:
         raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
     # Frozen weights are cast before the run, whatever the recipe: none travels to be updated.
-    legal = [n for n, r in RECIPES.items() if family.lora_rank or (r.turns_weights and r.dtype is not DType.NVFP4)]
+    legal = [n for n, r in RECIPES.items() if family.lora_rank or r.dtype is not DType.FP8_ROW]
     if family.precision not in legal:
         raise NotBuiltError(
             f"fp8-param-gather with precision={family.precision}: its weights travel in the model's type and are cast "
             f"where they arrive; what is modelled: {', '.join(legal)}"
+        )
+    if family.precision == "mxfp8" and family.reshard != "layer" and not family.lora_rank:
+        raise NotBuiltError(
+            f"fp8-param-gather of mxfp8 with reshard={family.reshard}: forward and backward read different copies, and "
+            "each is gathered for one layer; use --reshard layer"
         )
     if "optimizer" in family.offload:
         raise NotBuiltError("fp8-param-gather with --offload optimizer: not modelled in this version; use one of them")

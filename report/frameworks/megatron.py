@@ -165,7 +165,9 @@ def _precision(subject: ExportSubject) -> Iterator[Flag]:
         yield "--fp4-format", "e2m1"
         yield "--fp4-recipe", "nvfp4"
     if family.fp8_param_gather:
-        yield "--fp8-param-gather", None
+        yield f"--{'fp4' if family.precision == 'nvfp4' else 'fp8'}-param-gather", None
+        if family.precision == "mxfp8" and family.zero < 3:
+            yield "--reuse-grad-buf-for-mxfp8-param-ag", None
     if family.fp8_attention:
         yield "--fp8-dot-product-attention", None
     if family.bf16_first or family.bf16_last:

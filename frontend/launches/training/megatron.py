@@ -338,7 +338,8 @@ def _precision(r: Reading) -> None:
         r.say("precision", "mxfp4" if is_mx else "nvfp4", "fp4_format", "fp4", "fp4_recipe")
     r.say("mtp_num_layers", r.count("mtp_num_layers", least=0) or None, "mtp_num_layers")
     on = "precision" in r.words
-    r.say("fp8_param_gather", (r.flag("fp8_param_gather") and on) or None, "fp8_param_gather", "fp8_param")
+    gathers = ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
+    r.say("fp8_param_gather", (any(map(r.flag, gathers)) and on) or None, *gathers)
     r.say("fp8_attention", (r.flag("fp8_dot_product_attention") and on) or None, "fp8_dot_product_attention")
     edges = r.flag("first_last_layers_bf16") and on
     for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):
