@@ -119,6 +119,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "fp8-rowwise": Recipe(DType.FP8_ROW, (1, 2, 3), False, False, False, "one scale a row, of both dims"),
         "fp8-block": Recipe(DType.FP8_BLOCK, (1, 1, 1), False, True, True, "scales of 1 x 128, weights 128 x 128"),
         "mxfp8": Recipe(DType.MXFP8, (1, 1, 1), False, False, True, "scales of 32 elements"),
+        "int8": Recipe(DType.INT8, (1, 2, 3), False, False, False, "one scale a row, of both dims"),
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )
@@ -214,7 +215,7 @@ def _check_gather(family: Words) -> None:
     if family.main_params_dtype == NONE:
         raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
     # Frozen weights are cast before the run, whatever the recipe: none travels to be updated.
-    legal = [n for n, r in RECIPES.items() if family.lora_rank or r.dtype is not DType.FP8_ROW]
+    legal = [n for n, r in RECIPES.items() if family.lora_rank or r.dtype not in (DType.FP8_ROW, DType.INT8)]
     if family.precision not in legal:
         raise NotBuiltError(
             f"fp8-param-gather with precision={family.precision}: its weights travel in the model's type and are cast "
@@ -259,7 +260,7 @@ def unit_of(precision: str, workload: Workload = Workload.TRAIN) -> str:
         return ""
     if workload is not Workload.TRAIN:
         return INFERENCE[precision].unit
-    return "fp4" if RECIPES[precision].dtype is DType.NVFP4 else "fp8"
+    return {DType.NVFP4: "fp4", DType.INT8: "int8"}.get(RECIPES[precision].dtype, "fp8")
 
 
 def trains_low(family: Words) -> bool:

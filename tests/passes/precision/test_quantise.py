@@ -33,6 +33,7 @@ BYTES = {
     "fp8-rowwise": 1.0,
     "fp8-block": 1 + 4 / 128,
     "mxfp8": 1 + 1 / 32,
+    "int8": 1.0,
     "nvfp4": 0.5625,
 }
 
@@ -95,7 +96,7 @@ def test_dims_that_are_no_multiple_of_16_stay(tiny_deepseek: Graph) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_kept_weights_are_cast_once_a_step_into_both_copies(tiny_llama: Graph, name: str) -> None:
     region = layer(tiny_llama, precision=name, kernels="fused")
-    reads = {"fp8": 2, "fp8-rowwise": 3, "nvfp4": 2}.get(name, 1)
+    reads = {"fp8": 2, "fp8-rowwise": 3, "int8": 3, "nvfp4": 2}.get(name, 1)
     read, written = moved(region, casts(region, Phase.PREPARE))
     assert read == 2 * WEIGHTS * reads
     assert written == pytest.approx(2 * BYTES[name] * WEIGHTS)
@@ -104,7 +105,7 @@ def test_kept_weights_are_cast_once_a_step_into_both_copies(tiny_llama: Graph, n
 @pytest.mark.parametrize("name", RECIPES)
 def test_bytes_of_activations_and_gradients_where_copies_are_kept(tiny_llama: Graph, name: str) -> None:
     region = layer(tiny_llama, precision=name, kernels="fused")
-    reads = {"fp8": 2, "fp8-rowwise": 3, "nvfp4": 2}.get(name, 1)
+    reads = {"fp8": 2, "fp8-rowwise": 3, "int8": 3, "nvfp4": 2}.get(name, 1)
     # Two norms, the result of attention, the activation: all in both copies, for this phase and the next.
     read, written = moved(region, casts(region, Phase.FORWARD))
     assert read == 2 * reads * TOKENS * (3 * H + F)
