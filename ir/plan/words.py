@@ -216,8 +216,8 @@ class LoweringPolicy(ExpertWords):
     )] = "latent"
     precision: Annotated[str, Word(
         "Low-precision recipe of linear layers: fp8 (tensor-wise; training scales by the current "
-        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, int8, nvfp4; of "
-        "training fp8-delayed; of inference, weight-only, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
+        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, int8, nvfp4; "
+        "of training fp8-delayed; of inference, weight-only, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
         "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: --dtype. Attention cores, "
         "routers, embedding and head keep --dtype.",
         choices=(*PRECISIONS, AS_PUBLISHED), metavar="RECIPE",
