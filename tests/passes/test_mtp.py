@@ -16,7 +16,9 @@ from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import OpClass, Trait, has, work_of
 from slipstick.ir.plan import Family, PlanWords, check_family, plan_of
 from slipstick.ir.plan.layout.stages import lay_stages
+from slipstick.passes.families import pipeline_for
 from slipstick.passes.mtp.mtp import Mtp
+from slipstick.passes.proof.certificate import certify
 
 # The tiny Llama: hidden 64, 2 key-value heads of 16, MLP 96, vocabulary 160.
 HIDDEN, VOCAB = 64, 160
@@ -87,6 +89,13 @@ def test_the_second_module_reads_the_first_one(tiny_llama: Graph) -> None:
     layer, stream = graph.region("mtp_layer"), graph.region("block0").outputs[0].name
     assert stream in {v.name for v in layer.of_role(Role.PORT)}
     assert stream in {p.name for p in layer.outputs}
+
+
+@pytest.mark.parametrize("family", [Family(sp=True, pp=True, mtp_num_layers=2), Family(zero=3, mtp_num_layers=2)])
+def test_what_ranks_compute_is_proven_to_be_what_one_would(tiny_llama: Graph, family: Family) -> None:
+    graphs: dict[str, Graph] = {}
+    made, times = pipeline_for(family).run(tiny_llama, dump=lambda _, step, graph: graphs.update({step.name: graph}))
+    assert certify(graphs["accumulate"], graphs["shard"], made, [t.name for t in times]).holds
 
 
 def test_deepseek_v3_has_the_work_that_megatron_bridge_counts() -> None:
