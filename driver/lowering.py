@@ -26,6 +26,7 @@ from ..passes.adapters.adapt import Adapt
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
 from ..passes.manager import Dump, PassPipeline, PassTime
+from ..passes.mtp.mtp import Mtp
 
 _ONE_KERNEL = (
     "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
@@ -78,8 +79,11 @@ def compiled(
     """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
 
     PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
-    With adapters, the work that the model asks for is that of the graph that has them, and of no frozen weight.
+    With adapters, the work that the model asks for is that of the graph that has them, and of no frozen weight; with
+    modules of multi-token prediction it is theirs too, as in Megatron-LM (`num_floating_point_operations`).
     """
+    if family.mtp_num_layers:
+        graph = Mtp(family.mtp_num_layers).apply(graph).graph
     if family.lora_rank:
         words = (family.lora_modules, family.lora_base, family.lora_dropout > 0)
         graph = Adapt(family.lora_rank, *words).apply(graph).graph

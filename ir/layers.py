@@ -10,6 +10,8 @@ from .records import dataclass
 
 # Begins the name of a region that is a layer, as graphs are recorded and as passes split it.
 LAYER = "block"
+# Begins the name of a layer inside a module of multi-token prediction: one by its form, not by its place in the row.
+MTP_LAYER = "mtp_layer"
 # A layer, and what runs between it and the next one.
 Unit: TypeAlias = tuple[str, ...]
 
@@ -44,6 +46,11 @@ def is_layer(name: str) -> bool:
     return name.startswith(LAYER)
 
 
+def is_mtp_layer(name: str) -> bool:
+    """Whether a region of this name is the layer of a module of multi-token prediction."""
+    return name.startswith(MTP_LAYER)
+
+
 def layer_row(graph: Graph) -> LayerRow:
     """Return the layers in order.
 
@@ -70,9 +77,14 @@ def layer_row(graph: Graph) -> LayerRow:
 
 
 def layer_names(graph: Graph) -> frozenset[str]:
-    """Return the regions that are layers, without what runs between them; all but two where none has such a name."""
+    """Return the regions that are layers, those of modules of multi-token prediction too; not what runs between them.
+
+    Where none has the name of one, all but the first and the last are.
+    """
     once = graph.sequence_once()
-    return frozenset(filter(is_layer, once)) or frozenset(once[1:-1])
+    inside = frozenset(name for name in once if is_mtp_layer(name))
+    rest = [name for name in once if not name.startswith("mtp_")]
+    return inside | (frozenset(filter(is_layer, rest)) or frozenset(rest[1:-1]))
 
 
 def num_layers(graph: Graph) -> int:
@@ -80,4 +92,14 @@ def num_layers(graph: Graph) -> int:
     return len(layer_row(graph).units)
 
 
-__all__ = ["LAYER", "LayerRow", "Unit", "is_layer", "layer_names", "layer_row", "num_layers"]
+__all__ = [
+    "LAYER",
+    "MTP_LAYER",
+    "LayerRow",
+    "Unit",
+    "is_layer",
+    "is_mtp_layer",
+    "layer_names",
+    "layer_row",
+    "num_layers",
+]

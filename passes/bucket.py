@@ -81,11 +81,15 @@ def _unit_again(region: Region) -> Region:
     """
     gathers = [n for n in region.nodes if gathers_parameter(region, n)]
     later = {_kind(n): n for n in reversed(gathers) if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)}
-    again = {i for n in gathers if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD) for i in gathered_parameters(region, n)}
+    again = {
+        p for n in gathers if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD) for p, _ in gathered_parameters(region, n)
+    }
     idle = [
         n
         for n in gathers
-        if n.phase is Phase.FORWARD and _kind(n) in later and again.isdisjoint(gathered_parameters(region, n))
+        if n.phase is Phase.FORWARD
+        and _kind(n) in later
+        and again.isdisjoint(p for p, _ in gathered_parameters(region, n))
     ]
     if not idle:
         return region

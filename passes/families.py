@@ -32,7 +32,8 @@ def pipeline_for(family: Family, divided: bool = True) -> PassPipeline:
     """
     train = family.workload is Workload.TRAIN
     serves_fused = not train and family.kernels == "fused"
-    names = [_adapters(family)] if family.lora_rank and train else []
+    names = [f"mtp{{layers={family.mtp_num_layers}}}"] if family.mtp_num_layers and train else []
+    names += [_adapters(family)] if family.lora_rank and train else []
     names += [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     names += ["unfuse"] if family.attention == "unfused" else []
     latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"

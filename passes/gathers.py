@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..ir.graph import Node, Phase, Region, Role
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.ops.quantise import QuantiseAttrs
 from ..ir.sizes.expr import Expr, total
+
+GatheredParameter: TypeAlias = tuple[int, bool]
 
 
 def gathers_parameter(region: Region, node: Node) -> bool:
@@ -16,8 +20,11 @@ def gathers_parameter(region: Region, node: Node) -> bool:
     return has(node, Trait.GATHERS) and all(_parameter(region, i) is not None for i in node.inputs)
 
 
-def gathered_parameters(region: Region, node: Node) -> tuple[int, ...]:
-    """Return the parameters that a node makes whole, in the order of its inputs; empty for any other node."""
+def gathered_parameters(region: Region, node: Node) -> tuple[GatheredParameter, ...]:
+    """Return the parameters that a node makes whole, in the order of its inputs; empty for any other node.
+
+    With each stands whether it comes as a copy in columns that is none of the one in rows: `QuantiseAttrs.columns`.
+    """
     found = (_parameter(region, i) for i in node.inputs) if has(node, Trait.GATHERS) else ()
     names = tuple(found)
     return tuple(i for i in names if i is not None) if None not in names else ()
@@ -29,12 +36,13 @@ def casts_parameter(region: Region, node: Node) -> bool:
     return has(node, Trait.QUANTISES) and gathers and _parameter(region, node.key) is not None
 
 
-def _parameter(region: Region, value: int) -> int | None:
+def _parameter(region: Region, value: int) -> GatheredParameter | None:
     if region.by_id[value].role is Role.PARAM:
-        return value
+        return value, False
     made = region.producer.get(value)
-    cast = made is not None and has(made, Trait.QUANTISES) and region.by_id[made.inputs[0]].role is Role.PARAM
-    return made.inputs[0] if made is not None and cast else None
+    if made is None or not isinstance(made.attrs, QuantiseAttrs):
+        return None
+    return (made.inputs[0], made.attrs.columns) if region.by_id[made.inputs[0]].role is Role.PARAM else None
 
 
 def gathers_sequence(node: Node) -> bool:
@@ -60,7 +68,7 @@ def saved_gathered(region: Region) -> Expr:
     return total(v.type.num_bytes for v in values if v.saved)
 
 
-def gathered_once(region: Region, held: Mapping[tuple[int, ...], int]) -> Region:
+def gathered_once(region: Region, held: Mapping[tuple[GatheredParameter, ...], int]) -> Region:
     """Drop gathers of later phases whose parameters a value holds whole already; their readers read that.
 
     `held` names the values by what `gathered_parameters` says of them.

@@ -31,6 +31,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "merge_heads": ("fusion.merge_heads", "MergeHeads"),
         "merge_products": ("fusion.merge_products", "MergeProducts"),
         "narrow_router": ("fusion.narrow_router", "NarrowRouter"),
+        "mtp": ("mtp.mtp", "Mtp"),
         "next_norm": ("fusion.next_norm", "NextNorm"),
         "offload": ("offload", "Offload"),
         "one_kernel": ("fusion.one_kernel", "OneKernel"),

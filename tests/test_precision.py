@@ -17,7 +17,7 @@ from slipstick.ir.plan.precision import RECIPES, unit_of
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
-FAST = {"fp8": 2.0, "fp4": 4.0}  # peaks of B200 over that of bf16
+FAST = {"fp8": 2.0, "int8": 2.0, "fp4": 4.0}  # peaks of B200 over that of bf16
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,7 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
         fused=not row.text("note").startswith(EAGER),
         async_tp=row.flag("async_tp") and tp > 1,
         routing_nodes=row.number("routing_nodes", 0),
+        mtp_num_layers=row.number("mtp", 0),
         lora_rank=row.number("lora_rank", 0),
         lora_modules=tuple(row.text("lora_modules").split()),
     )

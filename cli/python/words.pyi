@@ -30,6 +30,7 @@ class PlanWords(TypedDict, total=False):
     lora_modules: str | Sequence[str]
     lora_dropout: float
     lora_base: Literal["same", "nf4", "int8"]
+    mtp_num_layers: int
     tp: int
     pp: int
     vpp: int
@@ -66,8 +67,8 @@ class PlanWords(TypedDict, total=False):
         "fp8-rowwise",
         "fp8-block",
         "mxfp8",
-        "nvfp4",
         "int8",
+        "nvfp4",
         "w8a16",
         "w4a16",
         "mxfp4",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.optimizer import OptimizerAttrs, attrs_of, optimizer_state_bytes
+from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr, product, total
 from ...passes.gathers import saved_gathered
@@ -41,7 +42,11 @@ def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterabl
             users.setdefault((region.name if "*" in v.name else "", v.name), []).append((region, v))
     for (layer, name), found in users.items():
         names = tuple(dict.fromkeys(r.name for r, _ in found))
-        yield HeldParameter(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found, kept)))
+        region, v = found[0]
+        casts = (n.attrs for n in region.users.get(v.id, ()))
+        freed = any(isinstance(attrs, QuantiseAttrs) and attrs.frees for attrs in casts)
+        weight = as_expr(0) if freed else v.type.num_bytes
+        yield HeldParameter(name, names, bool(layer), (weight, *_trained(found, kept)))
 
 
 def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:

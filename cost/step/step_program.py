@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...backends.pricing.program import CompiledProgram, PricedEntry
 from ...ir.graph import Graph, Phase
-from ...ir.layers import layer_row
+from ...ir.layers import is_mtp_layer, layer_row
 from ...ir.ops import Trait, has
 from ...ir.plan import Family
 from ...ir.records import dataclass
@@ -93,7 +93,7 @@ class StepProgram:
         again = {r.name: issued[r.name, Phase.RECOMPUTE] / max(issued[r.name, Phase.FORWARD], 1) for r in graph.regions}
         beside, pairs = HiddenMessages.of(graph), pairs_of(graph)
         return cls(
-            layer_row(graph).inner,
+            layer_row(graph).inner | frozenset(r.name for r in graph.regions if is_mtp_layer(r.name)),
             again,
             Bookings.of(graph, beside, pairs),
             Bookings.of(graph, beside, pairs, weight_gradients(graph)),

@@ -15,9 +15,15 @@ FLOPS_PER_ELEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class QuantiseAttrs(Attrs):
-    """`reads` is how often the tensor passes through memory: twice where its maximum must be known first."""
+    """`reads` is how often the tensor passes through memory: twice where its maximum must be known first.
+
+    `frees` says that of a weight the copies are kept alone: what is cast is a buffer that is there for something else.
+    `columns` says that of the shard of a weight the copy in columns is made, where none is made of the one in rows.
+    """
 
     reads: int = 1
+    frees: bool = False
+    columns: bool = False
 
 
 def _check(call: OpCall) -> Iterator[str]:

@@ -36,6 +36,8 @@ def check_family(family: Family) -> None:
     _check_data(family)
     check_precision(family)
     check_adapters(family)
+    if family.mtp_num_layers and family.lora_rank:
+        raise NotBuiltError("mtp-num-layers with --lora-rank: not built in this version; use one of them")
     check_states(*family.states)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))

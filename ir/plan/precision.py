@@ -77,6 +77,11 @@ class Words(Protocol):
         ...
 
     @property
+    def reshard(self) -> str:
+        """When ZeRO 3 frees what it gathered."""
+        ...
+
+    @property
     def offload(self) -> tuple[str, ...]:
         """What rests on the host."""
         ...
@@ -114,9 +119,13 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "fp8-rowwise": Recipe(DType.FP8_ROW, (1, 2, 3), False, False, False, "one scale a row, of both dims"),
         "fp8-block": Recipe(DType.FP8_BLOCK, (1, 1, 1), False, True, True, "scales of 1 x 128, weights 128 x 128"),
         "mxfp8": Recipe(DType.MXFP8, (1, 1, 1), False, False, True, "scales of 32 elements"),
+        "int8": Recipe(DType.INT8, (1, 2, 3), False, False, False, "one scale a row, of both dims"),
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )
+# Recipes that leave modules of multi-token prediction as they are: Megatron-LM enters an fp8 context for them, and none
+# of fp4 (core/transformer/multi_token_prediction.py, `_proj_and_transformer_layer`).
+OF_DECODER_LAYERS = frozenset({"nvfp4"})
 OF_TRAINING = (
     "--precision-of: of inference only in this version; training runs all layers by one --precision, but "
     "--bf16-first and --bf16-last leave some out"
@@ -206,11 +215,16 @@ def _check_gather(family: Words) -> None:
     if family.main_params_dtype == NONE:
         raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
     # Frozen weights are cast before the run, whatever the recipe: none travels to be updated.
-    legal = [n for n, r in RECIPES.items() if family.lora_rank or (r.turns_weights and r.dtype is not DType.NVFP4)]
+    legal = [n for n, r in RECIPES.items() if family.lora_rank or r.dtype not in (DType.FP8_ROW, DType.INT8)]
     if family.precision not in legal:
         raise NotBuiltError(
             f"fp8-param-gather with precision={family.precision}: its weights travel in the model's type and are cast "
             f"where they arrive; what is modelled: {', '.join(legal)}"
+        )
+    if family.precision == "mxfp8" and family.reshard != "layer" and not family.lora_rank:
+        raise NotBuiltError(
+            f"fp8-param-gather of mxfp8 with reshard={family.reshard}: forward and backward read different copies, and "
+            "each is gathered for one layer; use --reshard layer"
         )
     if "optimizer" in family.offload:
         raise NotBuiltError("fp8-param-gather with --offload optimizer: not modelled in this version; use one of them")
@@ -246,7 +260,7 @@ def unit_of(precision: str, workload: Workload = Workload.TRAIN) -> str:
         return ""
     if workload is not Workload.TRAIN:
         return INFERENCE[precision].unit
-    return "fp4" if RECIPES[precision].dtype is DType.NVFP4 else "fp8"
+    return {DType.NVFP4: "fp4", DType.INT8: "int8"}.get(RECIPES[precision].dtype, "fp8")
 
 
 def trains_low(family: Words) -> bool:

@@ -152,6 +152,11 @@ class LoweringPolicy(ExpertWords):
     exp_avg_sq_dtype: Annotated[str, Word(
         "Data type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
+    mtp_num_layers: Annotated[int, Word(
+        "Modules of multi-token prediction: each predicts one further token, with a layer of its own and the model's "
+        "embedding and head (DeepSeek-V3 trains 1); on the last pipeline stage.",
+        section="Workload", of_training=True, least=0,
+    )] = 0
     schedule: Annotated[str, Word(
         "Pipeline schedule: "
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
@@ -209,8 +214,8 @@ class LoweringPolicy(ExpertWords):
     )] = "latent"
     precision: Annotated[str, Word(
         "Low-precision recipe of linear layers: fp8 (tensor-wise; training scales by the current "
-        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; of "
-        "training fp8-delayed; of inference int8 and, weight-only, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
+        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, int8, nvfp4; "
+        "of training fp8-delayed; of inference, weight-only, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
         "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: --dtype. Attention cores, "
         "routers, embedding and head keep --dtype.",
         choices=(*PRECISIONS, AS_PUBLISHED), metavar="RECIPE",

@@ -143,7 +143,8 @@ def _weight(draft: _Draft, found: list[LowOperand]) -> None:
     readers = {n.key for n in draft.region.users[value]}
     alone = readers <= {o.node.key for o in found}
     if draft.gather and alone and _rests_low(draft, value, maker):
-        _resting(draft, found, maker)
+        rest = _resting if draft.recipe.turns_weights or _is_frozen(draft, value, maker) else _resting_twice
+        rest(draft, found, maker)
     elif maker is None and draft.keep:
         node, copies = draft.cast(value, _sides(found), found[0].node, Phase.PREPARE)
         draft.start.setdefault(Phase.PREPARE, []).append(node)
@@ -169,7 +170,7 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     """
     value = found[0].value
     param = value if maker is None else maker.inputs[0]
-    is_frozen = all(weight != param for weight, _ in draft.region.grads)
+    is_frozen = _is_frozen(draft, value, maker)
     draft.low |= {value, param} if is_frozen else {value}
     if maker is not None and not is_frozen:
         phase = maker.phase
@@ -193,6 +194,42 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     else:
         draft.before(columns[0].node, node)
     draft.give(columns, {Side.COLUMNS: made})
+
+
+def _is_frozen(draft: _Draft, value: int, maker: Node | None) -> bool:
+    """Whether a weight, or what was gathered of one, is not trained."""
+    param = value if maker is None else maker.inputs[0]
+    return all(weight != param for weight, _ in draft.region.grads)
+
+
+def _resting_twice(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None:
+    """A weight whose two copies have scales of their own: neither is made of the other, and both rest.
+
+    Where it lies whole, the optimizer's result is gathered in the model's type, in the buffer of gradients, and cast
+    once a step (Megatron-LM, `--reuse-grad-buf-for-mxfp8-param-ag`). Of shards each copy is gathered where it is
+    wanted, cast (Megatron-FSDP's buffers of weights and of transposed weights).
+    """
+    value = found[0].value
+    if maker is None:
+        node, copies = draft.cast(value, _sides(found), found[0].node, Phase.PREPARE)
+        assert isinstance(node.attrs, QuantiseAttrs)
+        kept = replace(node, attrs=replace(node.attrs, frees=True))
+        draft.start.setdefault(Phase.PREPARE, []).append(kept)
+        draft.give(found, copies)
+        return
+    first, *others = _sides(found)
+    for side in (first, *others):
+        node, copies = draft.cast(maker.inputs[0], [side], found[0].node, maker.phase)
+        assert isinstance(node.attrs, QuantiseAttrs)
+        made = replace(node, attrs=replace(node.attrs, columns=side is Side.COLUMNS))
+        draft.start.setdefault(maker.phase, []).append(made)
+        if side is first:
+            draft.low.add(value)
+            draft.operands[maker.key, 0] = copies[side]
+            continue
+        whole = draft.like(value)
+        draft.before(maker, replace(maker, inputs=(copies[side],), outputs=(whole,)))
+        draft.give([o for o in found if o.side is side], {side: whole})
 
 
 # Activations and gradients.

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError, UnknownNameError
 from ...ir.graph import Graph, Region, Run, Workload
-from ...ir.layers import layer_names
+from ...ir.layers import is_mtp_layer, layer_names
 from ...ir.plan.low_inference import INFERENCE
-from ...ir.plan.precision import NONE, OF_TRAINING, RECIPES, read_pair, recipes_of
+from ...ir.plan.precision import NONE, OF_DECODER_LAYERS, OF_TRAINING, RECIPES, read_pair, recipes_of
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require_sharded
@@ -81,6 +81,8 @@ class Quantise(Pass):
         ends = frozenset(r.name for r in graph.regions) - layer_names(graph)
         apart = _with_edges(graph, ends, self.first, self.last)
         layers = frozenset(r.name for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH))
+        if self.recipe in OF_DECODER_LAYERS:
+            layers = frozenset(name for name in layers if not is_mtp_layer(name))
         if graph.workload is not Workload.TRAIN:
             return self._serving(apart, layers)
         if not any(operands(apart.region(name)) for name in layers):
@@ -122,7 +124,7 @@ def _with_edges(graph: Graph, ends: frozenset[str], first: int, last: int) -> Gr
     if not first and not last:
         return graph
     names = list(graph.sequence())
-    layers = [k for k, name in enumerate(names) if name not in ends]
+    layers = [k for k, name in enumerate(names) if name not in ends and not is_mtp_layer(name)]
     if first + last >= len(layers):
         raise PlanError(
             f"bf16-first={first} bf16-last={last}: {graph.name} has {len(layers)} layers; allowed: fewer in all"

@@ -66,6 +66,8 @@ def _parallel(subject: ExportSubject) -> Iterator[Flag]:
             yield "--cp-comm-type", _CP[plan.cp_method]
     if family.order == _TP_INSIDE_PP:
         yield "--use-tp-pp-dp-mapping", None
+    if family.mtp_num_layers:
+        yield "--mtp-num-layers", family.mtp_num_layers
     if plan.pp > 1 and plan.tp > 1 and not family.sp and not family.scatter_p2p:
         yield "--no-scatter-gather-tensors-in-pipeline", None
 
@@ -74,7 +76,7 @@ def _stages(subject: ExportSubject) -> Iterator[Flag]:
     """Layers of stages: nothing to say where all have as many, a layout where they do not."""
     plan, layers = subject.plan, subject.layers
     if not subject.is_even:
-        yield "--pipeline-model-parallel-layout", layout_text(layers)
+        yield "--pipeline-model-parallel-layout", layout_text(layers, subject.family.mtp_num_layers)
     elif plan.vpp > 1 and layers:
         yield "--num-layers-per-virtual-pipeline-stage", layers[0]
     elif plan.vpp > 1:
@@ -83,16 +85,18 @@ def _stages(subject: ExportSubject) -> Iterator[Flag]:
         yield "--no-overlap-p2p-communication", None
 
 
-def layout_text(layers: tuple[int, ...]) -> str:
+def layout_text(layers: tuple[int, ...], mtp: int = 0) -> str:
     """Return layers of chunks as `--pipeline-model-parallel-layout` has them: E embedding, t a layer, L the loss.
 
-    >>> layout_text((7, 8, 8, 7)), layout_text((1, 2, 2, 2, 1, 0))
-    ('Et*7|(t*8|)*2t*7L', 'Et|(t*2|)*3t|L')
+    Layers of multi-token prediction, m, stand in front of the loss.
+
+    >>> layout_text((7, 8, 8, 7)), layout_text((1, 2, 2, 2, 1, 0), mtp=1)
+    ('Et*7|(t*8|)*2t*7L', 'Et|(t*2|)*3t|mL')
     """
     chunks = [f"t*{n}" if n > 1 else "t" * n for n in layers]
     inner = [(text, len(list(same))) for text, same in groupby(chunks[1:-1])]
     middle = "".join(f"({text}|)*{num}" if num > 1 else f"{text}|" for text, num in inner)
-    return f"E{chunks[0]}|{middle}{chunks[-1]}L"
+    return f"E{chunks[0]}|{middle}{chunks[-1]}{'m' * mtp}L"
 
 
 def _batches(subject: ExportSubject) -> Iterator[Flag]:
@@ -161,7 +165,9 @@ def _precision(subject: ExportSubject) -> Iterator[Flag]:
         yield "--fp4-format", "e2m1"
         yield "--fp4-recipe", "nvfp4"
     if family.fp8_param_gather:
-        yield "--fp8-param-gather", None
+        yield f"--{'fp4' if family.precision == 'nvfp4' else 'fp8'}-param-gather", None
+        if family.precision == "mxfp8" and family.zero < 3:
+            yield "--reuse-grad-buf-for-mxfp8-param-ag", None
     if family.fp8_attention:
         yield "--fp8-dot-product-attention", None
     if family.bf16_first or family.bf16_last:

@@ -36,8 +36,8 @@ def shape_left(subject: ExportSubject) -> Iterator[str]:
         "default",
     ):
         yield f"rope scaling: {dict(scaling)}"
-    if subject.number("num_nextn_predict_layers"):
-        yield "heads that predict further tokens (--mtp-num-layers): no part of the estimate"
+    if subject.number("num_nextn_predict_layers") and not subject.family.mtp_num_layers:
+        yield "modules that predict further tokens: no part of the estimate without --mtp-num-layers"
 
 
 def _layers(subject: ExportSubject, config: Mapping[str, object]) -> Iterator[Flag]:

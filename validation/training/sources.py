@@ -146,7 +146,7 @@ _NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
 _OF_MODELS = (
-    Assumed("mtp", "none", "not modelled: the layer that predicts the token after next", ("DeepSeekV3",)),
+    Assumed("mtp", "0", "left out: the layer that predicts the token after next", ("DeepSeekV3",)),
     # `apply_moe_token_drop` of Megatron-Bridge; routing is balanced, so that no token is left out.
     Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
 )

@@ -84,6 +84,7 @@ def maxtext(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
     r.say("grad_dtype", "bf16" if held == "bfloat16" else None, *(["grad_dtype"] if held in _DTYPES else []))
     moment = r.text("mu_dtype")
     r.say("exp_avg_dtype", "bf16" if moment == "bfloat16" else None, *(["mu_dtype"] if moment in _DTYPES else []))
+    r.say("mtp_num_layers", r.count("mtp_num_layers", least=0) or None, "mtp_num_layers")
     factor = r.real("capacity_factor")
     r.say("capacity_factor", factor if factor is not None and factor > 0 else None, "capacity_factor")
     return r.done()

@@ -122,6 +122,8 @@ def _stages(r: Reading, pp: int) -> None:
         if len(chunks) % pp:
             raise ParseError(f"--pipeline-model-parallel-layout has {len(chunks)} chunks: no multiple of pp={pp}")
         vpp = len(chunks) // pp
+        if "m" in layout.rpartition("|")[0]:
+            r.assume("modules of multi-token prediction lie on the last stage: the layout has them on another one")
         r.say("pp_layout", ",".join(map(str, chunks)), "pipeline_model_parallel_layout")
     r.say(
         "vpp",
@@ -334,8 +336,10 @@ def _precision(r: Reading) -> None:
     elif r.has("fp4_format", "fp4"):
         is_mx = "mx" in f"{r.text('fp4_format', 'fp4')} {r.text('fp4_recipe')}"
         r.say("precision", "mxfp4" if is_mx else "nvfp4", "fp4_format", "fp4", "fp4_recipe")
+    r.say("mtp_num_layers", r.count("mtp_num_layers", least=0) or None, "mtp_num_layers")
     on = "precision" in r.words
-    r.say("fp8_param_gather", (r.flag("fp8_param_gather") and on) or None, "fp8_param_gather", "fp8_param")
+    gathers = ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
+    r.say("fp8_param_gather", (any(map(r.flag, gathers)) and on) or None, *gathers)
     r.say("fp8_attention", (r.flag("fp8_dot_product_attention") and on) or None, "fp8_dot_product_attention")
     edges = r.flag("first_last_layers_bf16") and on
     for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):

@@ -175,6 +175,7 @@ def test_every_part_of_a_family_is_written() -> None:
         "precision_of": (("a", "fp8"),), "etp": False, "recompute_save": ("mlp",),
         "recompute_save_rest": ("mlp",), "recompute_by_chunk": "4,3,1,0",
         "offload_modules": ("mlp",), "lora_rank": 8, "lora_modules": ("q_proj",), "lora_dropout": 0.1,
+        "mtp_num_layers": 1,
         "lora_base": "nf4", "expert_popularity": "power:1.2", "eplb": True, "redundant_experts": 8,
     }  # fmt: skip
     beside: dict[str, dict[str, object]] = {

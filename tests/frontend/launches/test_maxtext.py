@@ -23,6 +23,11 @@ def test_a_command_is_a_plan() -> None:
     }  # fmt: skip
 
 
+def test_training_in_int8_and_modules_of_multi_token_prediction_are_read() -> None:
+    found = words("ici_fsdp_parallelism=8 quantization=int8 mtp_num_layers=1 mtp_loss_scaling_factor=0.1")
+    assert (found["precision"], found["mtp_num_layers"]) == ("int8", 1)
+
+
 def test_an_axis_of_minus_one_takes_the_devices_that_are_left() -> None:
     found = words("ici_fsdp_parallelism=-1 ici_tensor_parallelism=4", num_gpus=64)
     assert (found["tp"], found["gpus"], found["gbs"], found["mbs"]) == (4, 64, 192, 12)

@@ -38,7 +38,11 @@ def words(flags: str, num_gpus: int | None = None) -> dict[str, object]:
         ("--bf16 --fp8-format hybrid", {"dtype": "bf16", "precision": "fp8-delayed"}),
         ("--bf16 --fp8-format e4m3 --fp8-recipe blockwise --fp8-param-gather",
          {"precision": "fp8-block", "fp8_param_gather": True}),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag",
+         {"precision": "mxfp8", "fp8_param_gather": True}),
+        ("--bf16 --fp4-format e2m1 --fp4-param-gather", {"precision": "nvfp4", "fp8_param_gather": True}),
         ("--bf16 --fp8-format hybrid --fp8-dot-product-attention", {"precision": "fp8-delayed", "fp8_attention": True}),
+        ("--mtp-num-layers 1 --mtp-loss-scaling-factor 0.1", {"mtp_num_layers": 1}),
         ("--grad-reduce-in-bf16", {"grad_dtype": "bf16"}),
         ("--exp-avg-dtype bf16 --main-params-dtype fp16", {"exp_avg_dtype": "bf16", "main_params_dtype": "fp16"}),
         ("--micro-batch-size 2 --global-batch-size 64 --seq-length 8192", {"mbs": 2, "gbs": 64, "seq": 8192}),
@@ -85,7 +89,7 @@ def test_settings_are_understood_ignored_or_left_out() -> None:
     [
         "--transformer-impl local", "--hidden-dropout 0.1", "--optimizer muon", "--deterministic-mode",
         "--distribute-saved-activations", "--fp32-residual-connection", "--moe-layer-recompute",
-        "--empty-unused-memory-level 2", "--no-rope-fusion", "--mtp-num-layers 1",
+        "--empty-unused-memory-level 2", "--no-rope-fusion", "--mtp-use-repeated-layer",
     ],
 )  # fmt: skip
 def test_a_setting_that_the_stack_was_not_measured_with_is_left_out(setting: str) -> None:

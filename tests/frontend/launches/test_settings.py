@@ -13,7 +13,7 @@ from slipstick.report import frameworks
 MATTERS = {
     "megatron": """
         optimizer muon_momentum fp32_residual_connection deterministic_mode attention_dropout hidden_dropout
-        distribute_saved_activations moe_layer_recompute moe_expert_capacity_factor mtp_num_layers spec
+        distribute_saved_activations moe_layer_recompute moe_expert_capacity_factor mtp_use_repeated_layer spec
         empty_unused_memory_level transformer_impl num_experts window_size nccl_ub
         keep_fp8_weight_transpose_cache decoder_first_pipeline_num_layers padded_vocab_size vocab_size
         data_parallel_sharding_strategy use_cpu_offload rampup_batch_size

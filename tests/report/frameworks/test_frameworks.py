@@ -180,6 +180,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "capacity": {"capacity": True}, "async_tp": {"sp": True, "async_tp": True}, "attention": {"attention": "unfused"},
     "kernels": {"kernels": "plain"}, "imbalance": {"ep": True, "imbalance": True},
     "dispatch_dtype": {"ep": True, "dispatch_dtype": "fp8"}, "routing_nodes": {"ep": True, "routing_nodes": 2},
+    "mtp_num_layers": {"mtp_num_layers": 1},
     "lora_rank": {"lora_rank": 8}, "lora_modules": {"lora_rank": 8, "lora_modules": ("q_proj",)},
     "lora_dropout": {"lora_rank": 8, "lora_dropout": 0.1}, "lora_base": {"lora_rank": 8, "lora_base": "nf4"},
     "schedule": {"pp": True, "schedule": "gpipe"}, "scatter_p2p": {"pp": True, "scatter_p2p": True},

@@ -165,7 +165,7 @@ def test_experts_of_recipes_are_whole(table: Table) -> None:
 
 def test_a_layer_for_the_token_after_next_is_said_to_be_left_out() -> None:
     cells = {"id": "a", "dataset": "megatron_bridge_pretrain", "activation_recompute": "none", "pp": "1", "tp": "1"}
-    assert "mtp none" in completed(Row({**cells, "model": "DeepSeekV3"})).assumed[0]
+    assert "mtp 0" in completed(Row({**cells, "model": "DeepSeekV3"})).assumed[0]
     assert completed(Row({**cells, "model": "DeepSeekV3 (w/o MTP)"})).assumed == ()
 
 
