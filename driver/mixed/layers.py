@@ -130,4 +130,4 @@ def _values(pricer: MixedPricer, table: MixedTable, in_memory: bool) -> list[lis
     columns = [(number * beyond.T).sum(axis=1), table.step.time_s, (number * each * each).sum(axis=1)]
     if pricer.lowered.source.workload is not Workload.TRAIN:
         columns.insert(1, np.where(number > 0.0, each, 0.0).max(axis=1))
-    return np.stack(columns, axis=1).tolist()
+    return [[float(v) for v in row] for row in np.stack(columns, axis=1)]

@@ -384,6 +384,15 @@ def test_copies_of_popular_experts_even_ranks_out(study: Study) -> None:
             assert float(row["predicted"]) > 1
 
 
+def test_stages_on_two_generations_come_near_both_alone(study: Study) -> None:
+    """97.49 % of the upper bound on two kinds of accelerators (HETHUB, arXiv 2405.16256)."""
+    rows = study("ex26_mixed_stages")
+    assert [abs(float(row["error (%)"])) < 5 for row in rows if row["published"]] == [True]
+    assert all(float(row["even layers / balanced"]) > 1.1 for row in rows)
+    slow = min(rows, key=lambda row: float(row["share of both alone"]))
+    assert slow["link per GPU"] == "1Gbit/s"
+
+
 def test_sites_compute_as_much_as_intellect_1s(study: Study) -> None:
     """83 % of the time around the globe, 96 % within the USA (arXiv 2412.01152)."""
     rows = study("ex25_sites")

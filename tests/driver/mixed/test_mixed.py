@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -47,9 +47,13 @@ def plan_of(pp: int = 4, layout: str = "even", **said: object) -> Plan:
 
 
 def step(
-    plan: Plan, systems: Sequence[System], stages: Sequence[int], model: str = "llama-3.1-8b", **link: float
+    plan: Plan,
+    systems: Sequence[System],
+    stages: Sequence[int],
+    model: str = "llama-3.1-8b",
+    link_bytes_per_s: float | None = None,
 ) -> MixedStep:
-    fleet = Fleet(tuple(systems), tuple(stages), **link)
+    fleet = Fleet(tuple(systems), tuple(stages), link_bytes_per_s)
     graph = graph_of(model, str(plan.family.workload))
     return mixed_step(graph, plan, fleet, lowered=lowered_of(model, plan.family))
 
@@ -68,8 +72,8 @@ def step(
         ),  # the head is the embedding: both ends add up its gradients
     ],
 )
-def test_equal_systems_are_one_system_to_the_last_bit(model: str, said: dict[str, object]) -> None:
-    plan, fast = plan_of(**said), system_of(FAST)
+def test_equal_systems_are_one_system_to_the_last_bit(model: str, said: Mapping[str, object]) -> None:
+    plan, fast = plan_of(**said), system_of(FAST)  # type: ignore[arg-type]
     one = estimate(graph_of(model), fast, plan, lowered=lowered_of(model, plan.family))
     for stages in ((4,), (1, 3), (2, 2), (1, 2, 1)):
         many = step(plan, [fast] * len(stages), stages, model)
@@ -140,8 +144,9 @@ def test_a_link_takes_the_bytes_of_the_residual_stream_over_its_bandwidth() -> N
     plan = make_plan(num_gpus=32, tp=1, pp=4, seq_len=4096, family=family)
     seconds = {}
     for rate in ("1GB/s", "2GB/s"):
-        link = {"link_bytes_per_s": parse_quantity(rate, "B/s").value_si}
-        seconds[rate] = step(plan, [system_of(FAST), system_of(SLOW)], [2, 2], **link).metrics["step_time_s"]
+        link = parse_quantity(rate, "B/s").value_si
+        found = step(plan, [system_of(FAST), system_of(SLOW)], [2, 2], link_bytes_per_s=link)
+        seconds[rate] = found.metrics["step_time_s"]
     num_bytes = 2 * 4096 * 4096 * 2  # residual stream and what is added to it, tokens x hidden size x bf16
     levels = [system_of(name).levels[-1] for name in (FAST, SLOW)]
     assert all(level.efficiency > 0.5 for level in levels)
@@ -167,7 +172,7 @@ def test_layers_are_those_of_the_best_of_all_splits(stages: tuple[int, int], pai
     pricer = MixedPricer(lowered_of("llama-3.1-8b", plan.family), plan, fleet)
     every = [(a, b - a, 32 - b) for a, b in combinations(range(1, 32), 2)]
     table = pricer.table(every)
-    fits = (table.peaks <= table.limits[:, None]).all(axis=0)
+    fits = np.all(table.peaks <= table.limits[:, None], axis=0)
     best = min(t for t, fit in zip(table.step.time_s.tolist(), fits.tolist(), strict=True) if fit)
     assert pricer.table([layers_of(pricer)]).step.time_s[0] == pytest.approx(best, rel=1e-12)
 
