@@ -30,9 +30,11 @@ def said(fleet: str) -> str:
 def row(fleet: str, link: str | None) -> list[Cell]:
     """Return a fleet against even layers, and against its systems each at the pace that it has alone."""
     stages = sum(int(part.rpartition(":")[2]) for part in fleet.split(","))
+    slower = {} if link is None else {"link": link}
     found = slipstick.mixed(
-        "llama-2-70b", stages=fleet, gpus=stages * 32, tp=8, zero=1, seq=4096, gbs=128, recompute="full", link=link
-    )
+        "llama-2-70b", stages=fleet, gpus=stages * 32, tp=8, zero=1, seq=4096, gbs=128, recompute="full",
+        **slower,  # type: ignore[arg-type]
+    )  # fmt: skip
     step_s = found.best.metrics["step_time_s"]
     alone = {name: other.metrics["step_time_s"] for name, other in found.others.items()}
     parts = [part.rpartition(":") for part in fleet.split(",")]
