@@ -162,6 +162,9 @@ def _metrics(pricer: MixedPricer, table: MixedTable, convention: Convention) -> 
             for g in range(len(pricer.fleet.systems))
         ]
         found["host_mem_bytes"] = max(host)
+    for name, value in found.items():
+        if not np.isfinite(value):
+            raise UsageError(f"{name} is beyond any number: a value of {pricer.fleet.name} or of the plan is absurd")
     return found
 
 

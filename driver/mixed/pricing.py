@@ -187,6 +187,10 @@ def _check(plan: Plan, fleet: Fleet) -> None:
             f"order={plan.family.order}: stages on several machines need pp outermost, so that the ranks of a stage "
             "stand on one of them; nearest: --order tp-cp-ep-dp-pp"
         )
-    tables = [system.name for system in fleet.systems if not system.levels]
-    if tables:
-        raise UsageError(f"system '{tables[0]}' has no network that could reach another machine")
+    for system in fleet.systems if len(fleet.systems) > 1 else ():
+        top = system.levels[-1]
+        if top.size is not None:
+            raise UsageError(
+                f"system '{system.name}': its outermost network, {top.name}, joins {top.size} devices and reaches no "
+                "other system; give it a level beyond that has no size"
+            )

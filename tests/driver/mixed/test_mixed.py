@@ -214,3 +214,12 @@ def test_what_several_systems_cannot_hold_is_refused(plan: Plan, stages: tuple[i
 def test_a_link_without_bandwidth_is_refused() -> None:
     with pytest.raises(UsageError, match="--link: a bandwidth above 0"):
         Fleet((system_of(FAST),), (4,), link_bytes_per_s=0.0)
+
+
+def test_a_system_whose_network_reaches_no_other_is_refused() -> None:
+    fast = system_of(FAST)
+    alone = replace(fast, levels=fast.levels[:1])
+    plan = make_plan(num_gpus=8, tp=4, pp=2, seq_len=4096, global_batch=8, family=Family(sp=True, pp=True))
+    assert step(plan, [alone], [2]).metrics["step_time_s"] > 0.0
+    with pytest.raises(UsageError, match="joins 8 devices and reaches no other system"):
+        step(plan, [alone, fast], [1, 1])
