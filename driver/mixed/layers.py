@@ -127,7 +127,8 @@ def _values(pricer: MixedPricer, table: MixedTable, in_memory: bool) -> list[lis
     number = table.stages.staging.number[table.stages.staging.which]
     each = np.stack([t.forward_s + t.backward_s for t in table.step.stages], axis=1)
     beyond = pricer.beyond_by_class(table) if in_memory else np.zeros_like(each.T)
-    columns = [(number * beyond.T).sum(axis=1), table.step.time_s, (number * each * each).sum(axis=1)]
+    with np.errstate(over="ignore"):  # what is beyond any number the answer refuses
+        columns = [(number * beyond.T).sum(axis=1), table.step.time_s, (number * each * each).sum(axis=1)]
     if pricer.lowered.source.workload is not Workload.TRAIN:
         columns.insert(1, np.where(number > 0.0, each, 0.0).max(axis=1))
     return [[float(v) for v in row] for row in np.stack(columns, axis=1)]
