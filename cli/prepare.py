@@ -39,15 +39,21 @@ def check_model(request: Request) -> None:
     check(request.source.model, request.source.dtype)
 
 
-def graph_of(request: Request) -> Graph:
-    """Load or record the model as its kernels ask for; progress goes to stderr."""
+def graph_of(request: Request, stack: StackConstants | None = None) -> Graph:
+    """Load or record the model as its kernels ask for; progress goes to stderr.
+
+    The software decides the kernels where none are named; it is loaded where it is not given.
+    """
     from ..frontend import GraphCache, load
     from ..ir.graph import Workload
     from ..ir.plan.structure import usual_kernels
 
     cache = GraphCache.default() if request.cache else None
     train = request.words.phase == "train"
-    spelled_out = train and (request.words.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
+    kernels = request.words.kernels
+    if train and not kernels:
+        kernels = usual_kernels(Workload.TRAIN, stack or _stack(request))
+    spelled_out = train and kernels == "eager"
     source = request.source
     if source.graph is not None:
         # A graph that was given; UsageError where it is of another phase.
@@ -94,7 +100,7 @@ def sized(request: Request, stack: StackConstants | None = None) -> tuple[Graph,
     looked at first, which is quick.
     """
     plan = plan_of(request, stack)
-    graph = graph_of(request)
+    graph = graph_of(request, stack)
     if (length := length_for(graph, request.words.seq_len)) != request.words.seq_len:
         plan = plan_of(request.said({"seq": length}), stack)
     check_positions(graph, plan)

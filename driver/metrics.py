@@ -42,6 +42,7 @@ MONEY = (
     Metric("usd_opex", "operation", "USD", "interest, maintenance and energy over the servers' life; all of a rent"),
     Metric("usd_tco", "cost of owning", "USD", "depreciation and operation over the life of the servers"),
     Metric("usd_run", "cost of the run", "USD", "cost of a GPU-hour x GPU-hours of the whole run"),
+    Metric("usd_run_fixed", "cost, fixed fleet", "USD", "cost of a GPU-hour x GPU-hours of all replicas all the time"),
     Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost", "more"),
     Metric("tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over capex", "more"),
     Metric("model_flops_per_usd", "model FLOPs/$", "FLOP/USD", "model FLOPs of a step over its cost", "more"),
@@ -124,6 +125,17 @@ SIMULATED = (
     Metric("replica_up_share", "availability, simulated", "1", "the same share, counted in the simulated run"),
     Metric("replica_failures", "failures of replicas", "failures", "failures in the simulated run, of all replicas"),
     Metric("requests_restarted", "restarted", "requests", "requests that went on elsewhere as their replica failed"),
+    Metric("replicas_mean", "replicas, mean", "replicas", "replicas that have GPUs, on average over the run"),
+    Metric("replicas_serving", "replicas, serving", "replicas", "replicas that take requests, on average over the run"),
+    Metric("replicas_most", "replicas, most", "replicas", "the most replicas that had GPUs at once"),
+    Metric("replica_starts", "replicas started", "replicas", "replicas that autoscaling started during the run"),
+    Metric("gpu_hours_fixed", "GPU-hours, fixed fleet", "h", "GPU-hours of a fleet that always has all replicas"),
+    *(
+        Metric(f"fixed_{name}_{part}_s", f"{label} {part}, fixed", "s", f"{label} {part} of a fleet of all replicas")
+        for name, label in _LATENCIES[:2]
+        for part, _ in _SHARES
+    ),
+    Metric("fixed_goodput_share", "in time, fixed", "1", "share of requests in time of a fleet of all replicas"),
 )
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
@@ -184,7 +196,7 @@ _ALL = (
     Metric("num_steps", "steps", "steps", "steps of the whole training run"),
     Metric("productive_time_s", "time of steps", "s", "steps of the run x step time: nothing fails, nothing is saved"),
     Metric("train_time_s", "time to train", "s", "time of steps / goodput: what the whole run takes"),
-    Metric("gpu_hours", "GPU-hours", "h", "time to train x GPUs"),
+    Metric("gpu_hours", "GPU-hours", "h", "GPUs x time: to train, or of the replicas of a run that come and go"),
     Metric("train_goodput", "goodput", "1", "share of the time of a run in which steps are made that count"),
     Metric("effective_tokens_per_s", "effective tokens/s", "1/s", "tokens/s x goodput"),
     Metric("checkpoint_bytes", "checkpoint", "B", "one copy of weights and optimizer states"),
@@ -218,7 +230,7 @@ def format_metric(name: str, value: float) -> str:
         return form
     if unit == "tokens":
         return f"{value:.2f}"
-    if unit == "requests/s":
+    if unit in ("requests/s", "replicas", "h"):
         return f"{value:.3g}" if value < 1e3 else f"{value:,.0f}"
     if unit in ("kg", "t", "kWh", "1/s/USD"):
         return f"{value:.3g} {unit.removeprefix('1/s/USD')}".rstrip() if value < 1e3 else f"{value:,.0f} {unit}"

@@ -57,18 +57,6 @@ class Meaning:
     outputs: tuple[In | Out, ...]
     pairs: bool = False
 
-    def rewired(self, inputs: Mapping[int, int]) -> Meaning:
-        """Return the program of a node whose inputs stand at other places: old place to new one."""
-
-        def moved(given: Argument) -> Argument:
-            if isinstance(given, In):
-                return replace(given, index=inputs[given.index])
-            return tuple(moved(g) for g in given) if isinstance(given, tuple) else given
-
-        steps = tuple(OperatorCall(s.operator, tuple((name, moved(a)) for name, a in s.arguments)) for s in self.steps)
-        outputs = tuple(replace(o, index=inputs[o.index]) if isinstance(o, In) else o for o in self.outputs)
-        return replace(self, steps=steps, outputs=outputs)
-
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:

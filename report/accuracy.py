@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -80,7 +80,7 @@ def nearest(table: str, chip: str, library: str, kinds: Sequence[str]) -> RowAcc
 @cache
 def packaged() -> Mapping[Key, RowAccuracy]:
     """Return the table that comes with the package."""
-    file = resources.files(backends) / "calibration" / "accuracy.csv"
+    file = Path(backends.__path__[0]) / "calibration" / "accuracy.csv"
     return MappingProxyType(dict(_read(file.read_text(encoding="utf-8"))))
 
 

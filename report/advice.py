@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..driver.estimate import Estimate, checked_table, compiled, pipeline_for, screen
-from ..ir.errors import InfeasibleError, SlipstickError
+from ..ir.errors import SlipstickError
 from ..ir.graph import Workload
 from ..ir.layers import num_layers
 from ..ir.plan import Family, Plan, divisors
@@ -19,13 +19,6 @@ from ..passes.manager import Prefixes
 
 # Tensor-parallel degree, stages, micro-batch.
 _Size: TypeAlias = tuple[int, int, int]
-
-
-def check_fits(answer: Estimate) -> None:
-    """Raise InfeasibleError with the numbers and a next step when the plan needs more memory than the device has."""
-    lacking = shortage(answer)
-    if lacking is not None:
-        raise InfeasibleError(lacking)
 
 
 def shortage(answer: Estimate) -> str | None:

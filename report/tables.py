@@ -51,7 +51,7 @@ def report_text(answer: Estimate, columns: int, color: bool = False, with_sensit
     """
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False, emoji=False)
     tables = [_metrics(answer), _memory(answer), _bounds(answer), _breakdown(answer, columns >= NARROW)]
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
@@ -76,15 +76,19 @@ def headline(answer: Estimate) -> str:
 
 def print_side_by_side(console: Console, tables: list[Table]) -> None:
     """Print as many tables beside each other as the screen takes, the rest below."""
-    from rich.table import Table
+    from rich.segment import Segment, Segments
 
-    while tables:
-        widths = [console.measure(t).maximum for t in tables]
-        num = max([n for n in range(1, len(tables) + 1) if sum(widths[:n]) + GAP * (n - 1) <= console.width], default=1)
-        grid = Table.grid(padding=(0, GAP))
-        grid.add_row(*tables[:num])
-        console.print(grid)
-        tables = tables[num:]
+    widths = [min(console.measure(t).maximum, console.width) for t in tables]
+    # A grid of rich would measure every cell of every table three times, a tenth of a short command.
+    drawn = [console.render_lines(t, console.options.update_width(w)) for t, w in zip(tables, widths, strict=True)]
+    while drawn:
+        num = max(n for n in range(1, len(drawn) + 1) if n == 1 or sum(widths[:n]) + GAP * (n - 1) <= console.width)
+        for k in range(max(map(len, drawn[:num]))):
+            row: list[Segment] = []
+            for lines, width in zip(drawn[:num], widths, strict=False):
+                row += [*(lines[k] if k < len(lines) else [Segment(" " * width)]), Segment(" " * GAP)]
+            console.print(Segments([*row[:-1], Segment.line()]), end="")
+        drawn, widths = drawn[num:], widths[num:]
 
 
 def titled_table(title: str, num_columns: int) -> Table:

@@ -195,15 +195,21 @@ class GemmMachine:
         c = c if chip.has_threads else replace(c, waves=0.0, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
         units, matrix_hz = chip.num_sms, chip.matrix_hz
+        # Two limits on traffic: what the memory gives, and what the SMs can have in flight at once, which grows with
+        # their number and clock. Neither hides the other fully where they are close, so their squares add up.
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * matrix_hz))
+        # Each partition of the L2 holds what its own SMs read: operands that all SMs need are there once a partition.
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
         machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
         tried = (*THIN_TILES, *TILES) if wide else TILES
         tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
+        # A small tile loads more bytes and waits more often for each FLOP than one of 128 x 128, which is the
+        # reference.
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
         # As wide as the machines of a table, which may differ in the clock alone.
         compute = 2.0 * area * small * (units / (peak * c.tensor)) + np.zeros(machines)
+        # However small the tile, a step along k takes so many clocks: its threads wait for one another.
         pace = c.pace / matrix_hz
         splits = np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64)
         return cls(
@@ -275,6 +281,8 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     """Fill time and terms of a few rows."""
     m, n, k, batch, a_bytes, _, _, quantised = rows
     memory = _memory_s(rows, machine)
+    # Best tile and best split are chosen by the whole time, as a library with a good heuristic does: a split of k
+    # fills SMs that would be idle, and pays for it with a second pass over its partial sums.
     tiles = _tiles_squared(rows, machine)
     total = np.sqrt(tiles + memory * memory)
     second = _second_pass_s(rows, machine)
@@ -309,6 +317,8 @@ def _memory_s(rows: Array, machine: GemmMachine) -> Array:
     cold: Array = moved / machine.memory_bytes_per_s
     if np.all(machine.warm_bytes <= 0.0):
         return cold
+    # All of it is warm up to a part of the capacity and nothing beyond all of it; between the two, the warm part
+    # falls evenly, so that no size is a cliff.
     held = np.clip((machine.warm_bytes - moved) / np.maximum(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
     found: Array = cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
     return found
@@ -318,9 +328,13 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     """Square of the time of all waves under the best tile: splits x rows."""
     m, n, k, batch, a_bytes, b_bytes, _, _ = rows
     tile_m, tile_n = machine.tile_m, machine.tile_n
+    # Along k a tile goes in whole steps of the matrix unit, also where k ends within one.
     steps = np.maximum(K_STEP * np.ceil(np.ceil(k / machine.splits) / K_STEP), machine.shortest)
+    # Before the first product the pipeline of copies fills: as long as so many more elements of k.
     reach = steps + machine.constants.prologue
     feed = (tile_m * a_bytes + tile_n * b_bytes) * machine.feed_s
+    # Products, feeds from on-chip memory, turns of threads and the widening of weights run in one loop and hide
+    # behind one another, but not fully: squares of their times add up.
     squared = machine.compute_squared * (reach * reach)
     widen = tile_n * machine.widen_s
     squared += (feed * feed + machine.pace_squared + widen * widen) * (steps * steps)

@@ -49,6 +49,7 @@ def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
     """
     known = {path: (place, number.kind) for path, place, number in _numbers(system)}
     changed = list(system.changed)
+    values: dict[Place, object] = {}
     for path, column in columns.items():
         if path not in known:
             raise UnknownNameError.of("number of a table of machines", path, list(known))
@@ -56,7 +57,8 @@ def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
         numbers = _checked(path, column, kind)
         if np.any(numbers != _at(system, place)):
             changed.append(path)
-        system = _put(system, place, numbers)
+        values[place] = numbers
+    system = _put(system, values)
     num_machines(system)
     return replace(system, changed=tuple(dict.fromkeys(changed)))
 
@@ -69,10 +71,12 @@ def stacked(systems: Sequence[System]) -> System:
     if not systems:
         raise UsageError("a table needs at least one machine")
     first = systems[0]
-    for other in systems[1:]:
-        _check_alike(first, other)
+    places = _places(first)
+    form = _form(first, places)
+    for other in {id(system): system for system in systems if system is not first}.values():
+        _check_alike(first, other, places, form)
     columns: dict[str, ArrayLike] = {}
-    for path, place in _places(first).items():
+    for path, place in places.items():
         numbers = [_at(system, place) for system in systems]
         if any(number != numbers[0] for number in numbers):
             columns[path] = np.array(numbers, dtype=np.float64)
@@ -108,20 +112,17 @@ def num_machines(system: System) -> int | None:
 
 def some_machines(system: System, rows: slice) -> System:
     """Return some machines of a table."""
-    for place in _places(system).values():
-        number = _at(system, place)
-        if isinstance(number, np.ndarray):
-            system = _put(system, place, number[rows])
-    return system
+    return _put(system, {place: column[rows] for place, column in _columns(system).items()})
 
 
 def machine_at(system: System, row: int) -> System:
     """Return one machine of a table by itself, as plain numbers; IndexError beyond its end."""
-    for place in _places(system).values():
-        number = _at(system, place)
-        if isinstance(number, np.ndarray):
-            system = _put(system, place, float(number[row]))
-    return system
+    return _put(system, {place: float(column[row]) for place, column in _columns(system).items()})
+
+
+def _columns(system: System) -> dict[Place, Array]:
+    found = ((place, _at(system, place)) for place in _places(system).values())
+    return {place: number for place, number in found if isinstance(number, np.ndarray)}
 
 
 def _places(system: System) -> dict[str, Place]:
@@ -159,16 +160,17 @@ def _at(system: System, place: Place) -> Num | None:
     return cast("Num | None", found)
 
 
-def _put(record: T, place: Place, value: object) -> T:
-    """Return a record, or a tuple, with another value at the end of a way."""
-    if not place:
-        return cast(T, value)
-    step, rest = place[0], place[1:]
+def _put(record: T, values: Mapping[Place, object]) -> T:
+    """Return a record, or a tuple, with other values at the ends of some ways; each record on them is made once."""
+    if () in values:
+        return cast(T, values[()])
+    inner: dict[str | int, dict[Place, object]] = {}
+    for (step, *rest), value in values.items():
+        inner.setdefault(step, {})[tuple(rest)] = value
     if isinstance(record, tuple):
-        items = (_put(item, rest, value) if k == step else item for k, item in enumerate(record))
-        return cast(T, tuple(items))
-    made = replace(cast("DataclassInstance", record), **{str(step): _put(getattr(record, str(step)), rest, value)})
-    return cast(T, made)
+        return cast(T, tuple(_put(item, inner.get(k, {(): item})) for k, item in enumerate(record)))
+    changed = {str(step): _put(getattr(record, str(step)), deeper) for step, deeper in inner.items()}
+    return cast(T, replace(cast("DataclassInstance", record), **changed))
 
 
 def _checked(path: str, column: ArrayLike, kind: NumberKind) -> Array:
@@ -185,15 +187,14 @@ def _checked(path: str, column: ArrayLike, kind: NumberKind) -> Array:
     return numbers
 
 
-def _check_alike(first: System, other: System) -> None:
-    """Refuse what differs in form: their numbers and names apart, both must be the same."""
-    places = _places(first)
+def _check_alike(first: System, other: System, places: Mapping[str, Place], one: System) -> None:
+    """Refuse what differs in form: their numbers and names apart, both are the same; `one` is that of `first`."""
     apart = set(places) ^ set(_places(other))
     if apart:
         raise UsageError(
             f"'{first.name}' and '{other.name}' cannot share a table: only one has {', '.join(sorted(apart))}"
         )
-    one, two = _form(first, places), _form(other, places)
+    two = _form(other, places)
     parts = [f.name for f in fields(System) if getattr(one, f.name) != getattr(two, f.name)]
     if parts:
         raise UsageError(
@@ -204,7 +205,5 @@ def _check_alike(first: System, other: System) -> None:
 
 def _form(system: System, places: Mapping[str, Place]) -> System:
     """What is left of a system without its names and numbers; a number that is left open stays so."""
-    for place in places.values():
-        if _at(system, place) is not None:
-            system = _put(system, place, 1.0)
+    system = _put(system, {place: 1.0 for place in places.values() if _at(system, place) is not None})
     return replace(system, name="", chip=replace(system.chip, name=""), sources=(), changed=())

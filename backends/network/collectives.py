@@ -191,9 +191,12 @@ class CollectiveModel:
             for name, one in ALGORITHMS[kind].items()
         ]
         choices = [c for c in choices if any(c.allowed)]
+        # A routing that is limited to few nodes sends a row once to each and copies it there, which only a kernel
+        # made for it does.
         if across < 1 and kind == "all_to_all":
             limited = node_limited(across, system.node_size)
             choices.append(AlgorithmChoice("node_limited", limited, (True,) * len(levels)))
+        # Engines have an all-reduce of one kernel for small messages within a node, beside that of the library.
         serves = kind == "all_reduce" and system.stack.custom_all_reduce
         custom = kind_of(system.kernels.custom_all_reduce, "default") if serves else None
         constants = tuple(kind_of(table, v.protocol) if v.protocol else None for v in levels)
@@ -238,6 +241,7 @@ class CollectiveModel:
         found = np.where(*known[0], 0.0)
         for spanned, overhead_s in known[1:]:
             found = np.maximum(found, np.where(spanned, overhead_s, 0.0))
+        # Blocks of a ring exchange are messages of their own: each is launched.
         launched = found * (size - 1) if self.kind in RINGS else found
         return launched if self.state.step_latency_s == 0.0 or self.kind == "send" else launched + self._delays(links)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,9 @@ from ..machine.files.system_overrides import override
 from .section import Prices, PricesSection
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from ..machine.files.system_tree import Tree
 
+_BOOK = Path(__file__).parent
 USUAL = "chiplet-actuary"
 
 
@@ -29,7 +27,7 @@ def profile_names() -> tuple[str, ...]:
     >>> USUAL in profile_names()
     True
     """
-    found = (file.name for file in (_folder() / "profiles").iterdir())
+    found = (file.name for file in (_BOOK / "profiles").iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
@@ -77,7 +75,7 @@ def profile_file(profile: str | Path, folder: Path | None = None) -> File:
         return read_at(path.name, str(path), path, f"price file '{path}'")
     if str(profile) not in profile_names():
         raise UnknownNameError.of("price profile", str(profile), profile_names())
-    file = _folder() / "profiles" / f"{profile}.yaml"
+    file = _BOOK / "profiles" / f"{profile}.yaml"
     return read_at(str(profile), f"prices/profiles/{profile}.yaml", file, f"price profile '{profile}'")
 
 
@@ -88,13 +86,9 @@ def shipped() -> tuple[File, ...]:
 
 
 def _read_shipped() -> Iterator[File]:
-    for file in sorted((_folder() / "data").iterdir(), key=lambda f: f.name):
+    for file in sorted((_BOOK / "data").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".yaml"):
             yield read_at(file.name, f"prices/data/{file.name}", file, f"price file '{file.name}'")
-
-
-def _folder() -> Traversable:
-    return resources.files(__name__.rpartition(".")[0])
 
 
 def _origins(file: File) -> Iterator[FileOrigin]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -142,7 +141,7 @@ def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
 
 
 def _shipped(name: str) -> File:
-    file = resources.files(__name__.rpartition(".")[0]) / "data" / f"{name}.yaml"
+    file = Path(__file__).parent / "data" / f"{name}.yaml"
     return read_at(name, f"technology/data/{name}.yaml", file, f"technology file '{name}'")
 
 

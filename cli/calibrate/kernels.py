@@ -16,7 +16,7 @@ from ..output.files import check_suffix, columns, writing
 
 if TYPE_CHECKING:
     from ...backends.machine.files.system_tree import Tree
-    from ...validation.fit.calibrate import KindFit
+    from ...validation.fit.calibrate import FitChoice, KindFit
 
 
 @click.command("calibrate", cls=Watched, params=[*talk_flags()])
@@ -112,20 +112,11 @@ def calibrate_command(
     with --stack.
     """
     report = _reporter(quiet)
+    choices = {"--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half"}
+    measures = {"--quick": quick, "--check": check}
     if measured is not None:
-        choices = {
-            "--from": files,
-            "--where": where,
-            "--leave-out": leave_out,
-            "--joint": joint,
-            "--part": part != "half",
-            "--engine": engine,
-            "--device": device,
-            "--quick": quick,
-            "--check": check,
-        }
-        if given := [name for name, said in choices.items() if said]:
-            raise UsageError(f"--measured fits a stack to one trace: leave out {', '.join(given)}")
+        others = {"--from": files, **choices, "--engine": engine, "--device": device, **measures}
+        _refuse(others, "--measured fits a stack to one trace: leave out {}")
         if predicted is None:
             raise UsageError(
                 "--measured needs the prediction of the run: --predicted REPORT.json, which `slipstick "
@@ -137,36 +128,22 @@ def calibrate_command(
     if predicted is not None or steps is not None:
         raise UsageError("--predicted and --steps are of a trace: give one with --measured TRACE")
     if device is not None:
-        choices = {
-            "--where": where,
-            "--leave-out": leave_out,
-            "--joint": joint,
-            "--part": part != "half",
-            "--stack": stack,
-            "--engine": engine,
-        }
-        _refuse_mixed(files, [name for name, given in choices.items() if given], output)
+        _refuse({"--from": files}, "--device measures what it fits: leave out {}")
+        _refuse({**choices, "--stack": stack, "--engine": engine}, "--device fits all that it measures: leave out {}")
+        _refuse_file(output)
         return _measure(device, threads, quick, check, Path(output), report)
     if not files:
         raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
-    _refuse_of_device({"--quick": quick, "--check": check, "--threads": threads != 1})
+    _refuse({**measures, "--threads": threads != 1}, "{}: only with --device, which measures")
     if stack is not None and engine is not None:
         raise UsageError("--stack and --engine are two fits: give one of them")
     if stack is not None or engine is not None:
-        _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
+        del choices["--part"]
+        _refuse(choices, "{}: not with --stack or --engine, whose files say which rows they are fitted to")
         return _of_software(files, stack, engine, part, Path(output), report)
-    _refuse_unreadable(Path(output))
-    from ...validation.fit.calibrate import FitChoice, calibrate
+    from ...validation.fit.calibrate import FitChoice
 
-    choice = FitChoice(where=where, leave_out=leave_out, split=part, joint=joint)
-    found = calibrate(files, choice, report)
-    for why, rows in found.skipped.items():
-        report(f"{rows} rows in no fit: {why}")
-    by_file = _by_file(Path(output), found.fits, joint)
-    click.echo(_table(found.fits))
-    for path, fits in by_file.items():
-        _write(path, fits)
-    return 0
+    return _of_kernels(files, FitChoice(where=where, leave_out=leave_out, split=part, joint=joint), output, report)
 
 
 def _reporter(quiet: bool) -> Callable[[str], None]:
@@ -189,30 +166,32 @@ def _of_software(
     return calibrate_stacks(files, stack or "", part, output, report)
 
 
-def _refuse_mixed(files: tuple[Path, ...], choices: Sequence[str], output: str) -> None:
-    if files:
-        raise UsageError("--device measures what it fits: leave out --from")
-    if choices:
-        raise UsageError(f"--device fits all that it measures: leave out {', '.join(choices)}")
+def _of_kernels(files: tuple[Path, ...], choice: FitChoice, output: str, report: Callable[[str], None]) -> int:
+    from ...validation.fit.calibrate import calibrate
+
+    _refuse_unreadable(Path(output))
+    found = calibrate(files, choice, report)
+    for why, rows in found.skipped.items():
+        report(f"{rows} rows in no fit: {why}")
+    by_file = _by_file(Path(output), found.fits, choice.joint)
+    click.echo(_table(found.fits))
+    for path, fits in by_file.items():
+        _write(path, fits)
+    return 0
+
+
+def _refuse(flags: Mapping[str, object], why: str) -> None:
+    """UsageError where any of these flags was given; `why` has {} for their names."""
+    if given := [name for name, value in flags.items() if value]:
+        raise UsageError(why.format(", ".join(given)))
+
+
+def _refuse_file(output: str) -> None:
+    """Say before minutes of measuring, not behind them, that the output must be a folder."""
     if output.endswith((".yaml", ".yml")):
         raise UsageError(f"--device writes several files: give a folder instead of '{output}'")
-    # Said before minutes of measuring, not behind them.
     if Path(output).exists() and not Path(output).is_dir():
         raise UsageError(f"--device writes several files: '{output}' is a file and not a folder")
-
-
-def _refuse_of_device(given: Mapping[str, bool]) -> None:
-    idle = [name for name, is_given in given.items() if is_given]
-    if idle:
-        raise UsageError(f"{', '.join(idle)}: only with --device, which measures")
-
-
-def _refuse_of_kernels(given: Mapping[str, object]) -> None:
-    idle = [name for name, is_given in given.items() if is_given]
-    if idle:
-        raise UsageError(
-            f"{', '.join(idle)}: not with --stack or --engine, whose files say which rows they are fitted to"
-        )
 
 
 def _refuse_unreadable(output: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,26 +134,16 @@ def design_command(
 
     known = load_technology(technology, overrides)
     if what == "area":
-        return _write_table(
-            "areas of dies",
-            lambda kind: area_table(known, die, node, kind),
-            lambda: area_pictures(known, die, node),
-            form,
-            output,
-        )
+        table, seen = partial(area_table, known, die, node), partial(area_pictures, known, die, node)
+        return _write_table("areas of dies", table, seen, form, output)
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
-        return _write_table(
-            "one budget on several nodes",
-            lambda kind: study_table(designs, kind),
-            lambda: study_pictures(designs),
-            form,
-            output,
-        )
+        table, seen = partial(study_table, designs), partial(study_pictures, designs)
+        return _write_table("one budget on several nodes", table, seen, form, output)
     check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
@@ -167,7 +158,7 @@ def design_command(
 
 def _write_table(
     title: str,
-    text: Callable[[str], str],
+    table: Callable[[str], str],
     seen: Callable[[], Sequence[Picture]],
     form: str | None,
     output: str,
@@ -175,7 +166,7 @@ def _write_table(
     """Write a study or an area in the form of its suffix; what is designed is YAML, to a file of any name."""
     from ...report.results.documents import DocumentResult
 
-    found = DocumentResult(title=title, document=lambda: text("json"), screen=lambda width: text("table"), seen=seen)
+    found = DocumentResult(title=title, document=lambda: table("json"), screen=lambda width: table("table"), seen=seen)
     write_answer(found, form_of(form, output), output)
     return 0
 

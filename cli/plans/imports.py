@@ -23,7 +23,6 @@ from ..output.files import check_suffix, write_text
 if TYPE_CHECKING:
     from ...frontend.launches.launch import Launch
 
-_MOST_BYTES = 4_000_000
 FRAMEWORKS = (
     "megatron",
     "torchtitan",

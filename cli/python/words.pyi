@@ -167,6 +167,7 @@ class ServeWords(PlanWords, total=False):
     batch: str | float
     serve: str
     kv_tiers: str | Sequence[str]
+    autoscale: str
     cut: float
     inclusive_tpot: bool
     chunked_prefill: int

@@ -100,13 +100,20 @@ LOADS = (
     _text("--batch", metavar="N", help="Static batch size per replica: requests that start and end together."),
     _text(
         "--serve", metavar="TRAFFIC",
-        help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
-        "(.csv, .jsonl); adds p50, p90 and p99.",
+        help="Simulate request by request: poisson:RATE[,n=N][,seed=K], diurnal:PEAK,LOW[,period=TIME], "
+        "steps:RATE@TIME+RATE@TIME, closed:CLIENTS, burst:N, or a file of requests (.csv, .jsonl); adds p50, p90 and "
+        "p99.",
     ),
     _text(
         "--kv-tiers", metavar="LIST",
         help="With --serve of a trace with hash_ids: where keys and values of earlier prompts are kept, fastest first: "
         "hbm=SIZE, host=SIZE[@RATE], NAME=SIZE@RATE; sizes over all replicas, rates per GPU.",
+    ),
+    _text(
+        "--autoscale", metavar="MIN:MAX[,...]",
+        help="With --serve: replicas come and go with the load, as under Kubernetes' HPA or KEDA; target=N requests in "
+        "flight a replica or rps=R, interval=15s, up=0s and down=5min (stabilisation windows), startup=1min, "
+        "tolerance=0.1, initial=MIN; beside a fixed fleet of MAX.",
     ),
     click.Option(
         ["--cut"], type=Real(0.0, 0.49), default=0.0, show_default=True, metavar="X",
@@ -125,6 +132,7 @@ class Simulation:
 
     serve: str | None = None
     kv_tiers: str | None = None
+    autoscale: str | None = None
     cut: float = 0.0
     inclusive_tpot: bool = False
 

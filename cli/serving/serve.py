@@ -179,7 +179,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
     from ...driver.serve.serve import serve
     from ...driver.serve.serve_pools import serve_pools
     from ...driver.serve.server import with_failures
-    from ...driver.serve.simulated import serve_traffic, serve_traffic_apart
+    from ...driver.serve.traffic.autoscaled import with_autoscaling
+    from ...driver.serve.traffic.simulated import serve_traffic, serve_traffic_apart
 
     traffic, load, target = serving.traffic, serving.load, serving.target
     workers = serving.apart.workers
@@ -189,6 +190,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
     if failures is not None and (traffic is None or workers is not None):
         of = "request by request: add --serve TRAFFIC" if traffic is None else "of one pool, and --disagg has two"
         raise UsageError(f"--mtbf: failures of replicas are simulated {of}")
+    if serving.autoscale is not None:
+        request = _of_most_replicas(request, serving)
     if traffic is None:
         longest = serving.prompt + serving.output
     else:
@@ -204,6 +207,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
         return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
     server = making(request, serving, longest)
     server = server if failures is None else with_failures(server, failures)
+    if serving.autoscale is not None and traffic is not None:
+        server = with_autoscaling(server, serving.autoscale, traffic, target)
     try:
         if traffic is None:
             return serve(server, serving.lengths, load, target)
@@ -216,9 +221,23 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
         raise with_least_tp(error, server, lambda tp: making(one.said({"tp": tp}), serving, longest)) from None
 
 
+def _of_most_replicas(request: Request, serving: Serving) -> Request:
+    """Return a request for as many replicas as autoscaling may start, unless it says how many there are."""
+    from ...driver.serve.traffic.autoscaled import most_replicas
+
+    if serving.serve is None or serving.apart.workers is not None:
+        of = "of one pool, and --disagg has two" if serving.serve else "of simulated requests: add --serve TRAFFIC"
+        raise UsageError(f"--autoscale: {of}")
+    if request.run.mtbf is not None:
+        raise UsageError("--autoscale and --mtbf: replicas fail, or come and go with the load; not both at once yet")
+    most = most_replicas(serving.autoscale or "")
+    words = request.words
+    return request.said({"dp": most}) if words.num_gpus is None and words.dp is None else request
+
+
 def _reusing(traffic: Traffic, server: Server, text: str) -> tuple[Traffic, Server, tuple[str, ...]]:
     """Return traffic that finds prefixes in tiers, the server that lends them memory, and what was found."""
-    from ...driver.serve.tiers import reuse_notes, with_tiers
+    from ...driver.serve.traffic.tiers import reuse_notes, with_tiers
 
     given, lent, found, tiers = with_tiers(traffic, server, text)
     return given, lent, tuple(reuse_notes(found, tiers, traffic))

@@ -16,7 +16,7 @@ import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
@@ -205,7 +205,7 @@ def page_of(start: object, choices: object) -> tuple[str, str]:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    folder = resources.files("slipstick.cli.ui") / "page"
+    folder = Path(__file__).parent / "page"
     script, style = ((folder / name).read_text(encoding="utf-8") for name in ("ui.js", "ui.css"))
     env = Environment(loader=PackageLoader("slipstick.cli.ui", "page"), autoescape=True, undefined=StrictUndefined)
     data = json_text({"start": start, "choices": choices}).replace("<", "\\u003c")

@@ -139,6 +139,8 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
 def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging) -> Array:
     """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is in flight."""
     num_classes, _, num_plans = runs.shape
+    # Activations of a stage are there for every micro-batch that has gone forward and not yet backward: under 1F1B
+    # the first stage holds the most (Narayanan et al., arXiv 2104.04473).
     held = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
     for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
@@ -157,6 +159,7 @@ def _add(found: Array, parts: slice, num_bytes: Array, point: Index, times: Arra
 
 def _add_shared(found: Array, sizes: StateBytes, rules: Rules, point: Index, runs: Array) -> None:
     """Add what a stage holds once: parameters of any region it runs, and the placeholders of the one with most."""
+    # A parameter that several regions read, as a tied embedding, is there once on a stage that runs any of them.
     there = np.minimum(np.matmul(rules.users, runs), 1.0)
     for k, states in enumerate(rules.shared):
         _add(found, states, sizes.shared[k], point, there[:, k])
@@ -171,6 +174,7 @@ def _largest_moment(kept: Array, moments: Array, rules: Rules, runs: Array) -> A
 
     Let go is what counts as kept, but is in a region's own account or gone when the region turns to its backward phase.
     """
+    # A moment of the backward phase holds nothing of the runs behind it, whose activations are freed already.
     gone = kept + np.zeros_like(runs)
     for k, num_behind in enumerate(rules.behind.T):
         if num_behind.any():

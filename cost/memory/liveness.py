@@ -32,6 +32,8 @@ def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
             alive = {s: b for s, b in alive.items() if last_read.get(s, -1) >= turn} | {
                 v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received
             }
+        # Views share the storage of what they look at: it counts once, and lives as long as the last reader of any of
+        # them.
         for s in {region.by_id[o].storage for o in node.outputs} - skipped:
             if region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, _held_bytes(region, s))
@@ -72,6 +74,7 @@ def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
 def _last_reads(region: Region, nodes: Sequence[Node]) -> Mapping[int, int]:
     """The number of the last node that reads each storage, or reads something of the same unit."""
     found = {region.by_id[i].storage: step for step, node in enumerate(nodes) for i in node.inputs}
+    # FSDP gathers the parameters of a unit into one buffer: the first of them to be done waits for the last.
     for node in nodes:
         if gathers_parameter(region, node):
             unit = max(found.get(o, -1) for o in node.outputs)

@@ -105,6 +105,8 @@ class MemoryProgram:
         found = dict(zip(ALL, self._fullest(points, plans, staging, holding), strict=True))
         here = {part: found[part] for part in (*PARTS, TEMPORARY)}
         on_device = np.asarray(sum(here.values(), np.zeros(1)))
+        # An allocator holds more than tensors fill: with a packing of 0.9, a ninth of their bytes on top; and the
+        # software holds a fixed amount (CUDA context, libraries, buffers of NCCL).
         return here | {"reserved": on_device * (1.0 / holding.packing - 1.0) + reserve_bytes}
 
     def host_bytes(self, points: Points, plans: PlanTable, staging: Staging) -> Array:
@@ -175,6 +177,7 @@ def _some(row: Sequence[Expr], parts: range) -> slice:
 
 def _layer_rows(region: Region, held: Sequence[HeldParameter], away: Sequence[bool]) -> list[Expr]:
     """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
+    # Weights that ZeRO 3 keeps gathered between forward and backward are held by every run of the layer.
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     states = [weights + held_gathered(region), gradients, optimizer, states_there]
     caches = total(v.type.num_bytes for v in kept_caches(region))

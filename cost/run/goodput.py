@@ -27,22 +27,8 @@ def young_interval_s(stall_s: float, mtbf_s: float) -> float:
     return math.sqrt(2.0 * stall_s * mtbf_s)
 
 
-def daly_interval_s(stall_s: float, mtbf_s: float) -> float:
-    """Return Daly's higher-order optimum.
-
-    tau = sqrt(2 delta M) (1 + 1/3 sqrt(delta / 2M) + 1/9 delta / 2M) - delta, and M where delta >= 2 M.
-
-    >>> [round(daly_interval_s(300, hours * 3600) / 60, 1) for hours in (24, 6, 0.25)]
-    [116.7, 56.7, 9.1]
-    """
-    if stall_s >= 2.0 * mtbf_s:
-        return mtbf_s
-    ratio = stall_s / (2.0 * mtbf_s)
-    return young_interval_s(stall_s, mtbf_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - stall_s
-
-
 def best_interval_s(stall_s: float, mtbf_s: float) -> float:
-    """Return the interval of the largest goodput, which both formulas above approximate.
+    """Return the interval of the largest goodput, which the formula above approximates.
 
     It solves exp((tau + delta) / M) (1 - tau / M) = 1. With tau / M = 1 - exp(-t) that is t - 1 + exp(-t) = delta / M,
     whose left side is convex: Newton's method comes down to the solution from t = 1 + delta / M and never passes it.

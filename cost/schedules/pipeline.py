@@ -42,10 +42,6 @@ class ClassTimes:
         """Seconds of one micro-batch."""
         return self.forward_s + self.dgrad_s + self.wgrad_s
 
-    def busy_s_of(self, kinds: Index, plans: NDArray[np.intp]) -> Array:
-        """Return seconds of one micro-batch in some classes of some plans."""
-        return np.asarray(self.forward_s[kinds, plans] + self.dgrad_s[kinds, plans] + self.wgrad_s[kinds, plans])
-
 
 @dataclass(frozen=True, slots=True)
 class Paced:
@@ -67,6 +63,7 @@ class Paced:
     @classmethod
     def of(cls, total_s: Array, micro_batch_s: Array, pace: NDArray[np.intp], num_micro_batches: Array) -> Paced:
         """Take apart what a step takes."""
+        # Rounding in a closed form may leave the whole a hair below its parts.
         bubble_s = np.maximum(total_s - num_micro_batches * micro_batch_s, 0.0)
         return cls(num_micro_batches * micro_batch_s + bubble_s, bubble_s, pace, micro_batch_s)
 
@@ -138,6 +135,7 @@ def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
         micro_s, pace = _slowest(one.times, one.rows, one.which)
         shape = PipelineShape(one.num_micro_batches, stages, one.num_chunks)
         cases = kind.closed() if kind.closed else ()
+        # The first closed form that holds for a plan answers; plans with none are run, task by task.
         case = np.full(len(one.which), _RUN)
         for place in reversed(range(len(cases))):
             case[np.asarray(cases[place].holds(shape))] = place
@@ -163,6 +161,7 @@ def _part(
 
 def _slowest(times: ClassTimes, rows: Sequence[Sequence[int]], which: Index) -> tuple[Array, NDArray[np.intp]]:
     """Return the most seconds of a micro-batch on any stage, and the first class that takes them, plan by plan."""
+    # A layout has some classes of stages only; the others must not set its pace.
     busy = times.busy_s
     there = np.zeros((len(rows), len(busy)), dtype=bool)
     for k, classes in enumerate(rows):
@@ -207,6 +206,8 @@ def _run(kind: ScheduleKind, tables: Sequence[_Some]) -> None:
         shape = table.shape
         held = np.where(shape.v == 1, kind.chunks, shape.v) * kind.copies
         each = np.where(shape.v > 1, shape.each, shape.p) if kind.interleaves else shape.p
+        # Behind a few rounds a schedule repeats itself: each further micro-batch adds the same time, so that a run of
+        # few says what many take.
         few = np.minimum(shape.m, rounds_run(kind) * each)
         met, form = np.unique(np.stack([shape.p, held, few]).astype(np.int64), axis=1, return_inverse=True)
         for k, (p, v, number) in enumerate(met.T.tolist()):

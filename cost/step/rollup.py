@@ -102,11 +102,16 @@ def piped(timers: Sequence[StageTimer], *, train: bool) -> Generator[Pipelines, 
     """Add up a step whose classes of stages have a timer each, of one table of plans and its stages: see `roll_up`."""
     staging, plans = timers[0].staging, timers[0].plans
     passes = [timer.passes(k) for k, timer in enumerate(timers)]
+    # The schedule is run elsewhere, with those of other tables together: a search asks for many small ones at once.
     paced = (yield _pipelines(passes, plans, staging)) if train else _passed_on(passes, staging)
+    # In inference one batch passes through all stages, and no micro-batch follows it.
     micro_batch_s = paced.total_s / plans.num_micro_batches if train else paced.total_s
     stages = [timer.stage(one, micro_batch_s) for timer, one in zip(timers, passes, strict=True)]
+    # The parts of a step are those of the stage that sets the pace: parts of different stages would not add up.
     best = _at(stages, paced.pace)
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
+    # All stages start their reductions and the optimizer behind their last micro-batch; the step ends with the one
+    # that takes longest.
     step.join(_dearest([s.once for s in stages], staging))
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
@@ -196,6 +201,7 @@ def _hide_beside(found: Found, sums: Mapping[Label, Array], axes: Mapping[str, f
             beside = _beside(here, (axis,))
             if share > 0.0 and f"{MESSAGE}{axis}" in here and beside:
                 left = total_of(_beside(here, (axis, *hidden))) - sum(hidden.values())
+                # What work has hidden of another axis is used up: it hides one message at a time.
                 window = np.minimum(total_of(beside), left)
                 hidden[axis] = np.minimum(here[f"{MESSAGE}{axis}"] * share, window)
                 _move(found, region, phase, axis, hidden[axis])

@@ -150,6 +150,7 @@ class StageTimer:
         runs = self.staging.runs(cls)
         sums = self._sums(runs | self.staging.sent(cls))
         zero = np.zeros(len(self.plans))
+        # Zero-bubble schedules take gradients of weights out of the backward phase, to fill waits with them.
         split = self.plans.family.pipeline.split_backward
         passes = {phase: self._pass(sums, phase, runs) for phase in (PHASES if split else PHASES[:2])}
         edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
@@ -189,6 +190,7 @@ class StageTimer:
             account.add("host", floored(device, host, self.policy.host.sharpness) - device)
         if phase == "forward" and self.policy.host.micro_batch_s > 0.0:
             account.add("host", np.full(len(self.plans), self.policy.host.micro_batch_s))
+        # Messages that hide still take SMs and memory bandwidth from what they hide behind: that is paid at the end.
         lend(account, self.policy, self.plans)
         return account
 

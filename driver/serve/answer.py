@@ -87,6 +87,12 @@ class ServeEstimate:
         """All devices."""
         return self.server.plan.num_gpus if self.pools is None else self.pools.num_gpus
 
+    @property
+    def share_there(self) -> float:
+        """Replicas that are there over all of the plan, on average: less than 1 only where they come and go."""
+        scaled = () if self.simulated is None else self.simulated.scaled
+        return scaled[0].mean / self.server.num_replicas if scaled else 1.0
+
     def __repr__(self) -> str:
         server, m = self.server, self.metrics
         rates = ", ".join(f"{name} {m[name]:.4g}" for name in ("ttft_s", "tpot_s", "requests_per_s") if name in m)

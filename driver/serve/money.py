@@ -70,7 +70,8 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
         prefill_s=answer.prefill.metrics["step_time_s"],
         prompts=answer.prefill.plan.micro_batch * answer.server.num_replicas,
         prefill_busy=None if answer.pools is None else known["prefill_busy"],
-        requests_per_s=known["requests_per_s"],
+        # Of all replicas, as if each did what those do that are there.
+        requests_per_s=known["requests_per_s"] / answer.share_there,
         output=float(np.asarray(answer.lengths.output)),
         tokens=known["total_tokens_per_s"] / known["tokens_per_s"],
         flops=known["flops_per_request"],
@@ -78,6 +79,11 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     energy = requests_energy(doing)
     owned = owned_at(money, energy)
     metrics = {name: _number(value) for name, value in requests_money(money, doing, owned, energy).items()}
+    if answer.server.autoscaling is not None:
+        # Hours in which a replica is not there cost nothing: they are rented, or others use them.
+        metrics["average_power_w"] *= answer.share_there
+        for name in ("", "_fixed"):
+            metrics[f"usd_run{name}"] = metrics["usd_per_gpu_hour"] * known[f"gpu_hours{name}"]
     return replace(answer, money=ServeMoney(money=money, owned=owned, energy=energy, metrics=metrics))
 
 

@@ -17,6 +17,7 @@ from ...cost.serving.batching.steps import way_in_s
 from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.simulate.autoscale import Autoscaling
 from ...cost.serving.simulate.failures import ReplicaFailures
 from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
@@ -43,6 +44,7 @@ class Server:
         checking: times of rounds whose drafts take no time.
         convention: how masked attention counts in FLOPs.
         failures: how often a replica fails, where a simulation is to know.
+        autoscaling: how many replicas there are by the load, up to all of them, where a simulation is to know.
     """
 
     served: ServedModel
@@ -55,6 +57,7 @@ class Server:
     checking: StepTimes | None = None
     convention: Convention = Convention.FULL
     failures: ReplicaFailures | None = None
+    autoscaling: Autoscaling | None = None
 
     @classmethod
     def of(cls, served: ServedModel, system: System, plan: Plan, engine: Engine, longest: int) -> Server:

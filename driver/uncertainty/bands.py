@@ -13,7 +13,7 @@ import csv
 import math
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -140,7 +140,7 @@ def band_within(evidence: Evidence, experts: bool = False) -> Band:
 
 @cache
 def _packaged() -> Mapping[_Key, Band]:
-    file = resources.files(backends) / "calibration" / "errors.csv"
+    file = Path(backends.__path__[0]) / "calibration" / "errors.csv"
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     known: dict[_Key, Band] = {}
     for row in rows:

@@ -114,11 +114,6 @@ class OptunaStudy:
         study = Study(study_name=storage.get_study_name_from_id(storage_id), storage=storage)
         return cls(tuple(axes), sampler, seed, study, storage, keeper)
 
-    @property
-    def num_asked(self) -> int:
-        """Trials that were ever asked for."""
-        return len(self._trials())
-
     def ask(self) -> Trial:
         """Return the next trial; see `Optimizer`."""
         number = self.next

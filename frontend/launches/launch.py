@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TypeAlias
 
 from ...ir.errors import ParseError
@@ -238,7 +238,7 @@ def settings_like(framework: str) -> KnownSettings:
     """
     import yaml
 
-    text = (resources.files(str(__package__)) / "settings.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)[framework]
     patterns = "|".join(f"(?:{one})" for one in found["irrelevant"])
     usual = {

@@ -5,8 +5,6 @@ the degrees, batches and lengths, `LoweringPolicy` the words that a graph is low
 both, and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated

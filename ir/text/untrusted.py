@@ -10,13 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import ParseError
 from .limits import limits, too_much, unpacked
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 _KINDS = {
     stat.S_ISFIFO: "a pipe",
@@ -51,12 +47,9 @@ def read_text(path: Path, most: int = 0) -> str:
     return decoded(read_bytes(path, most), str(path))
 
 
-def read_settings(file: Traversable) -> str:
-    """Return the text of a file that people write; errors as `read_text`.
-
-    What a package holds may lie in an archive; what a user names is a path.
-    """
-    return read_text(file, limits().settings_bytes) if isinstance(file, Path) else file.read_text(encoding="utf-8")
+def read_settings(file: Path) -> str:
+    """Return the text of a file that people write; errors as `read_text`."""
+    return read_text(file, limits().settings_bytes)
 
 
 def read_stdin(most: int = 0) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..results.table import Panel
-from .chart import Chart, Datum, Spec
+from .chart import NAMES, Chart, Datum, Spec, amount, colours
 from .read import number
 
 # Pixels of a bar with what is between it and the next.
@@ -25,27 +25,13 @@ def bars(
     most = max((abs(number(row["value"])) for row in data), default=0.0)
     told = [{"field": name, "type": "nominal"} for name in ("name", "label", "class")]
     shared: Spec = {
-        "y": {
-            "field": "name",
-            "type": "nominal",
-            "sort": None,
-            "axis": {"title": None, "ticks": False, "domain": False},
-        },
-        "x": {
-            "field": "value",
-            "type": "quantitative",
-            "axis": None,
-            # Room for the label of the longest bar.
-            "scale": {"domain": [0, most * 1.28 or 1.0], "nice": False},
-        },
+        "y": {"field": "name", "type": "nominal", "sort": None, "axis": NAMES},
+        # Room for the label of the longest bar.
+        "x": amount("value", None, {"domain": [0, most * 1.28 or 1.0], "nice": False}),
         "tooltip": told,
     }
-    color = {
-        "field": "class",
-        "type": "nominal",
-        "scale": {"domain": named, "range": [colors[n] for n in named]},
-        "legend": None if len(named) < 2 else {"title": heading or None, "orient": "top"},
-    }
+    legend = None if len(named) < 2 else {"title": heading or None, "orient": "top"}
+    color = {**colours("class", named, [colors[n] for n in named], legend), "type": "nominal"}
     spec: Spec = {
         "encoding": shared,
         "layer": [

@@ -93,14 +93,26 @@ def metric_title(name: str) -> str:
     return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
 
 
+# A legend above its chart, which says nothing that its colours do not.
+ABOVE: Spec = MappingProxyType({"title": None, "orient": "top"})
+# An axis of names, which need no line.
+NAMES: Spec = MappingProxyType({"title": None, "ticks": False, "domain": False})
+
+
+def amount(field: str, axis: Spec | None, scale: Spec | None = None) -> dict[str, object]:
+    """Return a place on an axis by a number of the data."""
+    found: dict[str, object] = {"field": field, "type": "quantitative", "axis": axis}
+    return found if scale is None else {**found, "scale": scale}
+
+
 def metric_axis(field: str, name: str) -> Spec:
     """Return an axis of a chart that compares: a number of the data, not from zero, with three digits."""
-    return {
-        "field": field,
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": {"title": metric_title(name), "format": ".3~g"},
-    }
+    return amount(field, {"title": metric_title(name), "format": ".3~g"}, {"zero": False})
+
+
+def colours(field: str, names: Sequence[object], colors: Sequence[str], legend: Spec | None = ABOVE) -> Spec:
+    """Return the colour of each class of the data, by its name."""
+    return {"field": field, "scale": {"domain": list(names), "range": list(colors)}, "legend": legend}
 
 
 @dataclass(frozen=True, slots=True)

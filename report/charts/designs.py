@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...driver.metrics import METRICS, format_metric
 from ...ir.units import format_bytes, format_si
-from .chart import RULE, Chart, Datum, Spec, metric_axis, metric_title
+from .chart import RULE, Chart, Datum, Spec, amount, metric_axis, metric_title
 from .read import Document, number, records
 
 # Designs that a chart has room for, the best first.
@@ -89,54 +89,48 @@ def _lines(goal: str, rows: Sequence[Document]) -> Iterator[Chart]:
     xs, ys = sorted({x for x, _ in best}), sorted({y for _, y in best})
     if len(best) * 4 < len(xs) * len(ys):
         return
+    (x_title, x_unit), (y_title, y_unit) = _AXES[first], _AXES[second]
     data: list[Datum] = [
         {
-            "x": f"{x / _AXES[first][1]:.4g}",
-            "y": f"{y / _AXES[second][1]:.4g}",
+            "x": f"{x / x_unit:.4g}",
+            "y": f"{y / y_unit:.4g}",
             "value": number(row.get(goal)),
             "label": _told(goal, number(row.get(goal))),
             "design": _design(row),
         }
         for (x, y), row in sorted(best.items(), key=lambda one: one[0])
     ]
-    place = {
-        "x": {
-            "field": "x",
-            "sort": [f"{x / _AXES[first][1]:.4g}" for x in xs],
-            "axis": {"title": _AXES[first][0], "labelAngle": 0, "labelOverlap": True},
-        },
-        "y": {
-            "field": "y",
-            "sort": [f"{y / _AXES[second][1]:.4g}" for y in reversed(ys)],
-            "axis": {"title": _AXES[second][0], "labelOverlap": True},
-        },
+    across = [f"{x / x_unit:.4g}" for x in xs]
+    up = [f"{y / y_unit:.4g}" for y in reversed(ys)]
+    place: Spec = {
+        "x": {"field": "x", "sort": across, "axis": {"title": x_title, "labelAngle": 0, "labelOverlap": True}},
+        "y": {"field": "y", "sort": up, "axis": {"title": y_title, "labelOverlap": True}},
     }
+    alt = f"{metric_title(goal)} of the best design at each {x_title} and {y_title}; one colour is one band of values."
+    yield Chart("Best design by two axes", alt, {"layer": _bands(goal, place, data)}, data, 34 * len(ys))
+
+
+def _bands(goal: str, place: Spec, data: Sequence[Datum]) -> list[Spec]:
+    """Return squares in bands of equal worth; few of them say it, and more have a legend."""
+    few = len(data) <= 60
     worth: Spec = {
         "field": "value",
         "type": "quantitative",
         "scale": {"type": "quantize", "scheme": "tealblues", "nice": True},
-        "legend": None if len(best) <= 60 else {"title": metric_title(goal), "orient": "top", "format": ".3~g"},
+        "legend": None if few else {"title": metric_title(goal), "orient": "top", "format": ".3~g"},
     }
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "rect", "stroke": RULE},
-            "encoding": {**place, "color": worth, "tooltip": [{"field": "design"}, {"field": "label", "title": goal}]},
-        }
-    ]
-    if len(best) <= 60:
-        dark = {
-            "condition": {"test": f"datum.value > {max(number(r['value']) for r in data) * 0.9}", "value": "#fff"},
-            "value": "#12313a",
-        }
-        layers.append(
-            {
-                "mark": {"type": "text", "style": "inside"},
-                "encoding": {**place, "text": {"field": "label"}, "color": dark},
-            }
-        )
-    at = f"{_AXES[first][0]} and {_AXES[second][0]}"
-    alt = f"{metric_title(goal)} of the best design at each {at}; one colour is one band of values."
-    yield Chart("Best design by two axes", alt, {"layer": layers}, data, 34 * len(ys))
+    told = [{"field": "design"}, {"field": "label", "title": goal}]
+    squares: Spec = {
+        "mark": {"type": "rect", "stroke": RULE},
+        "encoding": {**place, "color": worth, "tooltip": told},
+    }
+    if not few:
+        return [squares]
+    # The darkest band takes white letters.
+    darkest = {"test": f"datum.value > {max(number(r['value']) for r in data) * 0.9}", "value": "#fff"}
+    letters = {"condition": darkest, "value": "#12313a"}
+    mark = {"type": "text", "style": "inside"}
+    return [squares, {"mark": mark, "encoding": {**place, "text": {"field": "label"}, "color": letters}}]
 
 
 def _yields(rows: Sequence[Document]) -> Chart:
@@ -155,18 +149,8 @@ def _yields(rows: Sequence[Document]) -> Chart:
     spec: Spec = {
         "mark": {"type": "circle", "size": 60, "opacity": 0.8},
         "encoding": {
-            "x": {
-                "field": "area",
-                "type": "quantitative",
-                "scale": {"zero": False},
-                "axis": {"title": "silicon of a package, mm2"},
-            },
-            "y": {
-                "field": "share",
-                "type": "quantitative",
-                "scale": {"zero": False},
-                "axis": {"title": "yield of packages", "format": ".0%"},
-            },
+            "x": amount("area", {"title": "silicon of a package, mm2"}, {"zero": False}),
+            "y": amount("share", {"title": "yield of packages", "format": ".0%"}, {"zero": False}),
             "color": {"field": "word", "legend": {"title": word, "orient": "top", "symbolType": "circle"}},
             "tooltip": [
                 {"field": "design"},
@@ -208,18 +192,10 @@ def _volumes(rows: Sequence[Document]) -> Chart:
     spec: Spec = {
         "mark": {"type": "line", "point": True},
         "encoding": {
-            "x": {
-                "field": "volume",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "axis": {"title": "packages made", "format": "~s", "values": list(_VOLUMES)},
-            },
-            "y": {
-                "field": "usd",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "axis": {"title": "cost of a package with its NRE, $", "format": "~s"},
-            },
+            "x": amount(
+                "volume", {"title": "packages made", "format": "~s", "values": list(_VOLUMES)}, {"type": "log"}
+            ),
+            "y": amount("usd", {"title": "cost of a package with its NRE, $", "format": "~s"}, {"type": "log"}),
             "color": {"field": "word", "legend": {"title": word.replace("_", " "), "orient": "top"}},
             "tooltip": [
                 {"field": "design"},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...ir.units import format_usd
 from ..results.table import Panel
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, TEAL, YELLOW, Chart, Datum, Spec
+from .chart import BLUE, GREEN, GREY, NAMES, ORANGE, PURPLE, TEAL, YELLOW, Chart, Datum, Spec, amount, colours
 from .read import Document, leaves, number, part
 
 # Lines of a bill that a chart has room for; the smallest are one line together.
@@ -49,27 +49,21 @@ def waterfall(title: str, bill: Document) -> Chart:
         start += usd
     data.append({"name": "in all", "from": 0.0, "to": total, "group": "in all", "label": format_usd(total)})
     colors = [BLUE, ORANGE, PURPLE, TEAL, GREEN, YELLOW]
+    shades = [colors[k % len(colors)] for k in range(len(groups))]
     room = {"domain": [0, total * 1.2], "nice": False}
     axis = {"title": f"$ of {format_usd(total)}", "tickCount": 5, "format": "$~s"}
     spec: Spec = {
         "encoding": {
-            "y": {"field": "name", "sort": None, "axis": {"title": None, "ticks": False, "domain": False}},
+            "y": {"field": "name", "sort": None, "axis": NAMES},
             "tooltip": [{"field": "name"}, {"field": "label", "title": "sum"}],
         },
         "layer": [
             {
                 "mark": {"type": "bar", "height": {"band": 0.72}},
                 "encoding": {
-                    "x": {"field": "from", "type": "quantitative", "scale": room, "axis": axis},
+                    "x": amount("from", axis, room),
                     "x2": {"field": "to"},
-                    "color": {
-                        "field": "group",
-                        "legend": None,
-                        "scale": {
-                            "domain": [*groups, "in all"],
-                            "range": [*(colors[k % len(colors)] for k in range(len(groups))), GREY],
-                        },
-                    },
+                    "color": colours("group", [*groups, "in all"], [*shades, GREY], None),
                 },
             },
             {

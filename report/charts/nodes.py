@@ -12,7 +12,7 @@ from ...ir.units import format_si, format_time
 from ..labels import bound_label
 from ..results.table import Panel
 from .bars import bars
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, TEAL, YELLOW, Chart, Datum, Spec
+from .chart import BLUE, GREEN, GREY, NAMES, ORANGE, PURPLE, RED, TEAL, YELLOW, Chart, Datum, Spec, amount, colours
 from .read import Document, number, part, records
 
 # Operators that a chart has room for.
@@ -134,25 +134,11 @@ class Nodes:
                     "field": "layer",
                     "type": "nominal",
                     "sort": None,
-                    "axis": {
-                        "title": "layer",
-                        "labelAngle": 0,
-                        "labelOverlap": "greedy",
-                        "ticks": False,
-                        "domain": False,
-                    },
+                    "axis": {**NAMES, "title": "layer", "labelAngle": 0, "labelOverlap": "greedy"},
                 },
-                "y": {
-                    "field": "ms",
-                    "type": "quantitative",
-                    "axis": {"title": "ms of a step", "tickCount": 4},
-                },
+                "y": amount("ms", {"title": "ms of a step", "tickCount": 4}),
                 "order": {"field": "order", "type": "quantitative"},
-                "color": {
-                    "field": "phase",
-                    "scale": {"domain": phases, "range": colors[: len(phases)]},
-                    "legend": {"title": None, "orient": "top"},
-                },
+                "color": colours("phase", phases, colors[: len(phases)]),
                 "tooltip": [{"field": "layer"}, {"field": "phase"}, {"field": "label", "title": "time"}],
             },
         }
@@ -215,53 +201,51 @@ class Nodes:
             {"x": x, "y": min(x * hbm, peak) / 1e12}
             for x in (low, ridge, max(ridge * 20, max(n.flops / n.num_bytes for n in found) * 2))
         ]
-        x = {"type": "quantitative", "scale": {"type": "log"}, "title": "FLOP a byte of memory"}
-        y = {"type": "quantitative", "scale": {"type": "log", "domainMax": 2 * peak / 1e12}, "title": "TFLOP/s"}
-        names = list(dict.fromkeys([*_BOUNDS, *(str(row["bound"]) for row in data)]))
-        names = [name for name in names if any(row["bound"] == name for row in data)]
-        spec: Spec = {
-            "layer": [
-                {
-                    "data": {"values": roof},
-                    "mark": {"type": "line", "color": GREY, "strokeWidth": 2},
-                    "encoding": {"x": {**x, "field": "x"}, "y": {**y, "field": "y"}},
-                },
-                {
-                    "mark": {"type": "circle", "opacity": 0.72, "stroke": "#fff", "strokeWidth": 0.6},
-                    "encoding": {
-                        "x": {**x, "field": "intensity"},
-                        "y": {**y, "field": "rate"},
-                        "size": {
-                            "field": "size",
-                            "type": "quantitative",
-                            "legend": None,
-                            "scale": {"range": [14, 700], "domain": [0, 1]},
-                        },
-                        "color": {
-                            "field": "bound",
-                            "scale": {"domain": names, "range": [_BOUNDS.get(n, GREY) for n in names]},
-                            "legend": {"title": "bound by", "orient": "top"},
-                        },
-                        "tooltip": [
-                            {"field": "op"},
-                            {"field": "phase"},
-                            {"field": "time", "title": "in a step"},
-                            {"field": "told", "title": "rate"},
-                            {"field": "intensity", "title": "FLOP/byte", "format": ".3~s"},
-                            {"field": "bound", "title": "bound by"},
-                        ],
-                    },
-                },
-            ],
-        }
         alt = (
             f"Each operator by its FLOPs a byte and its rate, under the roof of {peaks.get('chip')} in "
             f"{peaks.get('dtype')}: {format_si(peak, 'FLOP/s')} and {format_si(hbm, 'B/s')}; as large as its time."
         )
         rows = [[str(row[k]) for k in ("op", "phase", "told", "time", "bound")] for row in data[:40]]
-        yield Chart(
-            "Roofline", alt, spec, data, 330, Panel("", ("operator", "phase", "rate", "in a step", "bound by"), rows)
-        )
+        numbers = Panel("", ("operator", "phase", "rate", "in a step", "bound by"), rows)
+        yield Chart("Roofline", alt, {"layer": _under_a_roof(roof, peak, data)}, data, 330, numbers)
+
+
+def _under_a_roof(roof: Sequence[Datum], peak: float, data: Sequence[Datum]) -> list[Spec]:
+    """Return the roof as a line, and each operator as a circle as large as its time, in the colour of its bound."""
+    x = {"type": "quantitative", "scale": {"type": "log"}, "title": "FLOP a byte of memory"}
+    y = {"type": "quantitative", "scale": {"type": "log", "domainMax": 2 * peak / 1e12}, "title": "TFLOP/s"}
+    found = {str(row["bound"]) for row in data}
+    names = [*(name for name in _BOUNDS if name in found), *sorted(found - _BOUNDS.keys())]
+    line: Spec = {
+        "data": {"values": roof},
+        "mark": {"type": "line", "color": GREY, "strokeWidth": 2},
+        "encoding": {"x": {**x, "field": "x"}, "y": {**y, "field": "y"}},
+    }
+    circles: Spec = {
+        "mark": {"type": "circle", "opacity": 0.72, "stroke": "#fff", "strokeWidth": 0.6},
+        "encoding": {
+            "x": {**x, "field": "intensity"},
+            "y": {**y, "field": "rate"},
+            "size": {
+                "field": "size",
+                "type": "quantitative",
+                "legend": None,
+                "scale": {"range": [14, 700], "domain": [0, 1]},
+            },
+            "color": colours(
+                "bound", names, [_BOUNDS.get(n, GREY) for n in names], {"title": "bound by", "orient": "top"}
+            ),
+            "tooltip": [
+                {"field": "op"},
+                {"field": "phase"},
+                {"field": "time", "title": "in a step"},
+                {"field": "told", "title": "rate"},
+                {"field": "intensity", "title": "FLOP/byte", "format": ".3~s"},
+                {"field": "bound", "title": "bound by"},
+            ],
+        },
+    }
+    return [line, circles]
 
 
 def _bound(name: str) -> str:

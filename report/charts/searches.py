@@ -97,6 +97,13 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
     axes = [*words, *goals][-_MOST_AXES:]
     if len(rows) < 2 or len(axes) < 2:
         return
+    data, ends = _lines(axes, rows, best)
+    alt = f"Each of {len(rows)} plans as a line over what it says of {', '.join(axes)}."
+    yield Chart("Parallel coordinates", alt, {"layer": _beside(axes, ends)}, data, 300)
+
+
+def _lines(axes: Sequence[str], rows: Sequence[Document], best: int) -> tuple[list[Datum], list[Datum]]:
+    """Return where each row crosses each axis, and what stands at both ends of each axis."""
     data: list[Datum] = []
     ends: list[Datum] = []
     for name in axes:
@@ -121,6 +128,11 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
                     "class": "Pareto-optimal" if k < best else "best of the others",
                 }
             )
+    return data, ends
+
+
+def _beside(axes: Sequence[str], ends: Sequence[Datum]) -> list[Spec]:
+    """Return axes beside each other, lines across them, of which one lights up, and what stands at the ends."""
     x: Spec = {
         "field": "axis",
         "type": "nominal",
@@ -139,43 +151,39 @@ def _parallel(goals: Sequence[str], rows: Sequence[Document], best: int) -> Iter
     y: Spec = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
     above: Spec = {"type": "text", "fontSize": 11, "color": SOFT, "dy": -8}
     below: Spec = {"type": "text", "fontSize": 11, "color": SOFT, "dy": 10}
-    spec: Spec = {
-        "layer": [
-            {"mark": {"type": "rule", "color": RULE}, "encoding": {"x": x}},
-            {
-                "params": [
-                    {
-                        "name": "over",
-                        "select": {"type": "point", "fields": ["row"], "on": "pointerover", "clear": "pointerout"},
-                    }
-                ],
-                "mark": {"type": "line", "strokeWidth": 2.4, "interpolate": "monotone"},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "detail": {"field": "row"},
-                    "color": {
-                        "field": "class",
-                        "scale": {"domain": ["Pareto-optimal", "best of the others"], "range": [ORANGE, BLUE]},
-                        "legend": {"title": None, "orient": "bottom"},
-                    },
-                    "opacity": {"condition": {"param": "over", "empty": False, "value": 1}, "value": 0.4},
-                    "tooltip": [{"field": "plan"}, {"field": "axis"}, {"field": "value"}],
+    return [
+        {"mark": {"type": "rule", "color": RULE}, "encoding": {"x": x}},
+        {
+            "params": [
+                {
+                    "name": "over",
+                    "select": {"type": "point", "fields": ["row"], "on": "pointerover", "clear": "pointerout"},
+                }
+            ],
+            "mark": {"type": "line", "strokeWidth": 2.4, "interpolate": "monotone"},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "detail": {"field": "row"},
+                "color": {
+                    "field": "class",
+                    "scale": {"domain": ["Pareto-optimal", "best of the others"], "range": [ORANGE, BLUE]},
+                    "legend": {"title": None, "orient": "bottom"},
                 },
+                "opacity": {"condition": {"param": "over", "empty": False, "value": 1}, "value": 0.4},
+                "tooltip": [{"field": "plan"}, {"field": "axis"}, {"field": "value"}],
             },
-            {
-                "data": {"values": ends},
-                "transform": [{"filter": "datum.at > 0.5"}],
-                "mark": above,
-                "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-            },
-            {
-                "data": {"values": ends},
-                "transform": [{"filter": "datum.at < 0.5"}],
-                "mark": below,
-                "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-            },
-        ]
-    }
-    alt = f"Each of {len(rows)} plans as a line over what it says of {', '.join(axes)}."
-    yield Chart("Parallel coordinates", alt, spec, data, 300)
+        },
+        {
+            "data": {"values": ends},
+            "transform": [{"filter": "datum.at > 0.5"}],
+            "mark": above,
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+        },
+        {
+            "data": {"values": ends},
+            "transform": [{"filter": "datum.at < 0.5"}],
+            "mark": below,
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+        },
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...driver.serve.answer import ServeEstimate
 from ...ir.units import format_time
@@ -11,7 +11,7 @@ from ..labels import request_part_label
 from ..results.table import Panel
 from ..serving.load_curve import latency_columns, load_curve
 from .bars import bars
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec
+from .chart import ABOVE, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Chart, Datum, Spec, amount, colours
 from .read import Document, number, numbers, part, records
 from .steps import memory_chart
 
@@ -35,6 +35,7 @@ def server_charts(document: Document) -> Iterator[Chart]:
         yield _curve("Time to first token (TTFT) over load", "TTFT", curve, rate, target)
         yield _curve("Time per output token (TPOT) over load", "TPOT", curve, rate, target)
     yield from _percentiles(document)
+    yield from _replicas(part(document, "autoscaling"))
     yield memory_chart(document)
 
 
@@ -74,13 +75,8 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
         for row in curve
         if key in row
     ]
-    x: Spec = {"field": "rate", "type": "quantitative", "axis": {"title": "requests/s", "grid": False}}
-    y: Spec = {
-        "field": "ms",
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "axis": {"title": f"{short}, ms", "tickCount": 5},
-    }
+    x = amount("rate", {"title": "requests/s", "grid": False})
+    y = amount("ms", {"title": f"{short}, ms", "tickCount": 5}, {"type": "log"})
     here = {"values": [{"rate": rate, "label": "as asked"}]}
     layers: list[Spec] = [
         {
@@ -88,12 +84,7 @@ def _curve(title: str, short: str, curve: list[Document], rate: float, target: D
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": {
-                    "field": "which",
-                    "sort": None,
-                    "scale": {"domain": list(keys), "range": [BLUE, GREEN, ORANGE, PURPLE]},
-                    "legend": {"title": None, "orient": "top"},
-                },
+                "color": {**colours("which", list(keys), [BLUE, GREEN, ORANGE, PURPLE]), "sort": None},
                 "tooltip": [
                     {"field": "which", "title": "of the requests"},
                     {"field": "rate", "title": "requests/s", "format": ".3~r"},
@@ -156,11 +147,72 @@ def _percentiles(document: Document) -> Iterator[Chart]:
         "encoding": {
             "x": {"field": "metric", "sort": None, "axis": {"title": None, "labelAngle": 0}},
             "xOffset": {"field": "which", "sort": None},
-            "y": {"field": "ms", "type": "quantitative", "scale": {"type": "symlog"}, "axis": {"title": "ms"}},
-            "color": {"field": "which", "sort": None, "legend": {"title": None, "orient": "top"}},
+            "y": amount("ms", {"title": "ms"}, {"type": "symlog"}),
+            "color": {"field": "which", "sort": None, "legend": ABOVE},
             "tooltip": [{"field": "metric"}, {"field": "which"}, {"field": "label", "title": "time"}],
         },
     }
     rows = [[str(row["metric"]), str(row["which"]), str(row["label"])] for row in data]
     alt = "Latencies of the simulated requests: the median and higher percentiles."
     yield Chart("Percentiles", alt, spec, data, 240, Panel("", ("metric", "percentile", "time"), rows))
+
+
+def replica_levels(scaling: Document) -> Mapping[str, list[tuple[float, float]]]:
+    """Return replicas over minutes as lines of two kinds: those that take requests, and all that have GPUs.
+
+    Every change has two points, so that a line is level between changes.
+    """
+    rows, end_s = records(scaling, "replicas"), number(scaling.get("span_s"))
+    ends = [*(number(row["at_s"]) for row in rows[1:]), end_s]
+    kinds = {"take requests": "serving", "have GPUs": "with_gpus"}
+    return {
+        kind: [
+            (at_s / 60.0, number(row[key]))
+            for row, until_s in zip(rows, ends, strict=True)
+            for at_s in (number(row["at_s"]), until_s)
+        ]
+        for kind, key in kinds.items()
+    }
+
+
+def _replicas(scaling: Document) -> Iterator[Chart]:
+    """Yield the replicas over the run, where they come and go."""
+    if not records(scaling, "replicas"):
+        return
+    levels = replica_levels(scaling)
+    data: list[Datum] = [
+        {"min": at, "which": kind, "num": num, "order": k}
+        for kind, points in levels.items()
+        for k, (at, num) in enumerate(points)
+    ]
+    most = number(scaling.get("most"))
+    spec: Spec = {
+        "layer": [
+            {
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {
+                    "x": {"field": "min", "type": "quantitative", "axis": {"title": "minutes", "grid": False}},
+                    "y": {"field": "num", "type": "quantitative", "axis": {"title": "replicas", "tickMinStep": 1}},
+                    "order": {"field": "order"},
+                    "color": {
+                        "field": "which",
+                        "sort": None,
+                        "scale": {"domain": list(levels), "range": [GREEN, ORANGE]},
+                        "legend": {"title": None, "orient": "top"},
+                    },
+                    "tooltip": [{"field": "which"}, {"field": "min", "format": ".3~r"}, {"field": "num"}],
+                },
+            },
+            {
+                "data": {"values": [{"num": most}]},
+                "mark": {"type": "rule", "strokeDash": [4, 3]},
+                "encoding": {"y": {"field": "num", "type": "quantitative"}},
+            },
+        ]
+    }
+    rows = [
+        [f"{number(row['at_s']) / 60.0:.3g}", f"{number(row['serving']):.0f}", f"{number(row['with_gpus']):.0f}"]
+        for row in records(scaling, "replicas")
+    ]
+    alt = f"Replicas over the run: those that take requests and all that have GPUs; a fixed fleet has {most:.0f}."
+    yield Chart("Replicas over time", alt, spec, data, 200, Panel("", ("minutes", *levels), rows))

@@ -10,7 +10,23 @@ from ...ir.units import format_bytes, format_time
 from ..labels import parameter_label, part_label
 from ..results.table import Panel
 from .bars import ROW, bars
-from .chart import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, TEAL, YELLOW, Chart, Datum, Spec
+from .chart import (
+    ABOVE,
+    BLUE,
+    GREEN,
+    GREY,
+    NAMES,
+    ORANGE,
+    PURPLE,
+    RED,
+    TEAL,
+    YELLOW,
+    Chart,
+    Datum,
+    Spec,
+    amount,
+    colours,
+)
 from .nodes import Nodes
 from .read import Document, numbers, part
 
@@ -104,11 +120,9 @@ def memory_chart(document: Document) -> Chart:
                 "x": {**x, "field": "from"},
                 "x2": {"field": "to"},
                 "color": {
-                    "field": "part",
+                    **colours("part", [row["part"] for row in data], colors, {**ABOVE, "columns": 8}),
                     "type": "nominal",
                     "sort": None,
-                    "scale": {"domain": [row["part"] for row in data], "range": colors},
-                    "legend": {"title": None, "orient": "top", "columns": 8},
                 },
                 "tooltip": [{"field": "part"}, {"field": "label", "title": "bytes"}],
             },
@@ -145,18 +159,9 @@ def tornado_chart(document: Document) -> Iterator[Chart]:
     spec: Spec = {
         "mark": {"type": "bar", "height": {"band": 0.72}, "cornerRadiusEnd": 2},
         "encoding": {
-            "y": {"field": "name", "sort": None, "axis": {"title": None, "ticks": False, "domain": False}},
-            "x": {
-                "field": "value",
-                "type": "quantitative",
-                "stack": None,
-                "axis": {"format": "+.1%", "title": "change of the step time"},
-            },
-            "color": {
-                "field": "class",
-                "scale": {"domain": ["10 % more", "10 % less"], "range": [GREEN, ORANGE]},
-                "legend": {"title": None, "orient": "top"},
-            },
+            "y": {"field": "name", "sort": None, "axis": NAMES},
+            "x": {**amount("value", {"format": "+.1%", "title": "change of the step time"}), "stack": None},
+            "color": colours("class", ["10 % more", "10 % less"], [GREEN, ORANGE]),
             "tooltip": [{"field": "name"}, {"field": "class"}, {"field": "label", "title": "step time"}],
         },
     }

@@ -12,7 +12,7 @@ from ..trace.chrome.emit import Trace
 from ..trace.levels import levels_of
 from ..trace.memory import MemoryBook
 from ..trace.timeline import timeline_of
-from .chart import BLUE, GREY, ORANGE, PURPLE, TEAL, YELLOW, Chart, Datum, Spec
+from .chart import ABOVE, BLUE, GREY, NAMES, ORANGE, PURPLE, TEAL, YELLOW, Chart, Datum, Spec, amount, colours
 from .read import Document, number, numbers, part, records
 
 # Slices that a page holds without becoming slow or large; the trace of a step for Perfetto has them all.
@@ -27,6 +27,7 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "other": ("once a step", PURPLE),
     }
 )
+_CLOCK: Spec = MappingProxyType({"title": "ms from the start of the step", "grid": False})
 _HELD = ("weights", "gradients", "optimizer", "reserved", "activations", "temporary", "kv_cache")
 _HELD_COLORS = (BLUE, TEAL, PURPLE, GREY, ORANGE, YELLOW, ORANGE)
 
@@ -79,10 +80,37 @@ def timeline_charts(document: Document) -> Iterator[Chart]:
 
 
 def _slices(tree: Document) -> Chart:
-    found, several = records(tree, "slices"), tree.get("stages") != 1
+    data, names = _rows(tree)
+    kinds = [told for told in _KINDS.values() if any(row["kind"] == told[0] for row in data)]
+    spec: Spec = {
+        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+        "mark": {"type": "rect", "clip": True, "height": {"band": 0.86}},
+        "encoding": {
+            "x": amount("start", _CLOCK, {"nice": False}),
+            "x2": {"field": "end"},
+            "y": {"field": "row", "type": "nominal", "sort": names, "axis": {**NAMES, "grid": True}},
+            "color": colours("kind", [k for k, _ in kinds], [c for _, c in kinds]),
+            "opacity": {"condition": {"test": "datum.shade > 0", "value": 0.72}, "value": 1},
+            "tooltip": [
+                {"field": "name"},
+                {"field": "row", "title": "stream"},
+                {"field": "took"},
+                {"field": "start", "title": "from, ms", "format": ",.4~f"},
+            ],
+        },
+    }
+    left_out = tree.get("left_out")
+    told = f" To keep it readable, {'; '.join(map(str, left_out))}." if isinstance(left_out, list) and left_out else ""
+    alt = f"What runs when, by stage and stream. Scroll over it to zoom, drag to move, double-click for all.{told}"
+    return Chart("Timeline of a step", alt, spec, data, 20 * len(names))
+
+
+def _rows(tree: Document) -> tuple[list[Datum], list[str]]:
+    """Return the slices, each in the row of its stage and stream, and the rows from top to bottom."""
+    several = tree.get("stages") != 1
     data: list[Datum] = []
     rows: dict[str, tuple[int, ...]] = {}
-    for one in found:
+    for one in records(tree, "slices"):
         place = one.get("place")
         order = tuple(place) if isinstance(place, list) else ()
         stage, kind = str(one["stage"]), str(one["kind"])
@@ -103,48 +131,13 @@ def _slices(tree: Document) -> Chart:
                 "took": format_time(end_s - start_s),
             }
         )
-    names = sorted(rows, key=lambda name: rows[name])
-    kinds = [told for told in _KINDS.values() if any(row["kind"] == told[0] for row in data)]
-    spec: Spec = {
-        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
-        "mark": {"type": "rect", "clip": True, "height": {"band": 0.86}},
-        "encoding": {
-            "x": {
-                "field": "start",
-                "type": "quantitative",
-                "axis": {"title": "ms from the start of the step", "grid": False},
-                "scale": {"nice": False},
-            },
-            "x2": {"field": "end"},
-            "y": {
-                "field": "row",
-                "type": "nominal",
-                "sort": names,
-                "axis": {"title": None, "ticks": False, "domain": False, "grid": True},
-            },
-            "color": {
-                "field": "kind",
-                "scale": {"domain": [k for k, _ in kinds], "range": [c for _, c in kinds]},
-                "legend": {"title": None, "orient": "top"},
-            },
-            "opacity": {"condition": {"test": "datum.shade > 0", "value": 0.72}, "value": 1},
-            "tooltip": [
-                {"field": "name"},
-                {"field": "row", "title": "stream"},
-                {"field": "took"},
-                {"field": "start", "title": "from, ms", "format": ",.4~f"},
-            ],
-        },
-    }
-    left_out = tree.get("left_out")
-    told = f" To keep it readable, {'; '.join(map(str, left_out))}." if isinstance(left_out, list) and left_out else ""
-    alt = f"What runs when, by stage and stream. Scroll over it to zoom, drag to move, double-click for all.{told}"
-    return Chart("Timeline of a step", alt, spec, data, 20 * len(names))
+    return data, sorted(rows, key=lambda name: rows[name])
 
 
 def _held(tree: Document, capacity: float) -> Chart:
     moments = records(tree, "memory")
     parts = [name for name in _HELD if any(numbers(m).get(name) for m in moments)]
+    words = [name.replace("_", " ") for name in parts]
     data: list[Datum] = [
         {
             "at": number(m["at_s"]) * 1e3,
@@ -159,27 +152,12 @@ def _held(tree: Document, capacity: float) -> Chart:
     area: Spec = {
         "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.9},
         "encoding": {
-            "x": {
-                "field": "at",
-                "type": "quantitative",
-                "axis": {"title": "ms from the start of the step", "grid": False},
-                "scale": {"nice": False},
-            },
-            "y": {
-                "field": "gib",
-                "type": "quantitative",
-                "stack": "zero",
-                "axis": {"title": "GiB of a device", "tickCount": 5},
-            },
+            "x": amount("at", _CLOCK, {"nice": False}),
+            "y": {**amount("gib", {"title": "GiB of a device", "tickCount": 5}), "stack": "zero"},
             "order": {"field": "order", "type": "quantitative"},
             "color": {
-                "field": "part",
+                **colours("part", words, [_HELD_COLORS[_HELD.index(n)] for n in parts], {**ABOVE, "columns": 8}),
                 "sort": None,
-                "legend": {"title": None, "orient": "top", "columns": 8},
-                "scale": {
-                    "domain": [name.replace("_", " ") for name in parts],
-                    "range": [_HELD_COLORS[_HELD.index(n)] for n in parts],
-                },
             },
             "tooltip": [
                 {"field": "part"},

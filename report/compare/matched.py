@@ -45,10 +45,9 @@ def matched_notes(run: MatchedRun) -> Iterator[str]:
 
 def matched_record(run: MatchedRun) -> dict[str, object]:
     """Return all of it for JSON, in SI units."""
+    # Kernels beside the nodes that predict them.
     found = run.tables
-    return {
-        "steps": run.matched.steps,
-        "tokens": run.matched.tokens,
+    kernels = {
         "kernel_time_s": found.measured_s,
         "product_share": found.product_share,
         "seen_share": found.seen,
@@ -74,6 +73,13 @@ def matched_record(run: MatchedRun) -> dict[str, object]:
             for r in found.layers
         ],
         "unmatched_s": found.untold,
+    }
+    return {"steps": run.matched.steps, "tokens": run.matched.tokens, **kernels, **_waits(run)}
+
+
+def _waits(run: MatchedRun) -> dict[str, object]:
+    """Messages, gaps between kernels, and ranks that wait for others."""
+    return {
         "collectives": [
             {
                 "kind": r.kind,

@@ -57,11 +57,16 @@ def _stack(title: str, parts: Mapping[str, float], whole: float) -> StackedBar:
 
 def server_pictures(answer: ServeEstimate, limits: SLO) -> Iterator[Picture]:
     """Yield where a request spends its time, and latencies over the load, with limits on their means."""
-    from ..charts.servers import load_record
+    from ..charts.servers import load_record, replica_levels
+    from ..serving.json import scaling_record
 
     parts = {request_part_label(name): seconds for name, seconds in answer.breakdown_s.items() if seconds > 0}
     total = answer.metrics["e2el_s"]
     yield _stack(f"A request of {format_time(total)}", parts, total)
+    if scaling := scaling_record(answer):
+        marks = zip(replica_levels(scaling).items(), "rg", strict=True)
+        series = [Series(kind, points, mark, joined=True) for (kind, points), mark in marks]
+        yield Scatter("Replicas over time", Axis("minutes", "", from_zero=True), Axis("replicas", ""), series)
     curve = load_record(answer)
     if not curve:
         return

@@ -56,12 +56,25 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
             for one in (answer.prefill, answer.decode)
         },
         **({} if answer.simulated is None else {"simulated": answer.simulated.to_bench_json()}),
+        **({"autoscaling": scaling} if (scaling := scaling_record(answer)) else {}),
         "memory": {**answer.memory_bytes, "capacity": answer.server.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
     }
     if answer.money is not None:
         report["money"] = money_record(answer.money)
     return report
+
+
+def scaling_record(answer: ServeEstimate) -> dict[str, object]:
+    """Return the rule of autoscaling and its replicas over the seconds of the run; nothing where all are there."""
+    rule = answer.server.autoscaling
+    if rule is None or answer.simulated is None:
+        return {}
+    scaled = answer.simulated.scaled[0]
+    begin_s = scaled.at_s[0]
+    rows = zip(scaled.at_s, scaled.held, scaled.serving, strict=True)
+    levels = [{"at_s": at_s - begin_s, "with_gpus": held, "serving": up} for at_s, held, up in rows]
+    return {**asdict(rule), "span_s": scaled.span_s, "replicas": levels}
 
 
 def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, object]:

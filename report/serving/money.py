@@ -17,7 +17,7 @@ def serving_money_lines(answer: ServeEstimate) -> Iterator[str]:
     if answer.money is None:
         return
     m, money = answer.money.metrics, answer.money.money
-    gpus = answer.num_gpus
+    gpus = answer.num_gpus * answer.share_there
     yield (
         f"energy: {m['average_power_w'] / gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token out, "
         f"{format_si(m['j_per_token_facility'], 'J')} including PUE; "
@@ -29,4 +29,9 @@ def serving_money_lines(answer: ServeEstimate) -> Iterator[str]:
         f"{format_usd(m['usd_per_mtok_output'])} for 1M tokens out with their prompts, "
         f"{format_usd(m['usd_per_mtok'])} for 1M in and out, {format_usd(m['usd_per_request'])} a request"
     )
+    if "usd_run_fixed" in m:
+        yield (
+            f"the run: {format_usd(m['usd_run'])} for the replicas that are there, "
+            f"{format_usd(m['usd_run_fixed'])} for all of them all the time"
+        )
     yield from notes_of(money)

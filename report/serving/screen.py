@@ -11,7 +11,7 @@ import numpy as np
 from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
 from ...driver.metrics import METRICS, format_metric
-from ...driver.serve.simulated import PERCENTILES
+from ...driver.serve.traffic.simulated import PERCENTILES
 from ...driver.uncertainty.answers import server_bands
 from ...driver.uncertainty.evidence import evidence_of
 from ...ir.plan.precision import counted_dtype
@@ -42,7 +42,7 @@ def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> st
     """Return the answer for so many columns: metrics, memory, where the time of a request goes, and other loads."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False, emoji=False)
     with console.capture() as captured:
         console.print(serving_headline(answer), style="bold", markup=False)
         print_side_by_side(console, serving_tables(answer, columns >= NARROW))

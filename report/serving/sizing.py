@@ -34,7 +34,7 @@ def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, c
     """Return the answer for so many columns: the plan, its latencies and memory, others, and what misses the target."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False, emoji=False)
     best = answers[0]
     with console.capture() as captured:
         console.print(_headline(found, best), style="bold", markup=False)

@@ -12,7 +12,6 @@ from .timeline import Timeline
 
 # What the viewers of Perfetto and Chrome hold with ease.
 MOST_EVENTS = 200_000
-DETAILS = ("auto", "task", "layer", "node")
 # A task with its arrows and the moments of memory.
 _TASK_EVENTS = 10
 

@@ -101,11 +101,6 @@ class StageMemory:
     peak: float
     rest: float
 
-    @property
-    def steady_bytes(self) -> float:
-        """What does not change, in all."""
-        return sum(self.steady.values())
-
     def highest(self) -> tuple[int, Point]:
         """Return the task in which the most is held, and when in it."""
         totals = np.array([f - c.kept + c.peak.num_bytes for f, c in zip(self.full, self.curves, strict=True)])

@@ -40,7 +40,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "_resource('index').read_text": "of the package",
     },
     "frontend/launches/launch.py": {
-        "(resources.files(str(__package__)) / 'settings.yaml').read_text": "of the package",
+        "Path(__file__).with_name('settings.yaml').read_text": "of the package",
         "yaml.safe_load": "of the package",
     },
     "cli/ui/server.py": {"(folder / name).read_text": "of the package"},
@@ -63,7 +63,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "Path('/proc/cpuinfo').read_text": "of the system",
         "file.read_text": "of the system",
     },
-    "validation/training/outcomes.py": {"files(package).joinpath('causes.csv').read_text": "of the package"},
+    "validation/training/outcomes.py": {"Path(__file__).with_name('causes.csv').read_text": "of the package"},
 }
 
 

@@ -1,5 +1,6 @@
 """What a plan lacks in memory, and the first change that fits."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,10 +9,9 @@ import pytest
 from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
 from slipstick.driver.lowering import compiled
-from slipstick.ir.errors import InfeasibleError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.report.advice import check_fits, shortage
+from slipstick.report.advice import shortage
 
 Traced = Callable[[str], Graph]
 KIB = 1024.0
@@ -33,13 +33,12 @@ def train(gpus: int = 1, micro_batch: int = 1) -> Plan:
 
 def test_a_plan_that_fits_lacks_nothing(ask: Callable[[Plan, float], Estimate]) -> None:
     assert shortage(ask(train(), 2.0**30)) is None
-    check_fits(ask(train(), 2.0**30))
 
 
 def test_the_message_has_need_limit_shares_and_a_next_step(ask: Callable[[Plan, float], Estimate]) -> None:
     need = ask(train(), 1.0).metrics["peak_mem_bytes"]
-    with pytest.raises(InfeasibleError, match=rf"a GPU needs {need / 2**20:.3g} MiB and has 1 KiB \(optimizer \d+%, "):
-        check_fits(ask(train(), KIB))
+    lacking = str(shortage(ask(train(), KIB)))
+    assert re.search(rf"a GPU needs {need / 2**20:.3g} MiB and has 1 KiB \(optimizer \d+%, ", lacking)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import cast
 
@@ -33,7 +32,7 @@ from .stopwatch import Tell
 
 def start_calibration(path: Path, device: Device) -> None:
     """Write what a fit begins at: constants of eager PyTorch on a machine of the kind."""
-    start = resources.files(__name__.rpartition(".")[0]) / "starts" / f"{device.kind}.yaml"
+    start = Path(__file__).parent / "starts" / f"{device.kind}.yaml"
     tree = read_tree(start.read_text(encoding="utf-8"), start.name)
     write_whole(path, text_of({**tree, "name": path.stem}, "What a fit begins at."))
 

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from multiprocessing import get_context
+from pathlib import Path
 
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError
@@ -137,8 +137,7 @@ class Cause:
 
 def causes() -> tuple[Cause, ...]:
     """Read `causes.csv`, in the order in which patterns are tried."""
-    package = __name__.rpartition(".")[0]
-    lines = files(package).joinpath("causes.csv").read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name("causes.csv").read_text(encoding="utf-8").splitlines()
     return tuple(Cause(row["dataset"], row["ids"], row["cause"]) for row in csv.DictReader(lines))
 
 

@@ -69,12 +69,15 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     k, clocks_per_s = constants, chip.num_sms * chip.matrix_hz
     sharing = sizes.heads / sizes.kv_heads
     grouped = np.asarray((sharing > 1.0) & (sharing <= k.group_limit))
+    # Engines cut the cache into pages and read whole ones.
     keys = np.ceil(sizes.keys_seen / k.page) * k.page
     sequence_bytes = keys * sizes.key_bytes
     read = sizes.batch * sizes.kv_heads * sequence_bytes + sizes.query_bytes + sizes.output_bytes + sizes.extra_bytes
+    # A benchmark that repeats one call finds part of the cache in L2.
     kept = ~grouped * np.minimum(read, k.warm * chip.l2_bytes)
     memory = (read - kept) / (k.memory * chip.hbm_bytes_per_s)
     blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
+    # A kernel for groups reads a key once for all heads that share it; others read it for each row of queries.
     reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
     # Rounds of blocks over the multiprocessors, of which there are `blocks` for each; less than one
     # where cut.
@@ -83,6 +86,7 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     # Parts of one sequence run side by side, so that their fixed work is that of one block however many there are.
     fixed = np.where(blocks > 1.0, rounds, 1.0) * k.block_clocks
     waves = (rounds * reading + fixed) * chip.has_threads / chip.matrix_hz
+    # The tensor units take so many rows at least: one query of one head fills a small part of them.
     together = np.where(grouped, sharing, 1.0) * sizes.q_len
     lanes = np.maximum(together, k.min_rows) / together * sizes.rows
     tensor = lanes * keys * sizes.flops_a_pair / (k.tensor * chip.matmul_flop_per_s(sizes.dtype))

@@ -63,15 +63,19 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     add more than the mask saves. The backward phase has 2 (3 d + 2 d_v) FLOPs a pair and constants of its own.
     """
     k, clocks_per_s = constants, chip.num_sms * chip.matrix_hz
+    # The last tile of queries computes rows that are not there.
     fill = np.ceil(sizes.q_len / TILE_ROWS) * TILE_ROWS / sizes.q_len
     seen, rows = _computed_pairs(sizes, k.edge), sizes.rows * fill
+    # Fixed work of a row counts as so many keys more, which keeps one rate for all of it.
     pairs = seen * fill + rows * sizes.by_phase(k.start, k.backward_start)
     tensor_per_s = sizes.by_phase(k.tensor, k.tensor * k.backward) * chip.matmul_flop_per_s(sizes.dtype)
     tensor = pairs * sizes.flops_on(chip.array) / tensor_per_s
     exponent = sizes.by_phase(k.exponent, k.backward_exponent) * sizes.specials_a_pair
+    # Exponentials run on units of their own, beside the products: only the part that does not hide is counted.
     softmax = pairs * exponent / chip.specials_per_s
     by_row = rows * (k.row_clocks * chip.has_threads) / clocks_per_s
     body = tensor + softmax + by_row
+    # In the last wave part of the SMs is idle: the fewer tiles, the larger its share.
     tail = body * (k.tail * chip.has_threads) * chip.num_sms / sizes.tiles
     memory = flash_bytes(sizes, k, seen) / chip.hbm_bytes_per_s
     computed = body + tail
@@ -94,6 +98,7 @@ def _computed_pairs(sizes: AttentionSizes, edge: float) -> Array:
 def flash_bytes(sizes: AttentionSizes, constants: FlashConstants, pairs: Array) -> Array:
     """Return bytes through memory: operands and outputs, older keys of a cache once, and what flash-1 reads anew."""
     cached, queries, outputs = sizes.cache_bytes, sizes.query_bytes, sizes.output_bytes
+    # Keys of this call go through memory as often as queries do; those that lay in the cache before are read once.
     fresh = np.minimum(sizes.batch * sizes.kv_heads * sizes.q_len * sizes.key_bytes, cached)
     phases = sizes.by_phase(1.0, 2.0)
     once = phases * (constants.passes * (queries + fresh) + outputs) + cached - fresh + sizes.extra_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,14 +16,12 @@ from .faults import FileOrigin, Keys
 from .versions import AT, Dated, Validity, chosen
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from .system_tree import Tree
 
 # Calibrations over one another, each with its name; the last goes before the others.
 Layers: TypeAlias = "list[tuple[str, dict[str, Tree]]]"
 
-_PACKAGE = __name__.removesuffix(".machine.files.catalogue")
+_BACKENDS = Path(__file__).parents[2]
 # Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
@@ -42,14 +39,14 @@ class File:
 
     name: str
     where: str
-    file: Traversable
+    file: Path
     tree: dict[str, Tree]
     part: Keys = ()
 
     @property
-    def folder(self) -> Path | None:
-        """Where a file of a user lies, which is where paths in it start."""
-        return self.file.parent if isinstance(self.file, Path) else None
+    def folder(self) -> Path:
+        """Where a file lies, which is where paths in it start."""
+        return self.file.parent
 
     def origin(self, keys: Keys = (), inner: Keys = (), layer: str | None = None) -> FileOrigin:
         """Say that a part of a tree is a part of this file."""
@@ -72,7 +69,7 @@ def names(kind: str) -> tuple[str, ...]:
     >>> "ndr-infiniband" in names("networks")
     True
     """
-    files = (resources.files(_PACKAGE) / kind).iterdir()
+    files = (_BACKENDS / kind).iterdir()
     return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
 
 
@@ -172,13 +169,13 @@ def _same(name_or_path: str, folder: Path | None, file: File, kind: str) -> bool
     if not _is_path(name_or_path):
         return file.where == f"{kind}/{name_or_path}.yaml"
     path = Path(name_or_path) if folder is None else folder / name_or_path
-    return isinstance(file.file, Path) and path.resolve() == file.file.resolve()
+    return path.resolve() == file.file.resolve()
 
 
 def _with_fit(name: str, tree: dict[str, Tree], kind: str) -> dict[str, Tree]:
     """Lay the numbers that were fitted for one of the catalogue over those that people set."""
     fits = FITS if kind == "stacks" else ENGINE_FITS
-    if _is_path(name) or not (resources.files(_PACKAGE) / fits / f"{name}.yaml").is_file():
+    if _is_path(name) or not (_BACKENDS / fits / f"{name}.yaml").is_file():
         return tree
     fitted = _of_catalogue(fits, name).tree
     return laid_over(tree, {key: value for key, value in fitted.items() if key not in ("name", "like")})
@@ -311,11 +308,11 @@ def _of_catalogue(kind: str, given: str) -> File:
             gpus = f"; --gpus {count} gives the number of GPUs" if count else ""
             raise UnknownNameError(f"unknown system '{given}': {said}{gpus}")
         raise UnknownNameError.of(kind.removesuffix("s"), given, known)
-    file = resources.files(_PACKAGE) / kind / f"{name}.yaml"
+    file = _BACKENDS / kind / f"{name}.yaml"
     return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
 
 
-def read_at(name: str, where: str, file: Traversable, what: str) -> File:
+def read_at(name: str, where: str, file: Path, what: str) -> File:
     """Read a file that was found; SystemFileError says why it cannot be."""
     from .system_tree import kept_tree
 

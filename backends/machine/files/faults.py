@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 from ....ir.errors import SystemFileError
 from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 Keys: TypeAlias = tuple[str | int, ...]
 
@@ -46,7 +44,7 @@ class FileOrigin:
 
     keys: Keys
     where: str
-    file: Traversable
+    file: Path
     inner: Keys = ()
     layer: str | None = None
 

@@ -20,6 +20,8 @@ def chunked(price: Price) -> Price:
     """Run the parts of an algorithm one behind the other over q chunks: sum_l T_l(S/q) + (q-1) max_l T_l(S/q)."""
 
     def best(volume: Array, links: Links) -> Terms:
+        # Small q leaves parts of the network idle, large q pays latency q times: the best one depends on S, so all
+        # are tried.
         tried = [_in_chunks(price(volume / q, links), q) for q in CHUNKS]
         totals = np.stack([sum((t.latency_s + t.bandwidth_s for t in terms), start=np.zeros(())) for terms in tried])
         at = np.argmin(totals, axis=0)
@@ -30,6 +32,7 @@ def chunked(price: Price) -> Price:
 
 def _in_chunks(terms: Terms, chunks: int) -> Terms:
     times = np.stack([np.asarray(t.latency_s + t.bandwidth_s) for t in terms])
+    # Once the pipeline is full, one chunk leaves it every time that the slowest part is done with one.
     slowest = np.argmax(times, axis=0)
     repeats = [np.where(slowest == i, chunks, 1) for i in range(len(terms))]
     return tuple(LevelTerm(t.level, t.latency_s * r, t.bandwidth_s * r) for t, r in zip(terms, repeats, strict=True))
@@ -65,6 +68,7 @@ def _chunk(num: int, method: Method, volume: Array, parts: Sequence[NetworkLink]
     """The part of one chunk in one turn: what it scattered before, over the parts it passed, is no longer with it."""
     dims = len(parts)
     here = parts[(first + index) % dims]
+    # Each dimension that a chunk has been through divided it by the ranks along that dimension.
     passed = parts[0].inside
     for turn in range(index):
         passed = passed * parts[(first + turn) % dims].fanout

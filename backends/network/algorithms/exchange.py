@@ -30,6 +30,8 @@ def _to_each(volume: Array, parts: Sequence[NetworkLink], links: Links, at_once:
     # Of the peers that this level reaches, those in another place along one of its parts.
     peers = [(x.fanout - 1) / x.fanout * reach for x in parts]
     wires = [x.wire_s(Pattern.PAIRS, p / size * volume) for x, p in zip(parts, _carried(peers, parts), strict=True)]
+    # Parts of one level carry at the same time: the busiest of them says how long the bytes take, and is shown with
+    # them.
     busiest = np.argmax(np.stack(wires), axis=0)
     return tuple(
         LevelTerm(x.share.level.name, _latency(x, p, at_once), np.where(busiest == i, wire, 0.0))
@@ -47,6 +49,7 @@ def _carried(peers: Sequence[Array], parts: Sequence[NetworkLink]) -> Sequence[A
 def _latency(link: NetworkLink, peers: Array, at_once: bool) -> Array:
     if not at_once:
         return peers * link.step_s(Pattern.PAIRS)
+    # Messages posted at once share one latency; posting each still costs the sender a moment.
     issue_s = link.constants.issue_s if link.constants else 0.0
     return np.where(peers > 0, link.step_s(Pattern.PAIRS), 0.0) + peers * issue_s
 

@@ -19,6 +19,7 @@ def ring(passes: int, pattern: Pattern = Pattern.RING) -> Price:
 
     def price(volume: Array, links: Links) -> Terms:
         size = links[-1].share.spanned
+        # Neighbours in a ring lie along the innermost part, but for the hops from one group of them to the next.
         hops = [passes * (x.fanout - 1) * x.share.outside for x in links]
         return pipelined(hops, passes * (size - 1) / size * volume, links, pattern)
 
@@ -56,6 +57,7 @@ def chain(volume: Array, links: Links) -> Terms:
     # Without latency the best number of chunks has no bound; a picosecond keeps it finite.
     alpha_s = np.maximum(sum(x.is_top * x.step_s(Pattern.RING) for x in links), 1e-12)
     whole_s = np.maximum.reduce([np.where(x.is_spanned, x.wire_s(Pattern.RING, volume / x.inside), 0.0) for x in links])
+    # d/dq of (n - 2 + q) alpha + (n - 2 + q)/q S/B is zero there.
     chunks = np.maximum(1.0, np.sqrt(np.maximum(further, 0.0) * whole_s / alpha_s))
     hops = [(x.fanout - 1) * x.share.outside + (chunks - 1) * x.is_top for x in links]
     return pipelined(hops, (further + chunks) / chunks * volume, links, Pattern.RING)

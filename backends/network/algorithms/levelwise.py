@@ -114,11 +114,14 @@ def _switched(num: int, whole: bool, volume: Array, link: NetworkLink) -> LevelT
     ring = _once(RING, num, volume, link)
     if link.share.level.reduction_latency_s is None:
         return ring
+    # At the top one pass both reduces and copies; below it each rank has only its share, and scatters or gathers
+    # that.
     n = link.fanout
     part = np.where(link.is_top & whole, np.where(n > 1, 1.0, 0.0), num * (n - 1) / n)
     switched = link.switched(num, part * volume / link.inside)
     if whole or link.constants is None:
         return switched
+    # Beyond the arity of its switches the library falls back to rings, whatever those would have cost.
     many = n > _ARITY
     latency = np.where(many, ring.latency_s, switched.latency_s)
     return LevelTerm(ring.level, latency, np.where(many, ring.bandwidth_s, switched.bandwidth_s))
@@ -130,6 +133,7 @@ def in_network_tree(volume: Array, links: Links) -> Terms:
     2 alpha_sw inside and 2 ceil(log2 n_l) alpha_l outside; S/B inside and 2 S/(m B) outside run at the same time, so
     that the narrowest counts (NCCL 2.29, `src/graph/tuning.cc`: the lesser of the two bandwidths).
     """
+    # Switches of a node take all of S in one pass, and m ranks of a node share what goes out of it: S/m each.
     inner, *outer = links
     first = inner.switched(2, np.where(inner.is_spanned, 1.0, 0.0) * volume)
     trees = [_tree(x, np.where(x.is_spanned, 1.0, 0.0) * volume) for x in outer]

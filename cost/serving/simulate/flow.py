@@ -10,6 +10,7 @@ from operator import attrgetter
 from ....ir.errors import InfeasibleError, InternalError
 from ....ir.records import dataclass
 from ..traffic.traffic import Traffic
+from .autoscale import Scaler
 from .book import Book
 from .failures import Outages
 from .lane import BatchLane
@@ -30,6 +31,7 @@ class Stage:
         way_in_s: from the client, or from the pool before, into the queue, by request.
         groups: lanes of a replica.
         outages: when its replicas are away, where they fail: those of the only stage.
+        scaler: which replicas there are, where they come and go.
     """
 
     lanes: Sequence[BatchLane]
@@ -37,6 +39,23 @@ class Stage:
     way_in_s: Sequence[float]
     groups: int = 1
     outages: Outages | None = None
+    scaler: Scaler | None = None
+
+    @property
+    def up(self) -> list[BatchLane]:
+        """Lanes that take requests."""
+        if self.scaler is not None:
+            up = self.scaler.up
+            return [lane for i, lane in enumerate(self.lanes) if i // self.groups in up]
+        away = {} if self.outages is None else self.outages.up_at_s
+        return [lane for i, lane in enumerate(self.lanes) if i // self.groups not in away]
+
+    def next_up_s(self) -> float:
+        """When requests may next be taken, where none are now: at an event, if not yet then at one behind it."""
+        if self.scaler is not None:
+            return self.scaler.next_s
+        assert self.outages is not None
+        return min(self.outages.up_at_s.values())
 
 
 class Flow:
@@ -57,7 +76,7 @@ class Flow:
         self._follows = {} if traffic.clients else _followers(traffic)
         self._turns = [0] * len(stages)
         # Lanes that take requests, and what those need that had begun on one which failed.
-        self._up = [[lane for i, lane in enumerate(s.lanes) if _is_up(s, i)] for s in stages]
+        self._up = [stage.up for stage in stages]
         self._puts: dict[int, Put] = {}
         self._places = {lane.number: (stage, lane) for stage, pool in enumerate(stages) for lane in pool.lanes}
         self._starts: list[tuple[float, int, int]] = []
@@ -69,11 +88,15 @@ class Flow:
         """Serve all requests."""
         self._send_first()
         starts, ends = self._starts, self._ends
-        outages = self._stages[0].outages
+        changing = [(stage.outages or stage.scaler, i) for i, stage in enumerate(self._stages)]
+        changes = [(events, i) for events, i in changing if events is not None]
         while starts or ends:
-            if outages is not None and outages.next_s <= min(events[0][0] for events in (starts, ends) if events):
-                self._change(self._stages[0], outages)
-            elif not ends or (starts and starts[0][0] <= ends[0][0]):
+            if changes:
+                events, number = min(changes, key=lambda one: one[0].next_s)
+                if events.next_s <= min(queue[0][0] for queue in (starts, ends) if queue):
+                    self._change(number, events)
+                    continue
+            if not ends or (starts and starts[0][0] <= ends[0][0]):
                 self._deliver()
             else:
                 self._end()
@@ -95,9 +118,10 @@ class Flow:
         now_s, number, request = heappop(self._starts)
         self._move(now_s)
         stage = self._stages[number]
+        if stage.scaler is not None:
+            stage.scaler.arrive(request)
         if not self._up[number]:
-            assert stage.outages is not None
-            heappush(self._starts, (min(stage.outages.up_at_s.values()), number, request))
+            heappush(self._starts, (stage.next_up_s(), number, request))
             return
         lane = self._lane(number, stage)
         if lane.enqueue(request, now_s, self._puts.pop(request, None)):
@@ -114,16 +138,28 @@ class Flow:
         self._turns[number] = turn + 1
         return up[turn]
 
-    def _change(self, stage: Stage, outages: Outages) -> None:
-        """Let a replica of the first pool fail, whose requests are sent to others, or come up again."""
-        now_s, replica, fails = outages.step()
-        self._move(now_s)
-        self._up[0] = [lane for i, lane in enumerate(stage.lanes) if _is_up(stage, i)]
-        if not fails:
-            return
-        for lane in stage.lanes[replica * stage.groups : (replica + 1) * stage.groups]:
-            for request, put in lane.lose(now_s):
-                self._send_again(request, put)
+    def _change(self, number: int, events: Outages | Scaler) -> None:
+        """Let a replica fail, whose requests are sent to others, or come up again; or let replicas come and go."""
+        stage = self._stages[number]
+        if isinstance(events, Scaler):
+            in_flight = len(events.held) + sum(lane.load for lane in stage.lanes)
+            now_s, stopped = events.step(in_flight)
+            self._move(now_s)
+            for replica in stopped:
+                self._release(stage, events, replica)
+        else:
+            now_s, replica, fails = events.step()
+            self._move(now_s)
+            for lane in stage.lanes[replica * stage.groups : (replica + 1) * stage.groups] if fails else ():
+                for request, put in lane.lose(now_s):
+                    self._send_again(request, put)
+        self._up[number] = stage.up
+
+    def _release(self, stage: Stage, scaler: Scaler, replica: int) -> None:
+        """Take a replica's devices back if it takes no more requests and has answered all."""
+        lanes = stage.lanes[replica * stage.groups : (replica + 1) * stage.groups]
+        if scaler.is_draining(replica) and not any(lane.load for lane in lanes):
+            scaler.emptied(replica, self.now_s)
 
     def _send_again(self, request: int, put: Put | None) -> None:
         restarts = self._book.restarts
@@ -153,6 +189,9 @@ class Flow:
         lane.woken = False
         if lane.start(now_s):
             heappush(self._ends, (lane.end_s, lane.number, lane.version))
+        elif (scaler := self._stages[stage].scaler) is not None:
+            first = self._stages[stage].lanes[0].number
+            self._release(self._stages[stage], scaler, (number - first) // self._stages[stage].groups)
 
     def _done(self, request: int, stage: int, now_s: float) -> None:
         """Pass a request on to the next pool, or let what waited for its answer be sent."""
@@ -177,10 +216,6 @@ class Flow:
         if not (now_s >= self.now_s and math.isfinite(now_s)):
             raise InternalError(f"time runs from {self.now_s:g} s to {now_s:g} s")
         self.now_s = now_s
-
-
-def _is_up(stage: Stage, lane: int) -> bool:
-    return stage.outages is None or lane // stage.groups not in stage.outages.up_at_s
 
 
 def _followers(traffic: Traffic) -> dict[int, int]:

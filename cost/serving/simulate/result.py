@@ -12,6 +12,7 @@ from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array
 from ..traffic.traffic import Index
+from .autoscale import ScaledReplicas
 from .book import SimulatedSteps
 from .failures import FailedReplicas
 
@@ -158,6 +159,7 @@ class SimulatedServing:
         clients: of a closed loop, else 0.
         window_s: the time to which requests and rates belong, where not the whole run.
         failed: what failures of replicas came to in the whole run, where they fail.
+        scaled: what autoscaling came to in the whole run, of each pool that has it.
     """
 
     served: ServedRequests
@@ -170,6 +172,7 @@ class SimulatedServing:
     clients: int = 0
     window_s: float = 0.0
     failed: FailedReplicas | None = None
+    scaled: tuple[ScaledReplicas, ...] = ()
 
     @property
     def ttft_s(self) -> Array:

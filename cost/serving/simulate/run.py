@@ -12,6 +12,7 @@ from ....ir.errors import InfeasibleError, UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array, StepTimes
 from ..traffic.traffic import Index, Traffic
+from .autoscale import Autoscaling, Scaler
 from .book import Book, Meters, RequestWork
 from .failures import FailedReplicas, Outages, ReplicaFailures
 from .flow import Flow, Stage
@@ -37,6 +38,7 @@ class Pool:
         route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest in flight.
         shared_prefix: the cached tokens of all requests are the same, and held once.
         failures: how often a replica fails, if any does; only of one pool that does all.
+        autoscaling: how many there are by the load, up to all of them; None where all are always there.
     """
 
     times: StepTimes
@@ -46,12 +48,19 @@ class Pool:
     route: str = "least-loaded"
     shared_prefix: bool = False
     failures: ReplicaFailures | None = None
+    autoscaling: Autoscaling | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise UsageError(f"a pool has 1 replica or more, not {self.replicas}")
         if self.route not in ROUTES:
             raise UsageError(f"requests go '{self.route}'; allowed: {', '.join(ROUTES)}")
+        if self.autoscaling is None:
+            return
+        if self.failures is not None:
+            raise UsageError("replicas fail, or come and go with the load: both at once are not simulated")
+        if self.autoscaling.most != self.replicas:
+            raise UsageError(f"autoscaling up to {self.autoscaling.most} replicas of a pool of {self.replicas}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,7 @@ def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> SimulatedServ
     lanes = _lanes(pool, traffic, work, book, 0)
     outages = None if pool.failures is None else Outages(pool.failures, pool.replicas)
     way_in_s = _way_in_s(pool, traffic).tolist()
-    stage = Stage(lanes, pool.route == "least-loaded", way_in_s, pool.times.groups, outages)
-    run = _run(traffic, book, [(pool, stage)])
+    run = _run(traffic, book, [(pool, _stage(pool, lanes, way_in_s, outages))])
     if outages is None:
         return run
     low_s = float(run.served.arrived_s.min())
@@ -117,10 +125,15 @@ def simulate_apart(
     then = _lanes(decode, traffic, rest, book, len(first), prefilled=True)
     moved_s = transfer.time_s(prefill.times.kv_bytes(traffic.requests.prompt.astype(np.float64)))
     stages = [
-        (prefill, Stage(first, prefill.route == "least-loaded", _way_in_s(prefill, traffic).tolist())),
-        (decode, Stage(then, decode.route == "least-loaded", moved_s.tolist())),
+        (prefill, _stage(prefill, first, _way_in_s(prefill, traffic).tolist())),
+        (decode, _stage(decode, then, moved_s.tolist())),
     ]
     return _run(traffic, book, stages)
+
+
+def _stage(pool: Pool, lanes: Sequence[BatchLane], way_in_s: Sequence[float], outages: Outages | None = None) -> Stage:
+    scaler = None if pool.autoscaling is None else Scaler(pool.autoscaling)
+    return Stage(lanes, pool.route == "least-loaded", way_in_s, pool.times.groups, outages, scaler)
 
 
 def _run(traffic: Traffic, book: Book, stages: Sequence[tuple[Pool, Stage]]) -> SimulatedServing:
@@ -132,9 +145,22 @@ def _run(traffic: Traffic, book: Book, stages: Sequence[tuple[Pool, Stage]]) -> 
     served = ServedRequests(arrived_s, start_s, first_s, finish_s, *tokens, put_back)
     gaps = [np.frombuffer(a) if len(a) else np.zeros(0) for a in (book.gap_s, book.gap_at_s, book.gaps)]
     span_s = float(served.finish_s.max() - served.arrived_s.min())
-    fullness = tuple(_fullness(pool, [lane.meters for lane in stage.lanes], span_s) for pool, stage in stages)
+    low_s = float(served.arrived_s.min())
+    scaled = [None if at.scaler is None else at.scaler.between(low_s, low_s + span_s) for _, at in stages]
+    fullness = tuple(
+        _fullness(pool, [lane.meters for lane in stage.lanes], span_s, pool.replicas if now is None else now.mean)
+        for (pool, stage), now in zip(stages, scaled, strict=True)
+    )
     return SimulatedServing(
-        served, gaps[0], gaps[1], gaps[2], fullness, tuple(book.steps), book.num_steps, traffic.clients
+        served,
+        gaps[0],
+        gaps[1],
+        gaps[2],
+        fullness,
+        tuple(book.steps),
+        book.num_steps,
+        traffic.clients,
+        scaled=tuple(now for now in scaled if now is not None),
     )
 
 
@@ -189,9 +215,9 @@ def _nearest(longest: int) -> str:
     return f"the longest that fits has {longest:,} tokens" if longest else "not even one block fits"
 
 
-def _fullness(pool: Pool, meters: Sequence[Meters], span_s: float) -> Fullness:
-    """How full a pool was, on average over the run and at most, per replica."""
-    replicas, capacity = pool.replicas, max(pool.times.free_bytes, 1.0)
+def _fullness(pool: Pool, meters: Sequence[Meters], span_s: float, replicas: float) -> Fullness:
+    """How full a pool of so many replicas was, on average over the run and at most, per replica."""
+    capacity = max(pool.times.free_bytes, 1.0)
     batch = sum(m.batch.integral for m in meters) / replicas
     held = sum(m.kv_bytes.integral for m in meters) / replicas
     groups = pool.times.groups
@@ -200,5 +226,5 @@ def _fullness(pool: Pool, meters: Sequence[Meters], span_s: float) -> Fullness:
         batch_peak=groups * max(m.batch.peak for m in meters),
         kv_mean=held / span_s / capacity if span_s > 0 else 0.0,
         kv_peak=groups * max(m.kv_bytes.peak for m in meters) / capacity,
-        busy=sum(m.batch.busy_s for m in meters) / (len(meters) * span_s) if span_s > 0 else 0.0,
+        busy=sum(m.batch.busy_s for m in meters) / (replicas * groups * span_s) if span_s > 0 else 0.0,
     )

@@ -127,7 +127,7 @@ def poisson(rate: float, sizes: LengthSource, num: int = 1000, seed: int = 0, bu
     """
     _check(math.isfinite(rate) and rate > 0, f"a request rate must be above 0, and is {rate:g}/s")
     _check(math.isfinite(burstiness) and burstiness > 0, f"burstiness must be above 0, and is {burstiness:g}")
-    times, lengths = _streams(seed)
+    times, lengths = random_streams(seed)
     gaps = times.gamma(burstiness, 1.0 / burstiness, _counted(num) - 1) / rate
     return Traffic(np.concatenate([[0.0], np.cumsum(gaps)]), sizes.draw(lengths, num))
 
@@ -154,17 +154,17 @@ def closed(
     _check(clients >= 1, f"a closed loop needs a client, and has {clients}")
     num = num or max(10 * clients, 100)
     _check(math.isfinite(ramp_s) and ramp_s >= 0, f"a ramp must not be negative, and is {ramp_s:g} s")
-    requests = sizes.draw(_streams(seed)[1], _counted(num))
+    requests = sizes.draw(random_streams(seed)[1], _counted(num))
     start_s = np.minimum(np.arange(num) / clients, 1.0) * ramp_s
     return Traffic(start_s, requests, clients=clients, think_s=think_s)
 
 
 def burst(num: int, sizes: LengthSource, seed: int = 0) -> Traffic:
     """Return requests that are all sent at once."""
-    return Traffic(np.zeros(_counted(num)), sizes.draw(_streams(seed)[1], num))
+    return Traffic(np.zeros(_counted(num)), sizes.draw(random_streams(seed)[1], num))
 
 
-def _streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+def random_streams(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
     """Random numbers for times and for lengths, so that neither moves with the other."""
     times, lengths = np.random.SeedSequence(seed).spawn(2)
     return np.random.default_rng(times), np.random.default_rng(lengths)

@@ -1,4 +1,4 @@
-"""Traffic and lengths as people type them: `poisson:4,n=1000`, `closed:32`, `burst:64`, `trace.csv`; `128..1024`."""
+"""Traffic and lengths as people type them: `poisson:4,n=1000`, `diurnal:9,2`, `closed:32`, `trace.csv`; `128..1024`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from ....ir.units import parse_quantity, parse_typed
 from .sizes import MOST_REQUESTS, MOST_TOKENS, Fixed, Length, LengthMix, LengthSource, Lognormal, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
+from .varying import diurnal_traffic, stepped_traffic
 
 FORMS = (
     "poisson:RATE[,n=N|duration=TIME][,burstiness=B][,seed=K]",
     "closed:CLIENTS[,n=N][,think=TIME][,ramp=TIME][,seed=K]",
     "burst:N[,seed=K]",
+    "diurnal:PEAK,LOW[,period=TIME][,duration=TIME][,seed=K]",
+    "steps:RATE@TIME+RATE@TIME...[,seed=K]",
     "FILE.csv|FILE.jsonl[,n=N][,speed=X]",
 )
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -41,10 +44,14 @@ def parse_traffic(text: str, sizes: LengthSource) -> Traffic:
         "poisson": (_poisson, ("n", "duration", "burstiness", "seed")),
         "closed": (_closed, ("n", "think", "ramp", "seed")),
         "burst": (_burst, ("seed",)),
+        "diurnal": (_diurnal, ("low", "period", "duration", "seed")),
+        "steps": (_steps, ("seed",)),
     }
     if not colon or kind not in makers:
         raise UsageError(f"traffic is not '{text}'{did_you_mean(kind, list(makers))} allowed: {'; '.join(FORMS)}")
     make, known = makers[kind]
+    if kind == "diurnal" and options and "=" not in options[0]:
+        options[0] = f"low={options[0]}"
     return make(value, _options(text, options, known), sizes)
 
 
@@ -98,6 +105,23 @@ def _closed(clients: str, options: Mapping[str, str], sizes: LengthSource) -> Tr
 
 def _burst(num: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
     return burst(_count("the number of requests", num, 1), sizes, _seed(options))
+
+
+def _diurnal(peak: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
+    if "low" not in options:
+        raise UsageError("diurnal takes two rates, the peak and the least: diurnal:PEAK,LOW")
+    period_s = parse_typed(options.get("period", "24h"), "s", "period")
+    duration_s = parse_typed(options["duration"], "s", "duration") if "duration" in options else period_s
+    peak_per_s, low_per_s = (parse_quantity(text, "Hz").value_si for text in (peak, options["low"]))
+    return diurnal_traffic(peak_per_s, low_per_s, period_s, duration_s, sizes, _seed(options))
+
+
+def _steps(text: str, options: Mapping[str, str], sizes: LengthSource) -> Traffic:
+    pairs = [step.partition("@") for step in text.split("+")]
+    if not all(at for _, at, _ in pairs):
+        raise UsageError(f"steps:{text[:40]}: rates, each with its time, as in steps:2@60s+10@5min")
+    found = [(parse_quantity(rate, "Hz").value_si, parse_typed(time, "s", "a step")) for rate, _, time in pairs]
+    return stepped_traffic(found, sizes, _seed(options))
 
 
 def _trace(path: Path, options: Mapping[str, str]) -> Traffic:

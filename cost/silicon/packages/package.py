@@ -52,20 +52,6 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     return bill
 
 
-def package_price_usd(package: Package, cost_usd: Num) -> Num:
-    """Return what a package sells for: as described, or its cost / (1 - gross margin), or its cost.
-
-    >>> from slipstick.backends.machine.package import Assembly, Die, Package
-    >>> package_price_usd(Package(Assembly("p", "organic", (Die("d", "N5", 100.0),)), gross_margin=0.75), 100.0)
-    400.0
-    """
-    if package.price_usd is not None:
-        return package.price_usd
-    if package.gross_margin is None:
-        return cost_usd
-    return cost_usd / (1.0 - package.gross_margin)
-
-
 def good_yield(package: Package, prices: Prices) -> Num:
     """Return the part of packages begun, of parts that passed their tests, that pass the last one."""
     return build(package.assembly, prices.section).level.good

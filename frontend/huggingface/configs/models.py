@@ -7,8 +7,6 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
 from typing import NotRequired, TypedDict, cast
@@ -172,8 +170,8 @@ def config_of(name: str, fields: Mapping[str, object]) -> Config:
     return _config(name, name, json.dumps(fields))
 
 
-def _resource(name: str) -> Traversable:
-    return files(__name__.removesuffix(".huggingface.configs.models")).joinpath("catalogue", f"{name}.json")
+def _resource(name: str) -> Path:
+    return Path(__file__).parents[2] / "catalogue" / f"{name}.json"
 
 
 def _entry(name: str, row: _IndexRow) -> CatalogueEntry:

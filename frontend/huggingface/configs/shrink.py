@@ -70,7 +70,6 @@ _KEPT = ("ffn_config", "time_step_limit", "pad_token_id", "sliding_window", "max
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_key_value_groups_")
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "top_k_experts", "moe_k")
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id")
-_GROUPED = {"kv_n_heads": 4}
 _MAX_CHOSEN = 2
 
 

@@ -1,7 +1,5 @@
 """Words of experts that lie on several ranks: how rows get there, how popular each is, and which ranks have copies."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from ...errors import PlanError

@@ -1,7 +1,5 @@
 """Words of low-rank adapters: which linear layers get one, how their names are matched, how frozen weights rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated

@@ -44,9 +44,11 @@ def attention(ask: Ask) -> Answer:
     """
     if _over_sequence(ask, ask.given[0]):
         return _attention_over_sequence(ask)
+    # Heads are independent of one another, and so are sequences of a batch: cut along either, no rank needs another.
     p = _heads_or_batch(ask.given[:3])
     if p is None:
         return replicate_all(ask)
+    # A single head of keys cannot be cut: every rank keeps it whole for its heads of queries (multi-query attention).
     keys = REPLICATE if p.dim == 1 and _one_for_all(ask, 0) else p
     return Answer((p, keys, keys, *_extras(ask, _FORWARD, p.dim)), (Shard(2 if p.dim == 1 else 0), p))
 
@@ -59,6 +61,9 @@ def _one_for_all(ask: Ask, query: int) -> bool:
 
 def _attention_over_sequence(ask: Ask) -> Answer:
     """Whole keys and values for each rank's queries, or (Ulysses) the whole sequence for each rank's heads."""
+    # Ulysses (DeepSpeed, arXiv 2309.14509): an all-to-all trades the cut of the sequence for one of heads and back,
+    # so that the kernel sees whole sequences. Otherwise queries stay where they are, and keys and values come to
+    # them.
     if ask.cp == "ulysses":
         heads = Shard(1)
         keys = REPLICATE if _one_for_all(ask, 0) else heads

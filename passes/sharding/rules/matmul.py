@@ -64,8 +64,10 @@ def grouped_matmul(ask: Ask) -> Answer:
         return _grouped_gradient(a, b, rest)
     if a == Shard(0):
         return Answer((Shard(0), REPLICATE, *rest), (Shard(0),))
+    # Columns of the weights: each rank makes its columns of the result, as in the first half of a Megatron MLP.
     if b == Shard(2):
         return Answer((REPLICATE, Shard(2), *rest), (Shard(1),))
+    # Rows of the weights: each rank has a part of the sum, which a collective completes where somebody reads it.
     if b == Shard(1):
         return Answer((Shard(1), Shard(1), *rest), (PARTIAL,))
     return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))

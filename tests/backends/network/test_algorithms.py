@@ -14,10 +14,11 @@ from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.algorithm import Collective
 from slipstick.backends.network.algorithms.menu import ALGORITHMS, algorithm_names
-from slipstick.backends.network.bounds import bandwidth_bound, bisection_bound, latency_bound
 from slipstick.backends.network.collectives import Candidate, collective_time
 from slipstick.backends.network.sms import sm_share
 from slipstick.backends.network.topology.level import Edge, NetworkLevel
+
+from .bounds import bandwidth_bound, bisection_bound, latency_bound
 
 GIB = 2.0**30
 BASE = load_system("dgx-h100")

@@ -17,7 +17,7 @@ from slipstick.cost.silicon.dies.wafers import dies_per_wafer
 from slipstick.cost.silicon.nre import chip_usd
 from slipstick.cost.silicon.packages.hybrid import bond_yield
 from slipstick.cost.silicon.packages.level import GoodAssembly
-from slipstick.cost.silicon.packages.package import good_yield, package_bill, package_price_usd
+from slipstick.cost.silicon.packages.package import good_yield, package_bill
 from slipstick.ir.errors import UsageError
 from slipstick.ir.sizes.expr import Num
 
@@ -308,13 +308,6 @@ def test_what_nobody_has_priced_is_refused_and_not_zero(prices: Prices) -> None:
     shared = Package(Assembly("p", "organic", (Die("d", "N5", 100.0),)), volume=1e6)
     with pytest.raises(UsageError, match="package 'package' shares designs: give it a volume"):
         package_bill(shared, prices, [of_dies(1, 100.0)])
-
-
-def test_a_price_is_given_or_by_margin() -> None:
-    assembly = of_dies(1, 100.0).assembly
-    assert package_price_usd(Package(assembly, price_usd=28000.0), 3000.0) == 28000.0
-    assert package_price_usd(Package(assembly, gross_margin=0.75), 3000.0) == 12000.0
-    assert package_price_usd(Package(assembly), 3000.0) == 3000.0
 
 
 def test_a_table_is_each_of_its_designs(prices: Prices) -> None:

@@ -9,6 +9,7 @@ from slipstick.cost.serving.traffic.sizes import DrawnRequests, Fixed, LengthMix
 from slipstick.cost.serving.traffic.trace_files import read_trace
 from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson, poisson_for
 from slipstick.cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
+from slipstick.cost.serving.traffic.varying import diurnal_traffic, stepped_traffic
 from slipstick.ir.errors import UsageError
 
 SOME = LengthMix(Fixed(100), Fixed(10))
@@ -50,6 +51,35 @@ def test_a_duration_ends_what_is_sent() -> None:
             poisson_for(50.0, SOME, never)
 
 
+def test_a_day_rises_and_falls_between_its_rates() -> None:
+    # Dynamo's load test: 5 requests/s, 45 after half a period, and 5 again; 25 on average.
+    arrival_s = diurnal_traffic(45.0, 5.0, 600.0, 6000.0, SOME).arrival_s
+    assert len(arrival_s) == pytest.approx(25 * 6000, rel=0.01)
+    parts, _ = np.histogram(arrival_s % 600.0, bins=24)
+    middle_s = (np.arange(24) + 0.5) * 25.0
+    rates = 25.0 - 20.0 * np.cos(2 * np.pi * middle_s / 600.0) * np.sinc(1 / 24)
+    np.testing.assert_allclose(parts / 250.0, rates, atol=4 * np.sqrt(45 / 250.0))
+
+
+def test_rates_that_change_are_read_as_they_are_typed() -> None:
+    day = diurnal_traffic(9.0, 2.0, 20.0, 60.0, SOME, seed=4).arrival_s
+    for text in ("diurnal:9,2,period=20s,duration=1min,seed=4", "diurnal:9/s,low=2,period=20s,duration=60s,seed=4"):
+        np.testing.assert_array_equal(parse_traffic(text, SOME).arrival_s, day)
+    assert parse_traffic("diurnal:0.01,0.001", SOME).arrival_s[-1] < 24 * 3600.0
+    steps = stepped_traffic([(9.0, 5.0), (2.0, 60.0)], SOME).arrival_s
+    np.testing.assert_array_equal(parse_traffic("steps:9@5s+2/s@1min", SOME).arrival_s, steps)
+
+
+def test_steps_have_their_rates_and_gaps_at_random() -> None:
+    arrival_s = stepped_traffic([(50.0, 400.0), (0.0, 100.0), (5.0, 4000.0)], SOME, seed=1).arrival_s
+    first, last = arrival_s[arrival_s < 400.0], arrival_s[arrival_s > 500.0]
+    assert len(first) + len(last) == len(arrival_s)
+    for part, rate, length_s in ((first, 50.0, 400.0), (last, 5.0, 4000.0)):
+        assert len(part) == pytest.approx(rate * length_s, rel=0.03)
+        assert np.diff(part).std() == pytest.approx(1.0 / rate, rel=0.04)
+    assert arrival_s[-1] < 4500.0
+
+
 def test_lengths_have_their_mean_and_their_spread() -> None:
     drawn = burst(100_000, LengthMix(Uniform(1, 3), Lognormal(200.0, 0.5)), seed=2).requests
     np.testing.assert_allclose(np.bincount(drawn.prompt)[1:], 100_000 / 3, rtol=0.02)
@@ -84,6 +114,10 @@ def test_clients_of_a_ramp_begin_one_after_the_other() -> None:
         ("poisson:4,sed=1", "did you mean 'seed'"), ("nothing.csv", "cannot be read"), ("closed:4,n=0", "1 or more"),
         ("poisson:4,duration=60", "duration: missing unit of '60': give 60ms or 0.06s"),
         ("closed:2,think=2", "think: missing unit of '2': give 2000ms or 2s"),
+        ("diurnal:9", "the peak and the least"), ("diurnal:2,9", "not above it"), ("diurnal:9,2,perod=1h", "'period'"),
+        ("diurnal:9,2,period=0s", "period must be above 0"), ("diurnal:1e6,1", "up to 2,000,000"),
+        ("steps:3", "as in steps:2@60s"), ("steps:3@0s", "a step must be above 0"), ("steps:0@5s", "0 requests"),
+        ("steps:-1@5s", "0 or more"), ("steps:1e-9@1s", "no request came"),
     ],
 )  # fmt: skip
 def test_traffic_that_cannot_be_is_refused(text: str, message: str) -> None:

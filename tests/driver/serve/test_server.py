@@ -29,8 +29,8 @@ from slipstick.driver.serve.pools import Pools, link_of
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.driver.serve.server import Server, check_positions
-from slipstick.driver.serve.simulated import serve_traffic, serve_traffic_apart
 from slipstick.driver.serve.tables import ServedModel
+from slipstick.driver.serve.traffic.simulated import serve_traffic, serve_traffic_apart
 from slipstick.explore.goals import Goal
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError

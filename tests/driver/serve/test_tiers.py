@@ -17,9 +17,9 @@ from slipstick.driver import lower
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server
-from slipstick.driver.serve.simulated import serve_traffic
 from slipstick.driver.serve.tables import ServedModel
-from slipstick.driver.serve.tiers import tiers_of, with_tiers
+from slipstick.driver.serve.traffic.simulated import serve_traffic
+from slipstick.driver.serve.traffic.tiers import tiers_of, with_tiers
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.errors import InfeasibleError, SlipstickError, UsageError
 from slipstick.ir.graph import Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .topology.layout import Array
+from slipstick.backends.network.topology.layout import Array
 
 # Parts of the vector that a rank must send or take in for the collectives that move S/n to or from each other rank.
 _SPREAD = frozenset(("all_gather", "reduce_scatter", "all_to_all", "ring_gather", "ring_scatter"))

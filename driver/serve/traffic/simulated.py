@@ -7,20 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...cost.serving.disaggregated import PoolMetrics, rates
-from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.simulate.result import Fullness, SimulatedServing
-from ...cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
-from ...cost.serving.slo import SLO
-from ...cost.serving.traffic.requests import Lengths
-from ...cost.serving.traffic.traffic import Traffic
-from .answer import ServeEstimate, answer_of
-from .load import Load
-from .notes import failure_note, overload_notes
-from .pools import Pools, most_of
-from .serve import phases_of
-from .serve_pools import answer_of_pools
-from .server import Server
+from ....cost.serving.disaggregated import PoolMetrics, rates
+from ....cost.serving.metrics import ServingMetrics
+from ....cost.serving.simulate.result import Fullness, SimulatedServing
+from ....cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
+from ....cost.serving.slo import SLO
+from ....cost.serving.traffic.requests import Lengths
+from ....cost.serving.traffic.traffic import Traffic
+from ..answer import ServeEstimate, answer_of
+from ..load import Load
+from ..notes import failure_note, overload_notes
+from ..pools import Pools, most_of
+from ..serve import phases_of
+from ..serve_pools import answer_of_pools
+from ..server import Server
+from .autoscaled import beside_fixed
 
 PERCENTILES = ("p50", "p90", "p99")
 
@@ -32,14 +33,19 @@ def serve_traffic(
 
     InfeasibleError where a request does not fit; UsageError for fewer clients than replicas.
     """
-    if traffic.clients:
+    if traffic.clients and server.autoscaling is None:
         Load(concurrency=float(traffic.clients)).of_replica(server.num_replicas)
     run = simulate(traffic, _pool(server), most_steps)
     kept = run.middle(cut) if cut else run
-    lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
+    replicas = run.scaled[0].mean if run.scaled else float(server.num_replicas)
+    lengths, found = mean_lengths(kept), _as_metrics(kept, server, replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
     answer = answer_of(server, lengths, load, found, prefill, decode)
-    return _finished(answer, kept, traffic, target, _cautions(traffic, server))
+    answer = _finished(answer, kept, traffic, target, _cautions(traffic, server))
+    if server.autoscaling is None:
+        return answer
+    fixed = simulate(traffic, replace(_pool(server), autoscaling=None))
+    return beside_fixed(answer, fixed.middle(cut) if cut else fixed, fixed.duration_s, target)
 
 
 def serve_traffic_apart(
@@ -63,7 +69,13 @@ def serve_traffic_apart(
 
 def _pool(server: Server) -> Pool:
     # Requests that keep step with each other do so by themselves here.
-    return Pool(server.times, server.engine.at_random, server.num_replicas, failures=server.failures)
+    return Pool(
+        server.times,
+        server.engine.at_random,
+        server.num_replicas,
+        failures=server.failures,
+        autoscaling=server.autoscaling,
+    )
 
 
 def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
@@ -125,8 +137,8 @@ def mean_lengths(run: SimulatedServing) -> Lengths:
     return Lengths(float(prompt), float(output), float(min(cached, prompt - 1)))
 
 
-def _as_metrics(run: SimulatedServing, server: Server, replicas: int, full: Fullness) -> ServingMetrics:
-    """The mean request of one of so many replicas."""
+def _as_metrics(run: SimulatedServing, server: Server, replicas: float, full: Fullness) -> ServingMetrics:
+    """The mean request of one of so many replicas, on average where they come and go."""
     lengths = mean_lengths(run)
     rate = run.requests_per_s / replicas
     first = run.ttft_s

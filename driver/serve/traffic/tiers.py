@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...cost.serving.batching.steps import prefill_s
-from ...cost.serving.traffic.prefixes import Reused, Tier, reused, with_reuse
-from ...cost.serving.traffic.requests import Lengths
-from ...cost.serving.traffic.traffic import Traffic
-from ...ir.errors import InfeasibleError, UsageError
-from ...ir.units import format_bytes, parse_quantity
-from .server import Server
+from ....cost.serving.batching.steps import prefill_s
+from ....cost.serving.traffic.prefixes import Reused, Tier, reused, with_reuse
+from ....cost.serving.traffic.requests import Lengths
+from ....cost.serving.traffic.traffic import Traffic
+from ....ir.errors import InfeasibleError, UsageError
+from ....ir.units import format_bytes, parse_quantity
+from ..server import Server
 
 HBM, HOST = "hbm", "host"
 
