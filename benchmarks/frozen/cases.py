@@ -62,7 +62,8 @@ _SERVED = (
     "llama-3.1-8b --concurrency 16 --ngram 3 --acceptance 0.7", "llama-3.1-8b --disagg 2:2 --request-rate 3",
     "deepseek-v3 --gpus 16 --tp 8 --ep 16 --etp 1 --precision fp8-block --concurrency 128", "qwen3-8b --engine sglang",
     "llama-3.1-8b --serve poisson:2,n=50 --isl 500 --osl 50", "llama-3.1-8b --isl 500 --osl 50 --ttft 1s --serve "
-    "steps:2@1min+40@1min+2@1min --autoscale 1:3,target=8,startup=10s,down=30s", "llama-3.1-8b --chunked-prefill 0 --request-rate 2",
+    "steps:2@1min+40@1min+2@1min --autoscale 1:3,target=8,startup=10s,down=30s",
+    "llama-3.1-8b --chunked-prefill 0 --request-rate 2",
 )  # fmt: skip
 _SEARCHED = (
     "llama-3.1-8b --gpus 16 --gbs 16 --fix tp=8 --fix cp=1 --fix vpp=1 --fix schedule=1f1b --fix sp=true --fix mbs=1",
