@@ -45,6 +45,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, stacks, engines, prices, process nodes, schedules, ...",
         ),
+        "mixed": ("learning.mixed", "Estimate a step whose pipeline stages stand on several systems."),
         "posttrain": (
             "learning.posttrain",
             "Estimate a step of post-training: rollouts, passes, training, days and dollars.",

@@ -34,6 +34,11 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "best-plan format output",
             ),
             (
+                "mixed",
+                "stages link link-latency gpus tp cp ep zero seq mbs gbs schedule vpp pp-layout precision recompute "
+                "plan format output",
+            ),
+            (
                 "posttrain",
                 "system gpus algorithm prompts group isl osl max-tokens placement engine engine-gpus engine-tp tp pp "
                 "zero recompute steps find-plans plan format output",

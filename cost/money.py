@@ -149,12 +149,14 @@ class StepMoney:
     metrics: Mapping[str, Num]
 
 
-def step_money(money: Money, work: SystemWork, timing: Timing, plans: PlanTable) -> StepMoney:
-    """Price the steps of a table of plans on a system that was priced for their accelerators.
+def step_money(
+    money: Money, work: SystemWork, timing: Timing, plans: PlanTable, runs: Mapping[str, float] | None = None
+) -> StepMoney:
+    """Price the steps of a table of plans on a system that was priced for their accelerators; `runs` as of `activity`.
 
     UnknownNameError for a memory or a dtype of which the price book has no energy.
     """
-    doing = activity(timing, plans, money.system, money.prices)
+    doing = activity(timing, plans, money.system, money.prices, runs)
     energy = step_energy(money.cost, money.system, money.prices, work.step_time_s, doing)
     owned = money.owned if money.terms.rented else ownership(money.cost, money.prices, energy.average_w)
     metrics = money_metrics(work, owned, energy, money.made, money.prices)

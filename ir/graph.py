@@ -148,6 +148,11 @@ class Region:
         return {v.id: v for v in self.values}
 
     @cached_property
+    def fresh_id(self) -> int:
+        """An id that no value has, nor any above it."""
+        return max(self.by_id, default=-1) + 1
+
+    @cached_property
     def producer(self) -> Mapping[int, Node]:
         """The node that makes each value."""
         return {o: n for n in self.nodes for o in n.outputs}

@@ -78,7 +78,7 @@ class _Draft:
     def like(self, old: int, kind: TensorType | None = None, storage: int | None = None) -> int:
         """Add a value like another one; a storage of its own unless told."""
         v = self.region.by_id[old]
-        ident = max(u.id for u in self.region.values) + 1 + len(self.values)
+        ident = self.region.fresh_id + len(self.values)
         home = ident if storage is None else storage
         self.values.append(Value(ident, v.type if kind is None else kind, home, placements=v.placements))
         return ident

@@ -67,7 +67,7 @@ class _Tail:
     def value(
         self, like: Value, kind: TensorType, owner: int | None, placements: tuple[tuple[str, Placement], ...]
     ) -> int:
-        ident = max(v.id for v in self.region.values) + 1 + len(self.values)
+        ident = self.region.fresh_id + len(self.values)
         self.values.append(Value(ident, kind, ident if owner is None else owner, placements=placements))
         return ident
 

@@ -54,7 +54,7 @@ class _Tail:
 
     def add(self, op: str, given: Value, like: Value, attrs: Attrs = NO_ATTRS) -> Value:
         """Add a node with one input, and a result like some value."""
-        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        ident = self.region.fresh_id + len(self.values)
         made = replace(like, id=ident, storage=ident)
         self.values.append(made)
         self.nodes.append(Node(op, (given.id,), (ident,), attrs, _SCOPE))

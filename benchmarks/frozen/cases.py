@@ -122,6 +122,7 @@ def commands() -> Iterator[str]:
                 for words in _SEARCHED)  # fmt: skip
     yield from (f"export {_DENSE} --seq 4096 {words}" if "serve" not in words else f"export {_DENSE} {words}"
                 for words in _EXPORTED)  # fmt: skip
+    yield f"mixed {_DENSE} --stages dgx-h100:3,dgx-a100-80gb:1 --gpus 32 --tp 8 --gbs 32 --seq 4096 --format json -q"
     yield f"export {_EXPERTS} --to megatron --gpus 32 --ep 8 --routing-nodes 2 --capacity-factor 1.5 --seq 4096"
     yield from (f"cost {system} --format json" for system in names("systems"))
     yield from (f"schema {kind}" for kind in ("plan", "space"))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ...ir.plan import Plan
     from ...report.compare.saved import Saved
     from ...report.results.compiled import CompiledResult
+    from ...report.results.mixed import MixedResult
     from ...report.results.policies import PolicyResult
     from ...report.results.posttrain import PostTrainResult
     from ...report.results.result import Result
@@ -100,6 +101,15 @@ def cost(system: str | Path | System, **said: Unpack[words.CostWords]) -> CostRe
 
     name, objects = _system(system)
     return cast("CostResult", answered("cost", [name], said, objects))
+
+
+def mixed(model: str | Path | Graph | Module, **said: Unpack[words.MixedWords]) -> MixedResult:
+    """Estimate a step whose pipeline stages stand on several systems: see `slipstick mixed`.
+
+    >>> mixed("gpt2", stages="dgx-h100:1,dgx-a100-80gb:1", gpus=16, seq=512, gbs=64).best.plan.pp
+    2
+    """
+    return cast("MixedResult", _asked("mixed", model, None, said))
 
 
 def posttrain(

@@ -252,6 +252,44 @@ class CostWords(TypedDict, total=False):
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
 
+class MixedWords(PlanWords, total=False):
+    """Words of `mixed`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    scatter_p2p: bool
+    tokens: str | float
+    samples: str | float
+    steps: str | float
+    checkpoint_every: str
+    checkpoint_bandwidth: str | float
+    checkpoint_node_bandwidth: str | float
+    checkpoint_bytes: str
+    checkpoint_stall: str | float
+    checkpoint_async: bool
+    mtbf: str
+    restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
+    rent: bool
+    passes: str
+    stop_after: str
+    dump_after: str
+    dump_dir: str
+    time_passes: bool
+    stages: str
+    link: str | float
+    link_latency: str | float
+
 class PosttrainWords(PlanWords, total=False):
     """Words of `posttrain`."""
 

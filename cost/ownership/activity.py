@@ -50,8 +50,12 @@ class Activity:
         return np.asarray(sum(self.parts_j.values()))
 
 
-def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -> Activity:
+def activity(
+    timing: Timing, plans: PlanTable, system: System, prices: Prices, runs: Mapping[str, float] | None = None
+) -> Activity:
     """Add up what a step does over all its nodes, micro-batches and packages.
+
+    `runs` says how often all stages on the system together run each region in one pass, where others have stages too.
 
     Raises:
         UnknownNameError: a memory, a dtype or an interface between dies of which nobody says the energy.
@@ -66,7 +70,7 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
     sizes = timing.sizes(lambda symbols: _mean(points, symbols))
     wires = wires_of(system, energy)
     found = [_joules(p, of, energy, wires, memory, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
-    return Activity(dict(zip(PARTS, _added_up(timing, plans, found), strict=True)))
+    return Activity(dict(zip(PARTS, _added_up(timing, plans, found, runs), strict=True)))
 
 
 def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:
@@ -89,7 +93,7 @@ def memory_kind(system: System) -> str:
     return max(stacks, key=lambda s: float(np.max(s[0].num_bytes * s[1])))[0].kind
 
 
-def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
+def _added_up(timing: Timing, plans: PlanTable, joules: list[Array], runs: Mapping[str, float] | None) -> Array:
     """Put joules in the place of seconds, all parts at once, and add up every rank, stage and micro-batch of a step."""
     points: dict[int, Index] = {}
     for p, found in zip(timing.priced, joules, strict=True):
@@ -98,12 +102,23 @@ def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
     priced = (
         replace(p, distinct_s=found, point=points[id(p.point)]) for p, found in zip(timing.priced, joules, strict=True)
     )
-    sums = replace(timing, priced=tuple(priced)).sums(_how_often)
+    of_joules = replace(timing, priced=tuple(priced))
+    nothing = np.zeros(len(PARTS) * len(plans))
+    if runs is None:
+        sums = dict(of_joules.sums(_how_often))
+    else:
+        sums = {}
+        for (region, key), part in of_joules.sums(_of_a_region, once=True).items():
+            sums[key] = sums.get(key, nothing) + part * runs.get(region, 0.0)
     train = timing.program.graph.workload is Workload.TRAIN
     batches = plans.num_micro_batches if train else np.ones(len(plans))
-    nothing = np.zeros(len(PARTS) * len(plans))
     each, once = (sums.get(key, nothing).reshape(len(PARTS), -1) for key in ("each", "once"))
     return np.asarray((each * batches + once) * (plans.num_gpus / plans.stages[0]))
+
+
+def _of_a_region(entry: PricedEntry) -> tuple[str, str] | None:
+    key = _how_often(entry)
+    return None if key is None else (entry.region, key)
 
 
 def _how_often(entry: PricedEntry) -> str | None:

@@ -93,16 +93,20 @@ def rolled_up(
 ) -> Generator[Pipelines, Paced, StepSeconds]:
     """Add up a step as `roll_up` does, and ask in between how long its pipelines take: see `together`."""
     program = program or StepProgram.of(timing.program)
-    booked = program.booked(plans.family)
-    spent = _with_hidden(timing.sums(booked.label, once=True), timing, plans, policy, booked)
-    timer = StageTimer(spent, staging, plans, policy, program)
-    passes = [timer.passes(k) for k in range(staging.num_classes)]
+    timer = StageTimer(spent_by_regions(timing, plans, policy, program), staging, plans, policy, program)
     train = timing.program.graph.workload is Workload.TRAIN
+    return (yield from piped([timer] * staging.num_classes, train=train))
+
+
+def piped(timers: Sequence[StageTimer], *, train: bool) -> Generator[Pipelines, Paced, StepSeconds]:
+    """Add up a step whose classes of stages have a timer each, of one table of plans and its stages: see `roll_up`."""
+    staging, plans = timers[0].staging, timers[0].plans
+    passes = [timer.passes(k) for k, timer in enumerate(timers)]
     # The schedule is run elsewhere, with those of other tables together: a search asks for many small ones at once.
     paced = (yield _pipelines(passes, plans, staging)) if train else _passed_on(passes, staging)
     # In inference one batch passes through all stages, and no micro-batch follows it.
     micro_batch_s = paced.total_s / plans.num_micro_batches if train else paced.total_s
-    stages = [timer.stage(one, micro_batch_s) for one in passes]
+    stages = [timer.stage(one, micro_batch_s) for timer, one in zip(timers, passes, strict=True)]
     # The parts of a step are those of the stage that sets the pace: parts of different stages would not add up.
     best = _at(stages, paced.pace)
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
@@ -111,8 +115,9 @@ def rolled_up(
     step.join(_dearest([s.once for s in stages], staging))
     if train or np.any(paced.bubble_s > 0.0):
         step.add("bubble", paced.bubble_s)
-    if train and policy.rank_spread > 0.0:
-        step.add(STRAGGLERS, waited_for_stragglers(step, plans, policy.rank_spread))
+    spread = max(timer.policy.rank_spread for timer in timers)
+    if train and spread > 0.0:
+        step.add(STRAGGLERS, waited_for_stragglers(step, plans, spread))
     return StepSeconds(
         in_reading_order(step.exposed),
         step.hidden,
@@ -120,6 +125,12 @@ def rolled_up(
         best.backward_s,
         tuple(stages),
     )
+
+
+def spent_by_regions(timing: Timing, plans: PlanTable, policy: StepPolicy, program: StepProgram) -> Spent:
+    """Seconds of one run of each region by phase and part, with what hides in it of messages apart."""
+    booked = program.booked(plans.family)
+    return _with_hidden(timing.sums(booked.label, once=True), timing, plans, policy, booked)
 
 
 def in_reading_order(parts: Mapping[str, Array]) -> Mapping[str, Array]:

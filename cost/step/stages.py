@@ -149,7 +149,7 @@ class StageProgram:
         laid = {id(layout): layout for layout in found}
         number = {name: k for k, name in enumerate(laid)}
         index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
-        return _staging(self.graph, list(laid.values()), index[which], pp, vpp)
+        return staging_of(self.graph, list(laid.values()), index[which], (pp, vpp))
 
     def _shares(
         self, points: Points, degrees: Sequence[tuple[int, int]], num: int
@@ -187,13 +187,21 @@ def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tupl
     return [divmod(c, num_shares) for c in code[first].tolist()], which
 
 
-def _staging(graph: Graph, layouts: Sequence[StageLayout], which: Index, pp: Array, vpp: Array) -> Staging:
+def staging_of(
+    graph: Graph, layouts: Sequence[StageLayout], which: Index, stages: tuple[Array, Array], links: tuple[str, ...] = ()
+) -> Staging:
+    """Return the stages of plans of which each has one of these layouts.
+
+    `stages` are the stages of each plan and the chunks of each stage; `links` names what classes send beside what the
+    regions of the graph do, in the order in which their messages have it behind those.
+    """
     most = max(len(layout.classes) for layout in layouts)
-    counts, messages = (np.zeros((len(layouts), most, len(graph.regions))) for _ in range(2))
+    names = tuple(r.name for r in graph.regions)
+    counts = np.zeros((len(layouts), most, len(names)))
+    messages = np.zeros((len(layouts), most, len(names) + len(links)))
     first, number = np.zeros((len(layouts), most)), np.zeros((len(layouts), most))
     for i, layout in enumerate(layouts):
         for k, c in enumerate(layout.classes):
             counts[i, k], messages[i, k], first[i, k], number[i, k] = c.counts, c.messages, c.first, c.number
     share = np.array([1.0 / layout.copies for layout in layouts])[which]
-    names = tuple(r.name for r in graph.regions)
-    return Staging(tuple(layouts), which, counts, messages, first, number, names, pp, vpp, share)
+    return Staging(tuple(layouts), which, counts, messages, first, number, (*names, *links), *stages, share)

@@ -82,7 +82,7 @@ class _Parts:
 
     def value(self, like: int, dims: Sequence[Dim], storage: int | None = None) -> int:
         """A new value of another one's element type, or a view of a third one."""
-        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        ident = self.region.fresh_id + len(self.values)
         kind = self._known(like).type.with_dims(tuple(dims))
         self.values.append(Value(ident, kind, ident if storage is None else self._known(storage).storage))
         return ident

@@ -50,7 +50,7 @@ class _Parts:
     now: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def value(self, like: int, kind: TensorType, storage: int | None = None) -> int:
-        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        ident = self.region.fresh_id + len(self.values)
         made = replace(self.region.by_id[like], id=ident, type=kind, storage=ident if storage is None else storage)
         self.values.append(replace(made, saved=False))
         return ident

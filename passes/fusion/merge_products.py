@@ -62,7 +62,7 @@ def _rewrite(region: Region) -> Region:
     groups = [g for g in _groups(region) if len(g) > 1]
     if not groups:
         return region
-    made = _Merged(region, {v.id: v for v in region.values}, next_id=max(v.id for v in region.values) + 1)
+    made = _Merged(region, {v.id: v for v in region.values}, next_id=region.fresh_id)
     for group in groups:
         _merge(made, group)
     nodes = tuple(new for n in region.nodes for new in made.instead.get(n.key, (n,)))

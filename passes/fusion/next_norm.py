@@ -109,7 +109,7 @@ def _without(region: Region, port: str, norm: Node) -> Region:
 
 def _with(region: Region, port: str, reader: Region, norm: Node) -> Region:
     """Make the normed state where the port is made."""
-    start = max(v.id for v in region.values) + 1
+    start = region.fresh_id
     moved = [*_made_for(reader, norm), norm]
     old = dict.fromkeys((*_sources(reader, norm), *(o for n in moved for o in n.outputs)))
     fresh = {i: start + k for k, i in enumerate(old)}

@@ -40,7 +40,7 @@ def _rewrite(region: Region) -> Region:
     if not dropped:
         return region
     clones = needed(region.nodes, again, dropped)
-    fresh = max(v.id for v in region.values) + 1
+    fresh = region.fresh_id
     new = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
     late = {n.key for n in region.nodes if n.phase is not Phase.FORWARD}
     nodes = [renamed(n, {d: new[d] for d in dropped}) if n.key in late else n for n in region.nodes]

@@ -32,7 +32,7 @@ class TwoStepLoss(LossPass):
 
     def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
         """Return the region with its loss, forward and backward, made anew."""
-        fresh = max(v.id for v in region.values) + 1
+        fresh = region.fresh_id
         logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
         made = (_like(logits, fresh), _like(grad, fresh + 1))
         attrs = DimAttrs(logits.type.rank - 1, across=True)

@@ -65,7 +65,7 @@ class _Parts:
         )
 
     def value(self, dims: tuple[Dim, ...], kind: DType) -> int:
-        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        ident = self.region.fresh_id + len(self.values)
         self.values.append(Value(ident, TensorType(dims, kind), ident))
         return ident
 

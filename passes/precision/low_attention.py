@@ -70,7 +70,7 @@ class _Draft:
         """Cast a tensor once, in front of its first user; the backward phase reads what the forward phase kept."""
         if source not in self.casts:
             old = self.region.by_id[source]
-            ident = max(v.id for v in self.region.values) + 1 + len(self.casts)
+            ident = self.region.fresh_id + len(self.casts)
             made = Value(ident, replace(old.type, dtype=DType.FP8), ident, placements=old.placements)
             forward = user.forward if user.phase is Phase.BACKWARD else None
             node = Node("quantise", (source,), (ident,), QuantiseAttrs(self.reads), user.scope, user.phase, forward)

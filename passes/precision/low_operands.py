@@ -60,7 +60,7 @@ class _Draft:
     def like(self, old: int) -> int:
         """Add a value like another one, in low precision and with a storage of its own."""
         v = next((w for w in self.values if w.id == old), None) or self.region.by_id[old]
-        ident = max(w.id for w in self.region.values) + 1 + len(self.values)
+        ident = self.region.fresh_id + len(self.values)
         kind = replace(v.type, dtype=self.recipe.dtype)
         self.values.append(Value(ident, kind, ident, placements=v.placements))
         return ident

@@ -68,7 +68,7 @@ def _read(region: Region, port: str, cast: Node) -> Region:
 
 def _written(region: Region, port: str, source: int, dtype: DType) -> Region:
     """Let the kernel of a port write it cast, too."""
-    ident, old = max(v.id for v in region.values) + 1, region.by_id[source]
+    ident, old = region.fresh_id, region.by_id[source]
     made = Value(ident, replace(old.type, dtype=dtype), ident, placements=old.placements)
     nodes = (replace(n, outputs=(*n.outputs, ident)) if n.key == source else n for n in region.nodes)
     outputs = (*region.outputs, Port(port + _CAST, ident))

@@ -156,7 +156,7 @@ class _Draft:
 
     def _quantised(self, source: int, user: Node, dtype: DType) -> int:
         old = self.region.by_id[source]
-        ident = max(v.id for v in self.region.values) + 1 + len(self.values)
+        ident = self.region.fresh_id + len(self.values)
         self.values.append(Value(ident, replace(old.type, dtype=dtype), ident, placements=old.placements))
         self.front[user.key] = Node("quantise", (source,), (ident,), QuantiseAttrs(), user.scope, user.phase)
         return ident

@@ -80,7 +80,7 @@ class _Draft:
         if others:
             # Cast the cache back to the type of what was appended.
             old = self.region.by_id[node.key]
-            ident = max(v.id for v in self.region.values) + 1 + len(self.values)
+            ident = self.region.fresh_id + len(self.values)
             self.values.append(Value(ident, old.type, ident, placements=old.placements))
             self.behind[node.key] = Node("cast", (node.key,), (ident,), scope=node.scope, phase=node.phase)
             wide = ident

@@ -46,7 +46,7 @@ def rerun(region: Region, what: Rerun) -> Region:
     clones = needed(forward, what.again | gathers | _exchanged(region, gathers), wanted)
     # Ports for recomputed tensors, one for each forward port of these names.
     old = [v for v in region.values if v.name in what.entering]
-    fresh = max((v.id for v in region.values), default=-1) + 1  # a layer that is skipped has none
+    fresh = region.fresh_id  # a layer that is skipped has none
     ports = tuple(
         replace(v, id=fresh + k, storage=fresh + k, name=v.name + AGAIN, saved=False) for k, v in enumerate(old)
     )

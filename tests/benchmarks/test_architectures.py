@@ -9,9 +9,11 @@ import pytest
 
 pytest.importorskip("transformers", reason="builds some of the models; install slipstick[hf]")
 
+from slipstick import Family, estimate, load_system, make_plan
 from slipstick.benchmarks.architectures import cases
 from slipstick.benchmarks.architectures.facts import FACTS
-from slipstick.ir.graph import Workload
+from slipstick.ir.graph import Role, Workload
+from slipstick.ir.placement import Shard
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 
@@ -29,3 +31,14 @@ def test_a_small_goose_has_the_parameters_of_its_formula() -> None:
     graph = cases.of_module(partial(cases.goose, layers, d))(Workload.PREFILL)
     told = 2 * d * vocab + 4 * d + layers * d * (12 * d + 2 * (w + a + v + g) + 19) - (2 * d * v + d)
     assert int(str(graph.num_parameters)) == told
+
+
+@pytest.mark.parametrize("workload", [Workload.PREFILL, Workload.TRAIN])
+def test_a_searched_plan_of_a_ranking_model_is_legal_at_the_degree_asked_for(workload: Workload) -> None:
+    """Its top MLP reads 479 numbers, which 8 does not divide."""
+    graph = cases.of_module(partial(cases.dlrm, 1000), cases.RANKING_INPUTS, cases.RANKING_DIMS)(workload)
+    family = Family(tp_plan="auto:8", workload=workload)
+    plan = make_plan(num_gpus=8, tp=8, seq_len=26, micro_batch=64, global_batch=64, family=family)
+    found = estimate(graph, load_system("dgx-h100"), plan)
+    lies = {v.name: dict(v.placements)["tp"] for r in found.table.lowered.graph.regions for v in r.of_role(Role.PARAM)}
+    assert any(isinstance(place, Shard) for place in lies.values())

@@ -19,6 +19,11 @@ Row: TypeAlias = Mapping[str, str]
 Study: TypeAlias = Callable[[str], Sequence[Row]]
 
 
+def by(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], Row]:
+    """Return rows by what stands in some of their columns."""
+    return {tuple(row[name] for name in names): row for row in rows}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that asks for a `script` every one there is."""
     if "script" in metafunc.fixturenames:

@@ -69,7 +69,9 @@ def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
         kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
         runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
         search.graph = replace(graph, regions=tuple(kept), schedule=runs)
-        search.facts = GraphFacts.of(search.graph, (DP,))
+        # What must be cut evenly the whole graph says: a dim may go on in a region that is not looked at.
+        local = replace(facts.graph, regions=tuple(facts.graph.region(r.name) for r in kept), schedule=runs)
+        search.facts = replace(facts, graph=local)
         for branch in _branches(graph.region(name), seen):
             search.branch(branch)
     note = _STOPPED if search.nodes > MOST_NODES else ""

@@ -17,6 +17,7 @@ USUAL = {
     "doctor": "",
     "estimate": f"llama-3.1-8b {STEP}",
     "list": "models",
+    "mixed": "gpt2 --stages dgx-h100:1,dgx-a100-80gb:1 --gpus 16 --seq 512 --gbs 64",
     "posttrain": "gpt2 --system dgx-h100 --gpus 8 --prompts 8 --group 2 --max-tokens 256 --isl 64 --osl 64 -q",
     "recompute": "gpt2 --system dgx-h100 --gpus 8 --seq 512 --gbs 64",
     "runs": "list",

@@ -21,6 +21,7 @@ FUNCTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "serve": ("estimate", frozenset({"system", "phase", *OF_STEPS})),
     "size": ("size", frozenset({"system", "phase", *NOT_OF_SIZES})),
     "cost": ("cost", frozenset()),
+    "mixed": ("mixed", frozenset({"system"})),
     "posttrain": ("posttrain", frozenset({"system"})),
     "recompute": ("recompute", frozenset({"system"})),
     "search": ("search", frozenset({"system", *REFUSED})),

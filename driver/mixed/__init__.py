@@ -1,0 +1,1 @@
+"""One step whose pipeline stages stand on machines of several kinds."""
