@@ -136,15 +136,20 @@ class StageProgram:
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
         pp, vpp = plans.stages
-        schedule = plans.family.schedule
-        degree, pair = _distinct(pp, vpp)
-        share, point = self._shares(points, degree, len(plans))
+        degree, pair = list[tuple[int, int, str]](), np.empty(len(plans), dtype=np.intp)
+        for kind, rows in plans.schedules():
+            own, which = _distinct(pp[rows], vpp[rows])
+            pair[rows] = which + len(degree)
+            degree += [(p, v, kind.name) for p, v in own]
+        share, point = self._shares(points, [(p, v) for p, v, _ in degree], len(plans))
         met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
         kept = self.layouts.of(self.graph)
-        said = [by_cost(self.num_blocks, self.policy, p * v) for p, v in degree]
+        said = [by_cost(self.num_blocks, self.policy, p * v) for p, v, _ in degree]
         found = [
-            kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
+            kept.lay(self.policy, p, v, share[s] if said[d] else None, self.recomputed, schedule)
+            for d, s in met
+            for p, v, schedule in (degree[d],)
         ]
         laid = {id(layout): layout for layout in found}
         number = {name: k for k, name in enumerate(laid)}
