@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -41,10 +42,12 @@ def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterabl
             users.setdefault((region.name if "*" in v.name else "", v.name), []).append((region, v))
     for (layer, name), found in users.items():
         names = tuple(dict.fromkeys(r.name for r, _ in found))
-        yield HeldParameter(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found, kept)))
+        yield HeldParameter(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(tuple(found), kept)))
 
 
-def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:
+# Families of plans share most of their regions: each parameter of these is looked at once.
+@lru_cache(maxsize=8192)
+def _trained(users: tuple[tuple[Region, Value], ...], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:
     """Bytes of the running gradient sum and of the states of the shard whose reduced gradient a rank holds."""
     for region, v in users:
         for param, grad in region.grads:
