@@ -147,11 +147,8 @@ class StageProgram:
         # A layout whose costs have no say is the same whatever they are.
         kept = self.layouts.of(self.graph)
         said = [by_cost(self.num_blocks, self.policy, p * v) for p, v, _ in degree]
-        found = [
-            kept.lay(self.policy, p, v, share[s] if said[d] else None, self.recomputed, schedule)
-            for d, s in met
-            for p, v, schedule in (degree[d],)
-        ]
+        asked = [(p, v, share[s] if said[d] else None, schedule) for d, s in met for p, v, schedule in (degree[d],)]
+        found = kept.lay_all(self.policy, asked, self.recomputed)
         laid = {id(layout): layout for layout in found}
         number = {name: k for k, name in enumerate(laid)}
         index = np.array([number[id(layout)] for layout in found], dtype=np.intp)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run
@@ -34,6 +36,13 @@ def test_what_is_kept_is_what_would_be_laid(twelve: Graph) -> None:
         for policy, pp, vpp, costs, recomputed, schedule in ASKED:
             found = kept.of(twelve).lay(policy, pp, vpp, costs, recomputed, schedule)
             assert found == lay_stages(twelve, policy, pp, vpp, costs, recomputed, schedule)
+
+
+@given(st.lists(st.tuples(*3 * [st.floats(0.1, 3.0)]), min_size=1, max_size=30), st.sampled_from(["balanced", "auto"]))
+def test_many_costs_are_laid_as_each_is(twelve: Graph, costs: list[tuple[float, float, float]], policy: str) -> None:
+    asked = [(pp, 2, row, schedule) for row in costs for pp, schedule in ((2, "1f1b"), (5, "1f1b"), (4, "zb-v"))]
+    found = Layouts().of(twelve).lay_all(policy, asked)
+    assert found == [lay_stages(twelve, policy, pp, v, row, 0, schedule) for pp, v, row, schedule in asked]
 
 
 def test_equal_layouts_are_one_object(twelve: Graph) -> None:
