@@ -9,6 +9,24 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+class Itself(Generic[V]):
+    """An object as a key that equals itself alone: equal graphs may differ in what no comparison looks at."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: V) -> None:
+        """Keep the object."""
+        self.it = it
+
+    def __hash__(self) -> int:
+        """Hash by identity."""
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by identity."""
+        return isinstance(other, Itself) and self.it is other.it
+
+
 class RecentResults(Generic[K, V]):
     """The results of the last so many distinct questions."""
 

@@ -200,8 +200,9 @@ def compile_graph(graph: Graph, order: str = ORDER) -> CompiledProgram:
     found: dict[Symbols, list[PricedEntry]] = {}
     trains = graph.workload is Workload.TRAIN
     for region in graph.regions:
-        for symbols, entry in _entries(region, graph.counts[region.name], trains, graph.axes, order):
-            found.setdefault(symbols, []).append(entry)
+        for entry, own in _entries(region, graph.counts[region.name], trains):
+            axis = entry.axis if entry.message is not None else ""
+            found.setdefault(_symbols(own, axis, entry.behind, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
     return CompiledProgram(graph, tuple(_table(s, entries, ranks) for s, entries in _joined(found).items()), order)
@@ -209,16 +210,16 @@ def compile_graph(graph: Graph, order: str = ORDER) -> CompiledProgram:
 
 # Families of plans share most of their regions: each is looked at once. A large model has a dozen.
 @lru_cache(maxsize=512)
-def _entries(
-    region: Region, count: int, trains: bool, axes: tuple[str, ...], order: str
-) -> tuple[tuple[Symbols, PricedEntry], ...]:
-    """Every kernel of a region that runs so often, with the symbols that its time depends on."""
+def _entries(region: Region, count: int, trains: bool) -> tuple[tuple[PricedEntry, frozenset[str]], ...]:
+    """Every kernel of a region that runs so often, with the symbols of its work or of its message."""
     shared = joined(region)
-    found: list[tuple[Symbols, PricedEntry]] = []
+    found: list[tuple[PricedEntry, frozenset[str]]] = []
     for node in region.nodes:
         if node.kernel is None and not has(node, OpClass.FREE):
             entry = _entry(region, node, shared.get(node.key, (node,)), count, trains)
-            found.append((_symbols(entry, axes, order), entry))
+            works = exprs_of([entry.work], [entry.shape])
+            own = entry.message.symbols if entry.message is not None else frozenset(s for e in works for s in e.symbols)
+            found.append((entry, own))
     return tuple(found)
 
 
@@ -310,15 +311,14 @@ def _shape(call: OpCall) -> RowwiseCalls:
     return RowwiseCalls(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
 
 
-def _symbols(entry: PricedEntry, axes: Sequence[str], order: str) -> Symbols:
+@lru_cache(maxsize=4096)
+def _symbols(own: frozenset[str], axis: str, behind: str, axes: tuple[str, ...], order: str) -> Symbols:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
-    if entry.message is not None:
+    if axis:
         names = rank_order(order)
-        inner = names[: max(names.index(a.split("/")[0]) for a in entry.axis.split("+")) + 1]
-        present = entry.message.symbols | {a for a in inner if a in axes}
-        return tuple(sorted(present))
-    found = {s for e in exprs_of([entry.work], [entry.shape]) for s in e.symbols}
-    return tuple(sorted(found | ({entry.behind} & set(axes))))
+        inner = names[: max(names.index(a.split("/")[0]) for a in axis.split("+")) + 1]
+        return tuple(sorted(own | {a for a in inner if a in axes}))
+    return tuple(sorted(own | ({behind} & set(axes))))
 
 
 def group_of(symbols: Symbols, entries: Iterable[PricedEntry]) -> PricingGroup:

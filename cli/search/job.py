@@ -88,7 +88,8 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     """
     from ...cost.flops import Convention
     from ...explore.goals import MetricLimit, goals_of
-    from ...explore.plans.job import PlanJob, known_metrics
+    from ...explore.plans.job import PlanJob
+    from ...explore.plans.metrics import known_metrics
     from ...ir.sizes.fixed_sizes import check_bounds
 
     check_asked(asked)

@@ -119,7 +119,7 @@ def _fullest(
     # Where a stage holds chunks of copies of the model, what ZeRO shards, it shards over all of them.
     for part, zero in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
         if plans.family.zero >= zero:
-            found[:, ALL.index(part)] /= plans.family.pipeline.copies
+            found[:, ALL.index(part)] /= plans.of_schedule(lambda kind: kind.copies)
     if len(found) == 1:
         return np.asarray(found[0])
     there = staging.number[staging.which].T > 0.0
@@ -133,7 +133,13 @@ def _fullest(
 def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
     """Return how many micro-batches' activations the earliest stage of a class holds at most, in all it holds."""
     shape = PipelineShape(plans.num_micro_batches, staging.stages, staging.chunks)
-    return np.asarray(plans.family.pipeline.in_flight(shape, staging.first[staging.which, cls]))
+    first = staging.first[staging.which, cls]
+    if plans.scheduled is None:
+        return np.asarray(plans.family.pipeline.in_flight(shape, first))
+    found = np.empty(len(plans))
+    for kind, rows in plans.schedules():
+        found[rows] = kind.in_flight(shape.of(rows), first[rows])
+    return found
 
 
 def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging) -> Array:
@@ -143,11 +149,11 @@ def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTab
     # the first stage holds the most (Narayanan et al., arXiv 2104.04473).
     held = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
+    # Where the forward pass ends, a micro-batch is used at once under some schedules.
+    at_end = np.where(plans.of_schedule(lambda kind: kind.used_at_once), 1.0, held)
     for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
-        # Where the forward pass ends, a micro-batch is used at once.
-        at_once = k == rules.ends and plans.family.pipeline.used_at_once
         _add(found, states, layers[k], point, runs[:, k])
-        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * held)
+        _add(found, kept, layers[k], point, runs[:, k] * (at_end if k == rules.ends else held))
     return found
 
 

@@ -119,8 +119,15 @@ def _beside(graph: Graph, region: Region) -> _Messages:
     found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
     found |= {(run.regions[-1], run.regions[0]) for run in runs if run.count > 1}
     pairs = found | {(a.regions[-1], b.regions[0]) for a, b in pairwise(runs)}
-    later = [graph.region(b) for a, b in pairs if a == region.name]
-    earlier = [graph.region(a) for a, b in pairs if b == region.name]
+    later = tuple(graph.region(b) for a, b in sorted(pairs) if a == region.name)
+    earlier = tuple(graph.region(a) for a, b in sorted(pairs) if b == region.name)
+    return _beside_neighbours(region, later, earlier)
+
+
+# Families of plans share most of their regions: each is looked at once with the same neighbours.
+@lru_cache(maxsize=512)
+def _beside_neighbours(region: Region, later: tuple[Region, ...], earlier: tuple[Region, ...]) -> _Messages:
+    """Bytes of messages beside a region's nodes, by the regions that run right behind it and right before it."""
     forward = _messages(region, ((r, _gathered(r, forward=True)) for r in later))
     gathers = _messages(region, ((r, _gathered(r, forward=False)) for r in earlier))
     # Bytes of the gradients that a region sends in every micro-batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import cast
 
@@ -72,7 +73,7 @@ class MemoryProgram:
         held = tuple(held_parameters(graph))
         once = [h for h in held if not h.each_layer]
         away, names = states_away(graph), tuple(r.name for r in graph.regions)
-        own = {r.name: [h for h in held if h.each_layer and r.name in h.regions] for r in graph.regions}
+        own = {r.name: tuple(h for h in held if h.each_layer and r.name in h.regions) for r in graph.regions}
         layers = [e for r in graph.regions for e in _layer_rows(r, own[r.name], away)]
         shared = [e for h in once for e in _split(h.states, away)]
         live = _alike(moments(graph)) or {(names[0], frozenset[str]()): {as_expr(0): None}}
@@ -175,13 +176,15 @@ def _some(row: Sequence[Expr], parts: range) -> slice:
     return slice(there[0], there[-1] + 1) if there else slice(0, 0)
 
 
-def _layer_rows(region: Region, held: Sequence[HeldParameter], away: Sequence[bool]) -> list[Expr]:
+# Families of plans share most of their regions: each is looked at once.
+@lru_cache(maxsize=512)
+def _layer_rows(region: Region, held: tuple[HeldParameter, ...], away: tuple[bool, ...]) -> tuple[Expr, ...]:
     """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     # Weights that ZeRO 3 keeps gathered between forward and backward are held by every run of the layer.
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     states = [weights + held_gathered(region), gradients, optimizer, states_there]
     caches = total(v.type.num_bytes for v in kept_caches(region))
-    return [*states, caches, kept_bytes(region), copied_bytes(region)]
+    return (*states, caches, kept_bytes(region), copied_bytes(region))
 
 
 def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:

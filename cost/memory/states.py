@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -46,10 +47,12 @@ def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterabl
         casts = (n.attrs for n in region.users.get(v.id, ()))
         freed = any(isinstance(attrs, QuantiseAttrs) and attrs.frees for attrs in casts)
         weight = as_expr(0) if freed else v.type.num_bytes
-        yield HeldParameter(name, names, bool(layer), (weight, *_trained(found, kept)))
+        yield HeldParameter(name, names, bool(layer), (weight, *_trained(tuple(found), kept)))
 
 
-def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:
+# Families of plans share most of their regions: each parameter of these is looked at once.
+@lru_cache(maxsize=8192)
+def _trained(users: tuple[tuple[Region, Value], ...], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:
     """Bytes of the running gradient sum and of the states of the shard whose reduced gradient a rank holds."""
     for region, v in users:
         for param, grad in region.grads:

@@ -70,10 +70,10 @@ class Paced:
 
 @dataclass(frozen=True, slots=True)
 class Pipelines:
-    """The pipelines of a table of plans under one schedule.
+    """The pipelines of a table of plans.
 
     Attributes:
-        schedule: a name of `SCHEDULES`.
+        schedules: names of `SCHEDULES`, and the plans that each orders.
         times: of each class.
         rows: the class of every stage from the first on, of each distinct layout.
         which: the layout of each plan.
@@ -81,7 +81,7 @@ class Pipelines:
         num_micro_batches: micro-batches a step, plan by plan.
     """
 
-    schedule: str
+    schedules: Sequence[tuple[str, Index]]
     times: ClassTimes
     rows: Sequence[Sequence[int]]
     which: NDArray[np.intp]
@@ -119,7 +119,8 @@ def pipeline_time(
     >>> pipeline_time("1f1b", times, [[0] * 4], np.zeros(1, dtype=int), np.ones(1), np.full(1, 8.0)).bubble_s
     array([9.])
     """
-    return pipeline_times([Pipelines(schedule, times, rows, which, num_chunks, num_micro_batches)])[0]
+    every = [(schedule, np.arange(len(which)))]
+    return pipeline_times([Pipelines(every, times, rows, which, num_chunks, num_micro_batches)])[0]
 
 
 def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
@@ -130,22 +131,25 @@ def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
     """
     found, left = list[tuple[Array, Array, NDArray[np.intp], Array]](), dict[ScheduleKind, list[_Some]]()
     for one in asked:
-        kind = SCHEDULES[one.schedule]
         stages = np.array([len(row) for row in one.rows], dtype=np.float64)[one.which]
         micro_s, pace = _slowest(one.times, one.rows, one.which)
         shape = PipelineShape(one.num_micro_batches, stages, one.num_chunks)
-        cases = kind.closed() if kind.closed else ()
-        # The first closed form that holds for a plan answers; plans with none are run, task by task.
-        case = np.full(len(one.which), _RUN)
-        for place in reversed(range(len(cases))):
-            case[np.asarray(cases[place].holds(shape))] = place
-        case[stages == 1.0] = _ALONE
         total_s = one.num_micro_batches * micro_s
-        if len(closed := np.flatnonzero(case >= 0)):
-            total_s[closed] = _closed_s(cases, case[closed], *_part(closed, one.times, one.which, shape), one.rows)
-        if len(run := np.flatnonzero(case == _RUN)):
-            part = _part(run, one.times, one.which, shape)
-            left.setdefault(kind, []).append(_Some(run, total_s, *part, one.rows))
+        for name, plans in one.schedules:
+            kind = SCHEDULES[name]
+            cases = kind.closed() if kind.closed else ()
+            # The first closed form that holds for a plan answers; plans with none are run, task by task.
+            case, own = np.full(len(plans), _RUN), shape if len(plans) == len(stages) else shape.of(plans)
+            for place in reversed(range(len(cases))):
+                case[np.asarray(cases[place].holds(own))] = place
+            case[stages[plans] == 1.0] = _ALONE
+            if (is_closed := case >= 0).any():
+                closed = plans[is_closed]
+                part = _part(closed, one.times, one.which, shape)
+                total_s[closed] = _closed_s(cases, case[is_closed], *part, one.rows)
+            if len(run := plans[case == _RUN]):
+                part = _part(run, one.times, one.which, shape)
+                left.setdefault(kind, []).append(_Some(run, total_s, *part, one.rows))
         found.append((total_s, micro_s, pace, one.num_micro_batches))
     for kind, some in left.items():
         _run(kind, some)

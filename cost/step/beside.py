@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from ...backends.pricing.program import PricedEntry
 from ...ir.graph import Graph, Node, Phase, Region
@@ -69,20 +70,20 @@ def axis_of(entry: PricedEntry) -> str:
     return "cp" if last == "up" else last
 
 
-def _found(region: Region) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield axis and key of each message that something may hide, with the keys of what may."""
+# Families of plans share most of their regions: each is looked at once.
+@lru_cache(maxsize=512)
+def _found(region: Region) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """Axis and key of each message that something may hide, with the keys of what may."""
     nodes = [n for n in region.nodes if n.phase in _IN_A_PASS]
     wanted = [n for n in nodes if _axis(n) in AXES]
     if not wanted:
-        return
+        return ()
     above = _ancestors(region)
     talks = {n.key for n in nodes if isinstance(n.attrs, CollectiveAttrs)}
     place = {n.key: k for k, n in enumerate(region.nodes)}
     work = [n for n in nodes if (not has(n, OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST))]
-    for message in wanted:
-        may = [n.key for n in work if _may(n, message, above, talks, place)]
-        if may:
-            yield _axis(message), message.key, may
+    may = ((m, tuple(n.key for n in work if _may(n, m, above, talks, place))) for m in wanted)
+    return tuple((_axis(message), message.key, keys) for message, keys in may if keys)
 
 
 def _may(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,10 @@ def _times(timing: Timing, wanted: set[tuple[str, int]]) -> Iterator[tuple[tuple
                 yield (entry.region, entry.key), priced.seconds_of(row)
 
 
-def _pairs(region: Region) -> Iterator[Pair]:
-    taken: set[int] = set()
+# Families of plans share most of their regions: each is looked at once.
+@lru_cache(maxsize=512)
+def _pairs(region: Region) -> tuple[Pair, ...]:
+    found, taken = list[Pair](), set[int]()
     for node in region.nodes:
         over_tp = isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis == "tp"
         if not over_tp or not has(node, Trait.GATHERS, Trait.SCATTERS):
@@ -65,7 +68,8 @@ def _pairs(region: Region) -> Iterator[Pair]:
         products = tuple(dict.fromkeys(n.key for n in near if n.phase is node.phase and n.key not in taken))
         taken.update(products)
         if products:
-            yield Pair(region.name, node.key, products)
+            found.append(Pair(region.name, node.key, products))
+    return tuple(found)
 
 
 def _readers(region: Region, node: Node) -> Iterator[Node]:

@@ -147,8 +147,8 @@ def _pipelines(stages: Sequence[StagePasses], plans: PlanTable, staging: Staging
         np.stack([np.where(t, get(s), zero) for t, s in zip(there, stages, strict=True)]) for get in _OF_A_STAGE
     )
     times = ClassTimes(forward, backward - wgrad, wgrad, np.zeros_like(forward))
-    schedule = plans.family.schedule
-    return Pipelines(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
+    schedules = [(kind.name, rows) for kind, rows in plans.schedules()]
+    return Pipelines(schedules, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
 
 
 def _passed_on(stages: Sequence[StagePasses], staging: Staging) -> Paced:

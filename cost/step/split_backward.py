@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,9 @@ def weight_gradient_s(timing: Timing, nodes: frozenset[tuple[str, int]] | None =
     return timing.sums(region, once=True)
 
 
-def _weight_nodes(region: Region) -> list[int]:
+# Families of plans share most of their regions: each is looked at once.
+@lru_cache(maxsize=512)
+def _weight_nodes(region: Region) -> tuple[int, ...]:
     """Keys of backward nodes from which no output of the backward phase can be reached."""
     needed = {p.value for p in region.outputs if region.phase_of(p.value) is Phase.BACKWARD}
     found: list[int] = []
@@ -54,4 +57,4 @@ def _weight_nodes(region: Region) -> list[int]:
             found.append(node.key)
         else:
             needed.update(node.inputs)
-    return found
+    return tuple(found)

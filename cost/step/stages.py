@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.graph import Graph
+from ...ir.graph import Graph, Region
 from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts
 from ...ir.plan.layout.stages import Recomputed, StageLayout, between_stages, by_cost
 from ...ir.records import dataclass
-from ...ir.sizes.expr import total
+from ...ir.sizes.expr import Expr, total
 from ...ir.sizes.exprtable import ExprTable
 from ...ir.sizes.points import Points, distinct
 
@@ -122,7 +123,7 @@ class StageProgram:
 
         Layouts go to and come from `layouts`, which may serve other graphs too.
         """
-        costs = ExprTable.of([total(work_of(r, n).tensor_flops for n in r.nodes) for r in graph.regions])
+        costs = ExprTable.of([_tensor_flops(r) for r in graph.regions])
         return cls(graph, policy, costs, num_layers(graph), recomputed, Layouts() if layouts is None else layouts)
 
     def laid(self, policy: str, recomputed: Recomputed) -> StageProgram:
@@ -136,16 +137,18 @@ class StageProgram:
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
         pp, vpp = plans.stages
-        schedule = plans.family.schedule
-        degree, pair = _distinct(pp, vpp)
-        share, point = self._shares(points, degree, len(plans))
+        degree, pair = list[tuple[int, int, str]](), np.empty(len(plans), dtype=np.intp)
+        for kind, rows in plans.schedules():
+            own, which = _distinct(pp[rows], vpp[rows])
+            pair[rows] = which + len(degree)
+            degree += [(p, v, kind.name) for p, v in own]
+        share, point = self._shares(points, [(p, v) for p, v, _ in degree], len(plans))
         met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
         kept = self.layouts.of(self.graph)
-        said = [by_cost(self.num_blocks, self.policy, p * v) for p, v in degree]
-        found = [
-            kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
-        ]
+        said = [by_cost(self.num_blocks, self.policy, p * v) for p, v, _ in degree]
+        asked = [(p, v, share[s] if said[d] else None, schedule) for d, s in met for p, v, schedule in (degree[d],)]
+        found = kept.lay_all(self.policy, asked, self.recomputed)
         laid = {id(layout): layout for layout in found}
         number = {name: k for k, name in enumerate(laid)}
         index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
@@ -168,6 +171,12 @@ class StageProgram:
         number: dict[tuple[float, ...], int] = {}
         share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
         return list(number), share[point]
+
+
+# Families of plans share most of their regions: each is added up once.
+@lru_cache(maxsize=512)
+def _tensor_flops(region: Region) -> Expr:
+    return total(work_of(region, n).tensor_flops for n in region.nodes)
 
 
 def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ...cost.schedules.together import alone, together
 from ...driver.estimate import Estimates, Lowered, screen
 from ...driver.evaluation import evaluated
 from ...ir.errors import InternalError, PlanError, SlipstickError
-from ...ir.graph import Graph, Workload
+from ...ir.graph import Graph
 from ...ir.kept import RecentResults
 from ...ir.layers import num_layers
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
@@ -29,15 +29,16 @@ from ...ir.plan.plan import completed
 from ...ir.plan.word import changed
 from ...ir.plan.words import PlanNumbers
 from ...ir.records import dataclass
-from ...ir.schedules.registry import SCHEDULES
-from ...ir.sizes.fixed_sizes import counts_tokens
+from ...ir.schedules.registry import SCHEDULES, USUAL
 from ...ir.text.printer import print_graph
 from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, MetricLimit
 from ..machine import MachineChoice, contents
-from .degrees import NUMBERS, Counts, candidates, counted, plan_table
+from .degrees import NUMBERS, Counts, candidates, counted
 from .lowerings import Lowerings, side_by_side
+from .metrics import metrics_of
+from .pieces import Index, Piece, Pieces
 from .space import PlanSpace
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
@@ -52,36 +53,6 @@ _TABLES = 64
 _TOGETHER = 256
 # Columns that all rows of a part share, besides its machine.
 WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
-_STEP = (
-    "step_time_s",
-    "tokens_per_s",
-    "tokens_per_s_per_gpu",
-    "mfu",
-    "hfu",
-    "model_flops",
-    "model_flop_per_s_per_gpu",
-    "peak_mem_bytes",
-    "exposed_comm_s",
-    "hidden_comm_s",
-)
-# Of a graph without tokens.
-_SAMPLES = ("samples_per_s", "samples_per_s_per_gpu")
-# What is offloaded; zero where nothing is.
-_HOST = "host_mem_bytes"
-_OWN: Mapping[Workload, tuple[str, ...]] = {
-    Workload.TRAIN: ("bubble_fraction",),
-    Workload.PREFILL: ("ttft_s", "mbu"),
-    Workload.DECODE: ("tpot_s", "tokens_per_s_per_user", "mbu"),
-}
-_MONEY = (
-    "usd_per_gpu_hour", "usd_per_step", "usd_capex", "usd_opex", "usd_tco", "tokens_per_usd", "model_flops_per_usd",
-    "model_flop_per_s_per_w", "average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok",
-)  # fmt: skip
-_PER_MTOK: Mapping[Workload, str] = {
-    Workload.TRAIN: "usd_per_mtok",
-    Workload.PREFILL: "usd_per_mtok_input",
-    Workload.DECODE: "usd_per_mtok_output",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,11 +167,9 @@ class PlanJob:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of each row."""
-        own = _OWN[self.graph.workload]
         asked = {goal.name for goal in self.goals} | {limit.name for limit in self.limits}
-        host = (_HOST,) if _HOST in asked or any(base.offload for base in self.bases) else ()
-        samples = () if counts_tokens(self.graph) else _SAMPLES
-        return (*_STEP, *samples, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
+        offloads = any(base.offload for base in self.bases)
+        return metrics_of(self.graph, asked, offloads, money=self.terms is not None)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -269,16 +238,6 @@ def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
     return completed(changed(PlanNumbers(), said), family)
 
 
-def money_of(workload: Workload) -> tuple[str, ...]:
-    """Return the metrics of money that a step of a workload has."""
-    return (_PER_MTOK[workload], *_MONEY)
-
-
-def known_metrics(workload: Workload) -> tuple[str, ...]:
-    """Return every metric that a search of plans can be for."""
-    return (*_STEP, *_OWN[workload], _HOST, *money_of(workload))
-
-
 def _label(base: Family, bases: Sequence[Family]) -> str:
     """What a base has that another has not, as `precision=fp8`; nothing where there is one."""
     names = [f.name for f in fields(Family) if any(getattr(base, f.name) != getattr(other, f.name) for other in bases)]
@@ -300,68 +259,94 @@ class PlanWorker:
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
-        return alone(self._worked(block))
+        return alone(self._worked([block]))[0]
 
     def work_through(self, blocks: Iterable[Block]) -> Iterator[Found]:
-        """Yield what is found in each block; small ones that are neighbours have their pipelines run together."""
+        """Yield what is found in each block.
+
+        Neighbours that differ in nothing but schedules and in which degrees are one are a table together, and small
+        tables have their pipelines run together.
+        """
         batch, num = list[Block](), 0
         for block in blocks:
             batch.append(block)
             num += len(block)
             if num >= self._job.rows_at_once or len(batch) == _TOGETHER:
-                yield from together(map(self._worked, batch))
+                yield from self._together(batch)
                 batch, num = [], 0
-        yield from together(map(self._worked, batch))
+        yield from self._together(batch)
 
-    def _worked(self, block: Block) -> Generator[Pipelines, Paced, Found]:
-        part = self._job.parts[block.part]
-        numbers = self._job.numbers(part)[:, block.first : block.last]
-        lowered = self._lower(part.family)
+    def _together(self, blocks: Sequence[Block]) -> Iterator[Found]:
+        alike: dict[Hashable, list[Block]] = {}
+        for block in blocks:
+            part = self._job.parts[block.part]
+            family = part.family
+            # Money is that of a system of so many devices: a table of several numbers of them is cut by these.
+            own = self._job.terms is not None and block.number
+            key = replace(family, schedule=USUAL), family.pipeline.split_backward, part.machine, own
+            alike.setdefault(key, []).append(block)
+        found = {one.number: one for some in together(map(self._worked, alike.values())) for one in some}
+        yield from (found[block.number] for block in blocks)
+
+    def _worked(self, blocks: Sequence[Block]) -> Generator[Pipelines, Paced, list[Found]]:
+        """What is found in each of some blocks whose plans may be one table."""
+        parts = [self._job.parts[block.part] for block in blocks]
+        lowered = self._lower(parts[0].family)
         if isinstance(lowered, str):
-            return Found(block.number, {lowered: len(block)}, 0, self._none())
-        # Money is that of a system of so many devices: plans of one number of them are priced at a time.
-        edges = np.flatnonzero(np.diff(numbers[0])) + 1
-        alike = np.split(numbers, edges, axis=1) if self._job.terms is not None else [numbers]
-        found = list[Found]()
-        for some in alike:
-            found.append((yield from self._found(block, part, lowered, some)))
-        return joined(found)
+            none = self._none()
+            return [Found(block.number, {lowered: len(block)}, 0, none) for block in blocks]
+        pieces = [
+            Piece(block, part.family, self._job.numbers(part)[:, block.first : block.last])
+            for block, part in zip(blocks, parts, strict=True)
+        ]
+        if self._job.terms is None:
+            return (yield from self._found(lowered, Pieces(pieces)))
+        (whole,), found = pieces, list[Found]()
+        for some in np.split(whole.numbers, np.flatnonzero(np.diff(whole.numbers[0])) + 1, axis=1):
+            found += yield from self._found(lowered, Pieces([replace(whole, numbers=some)]))
+        return [joined(found)]
 
-    def _found(
-        self, block: Block, part: PlanPart, lowered: Lowered, numbers: Counts
-    ) -> Generator[Pipelines, Paced, Found]:
-        space, system = self._job.space, self._system(part.machine)
-        plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, space.load(part.family))
-        screened = screen(lowered, system, plans)
-        num_legal = int(screened.legal.sum())
-        pruned = {UNEVEN: numbers.shape[1] - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
+    def _found(self, lowered: Lowered, pieces: Pieces) -> Generator[Pipelines, Paced, list[Found]]:
+        """What is found in each piece of a table."""
+        system = self._system(self._job.parts[pieces.pieces[0].block.part].machine)
+        screened, which = screen(lowered, system, pieces.table(self._job.space)), pieces.which
+        num_legal = pieces.counted(screened.legal, which)
+        pruned = {
+            UNEVEN: pieces.counted(~screened.legal, which),
+            TOO_LARGE: pieces.counted(screened.legal & ~screened.fits, which),
+        }
         fitting, rows = screened.fitting(), np.flatnonzero(screened.fits)
         if fitting is None:
-            return Found(block.number, _some(pruned), num_legal, self._none())
+            return pieces.found(pruned, num_legal, self._none(), which[rows])
         try:
             table = yield from evaluated(lowered, system, fitting.plans, self._job.convention, fitting)
         except SlipstickError as error:
-            pruned[f"cannot be priced: {error}"] = len(rows)
-            return Found(block.number, _some(pruned), num_legal, self._none())
-        columns, dropped = self._kept(block.part, numbers[:, rows], table)
-        return Found(block.number, _some(pruned | dropped), num_legal, columns)
+            if len(pieces) == 1:
+                pruned[f"cannot be priced: {error}"] = [len(rows)]
+                return pieces.found(pruned, num_legal, self._none(), which[:0])
+            found = list[Found]()
+            for one in pieces.alone():
+                found += yield from self._found(lowered, one)
+            return found
+        columns = self._columns(pieces, rows, table)
+        which = which[rows]
+        for limit in self._job.limits:
+            holds = limit.holds(columns[limit.name], float(table.system.chip.hbm_bytes))
+            pruned[f"breaks {limit}"] = pieces.counted(~holds, which)
+            columns, which = {name: column[holds] for name, column in columns.items()}, which[holds]
+        return pieces.found(pruned, num_legal, columns, which)
 
-    def _kept(self, part: int, numbers: Counts, table: Estimates) -> tuple[dict[str, Array], dict[str, int]]:
-        """The columns of plans that keep every limit, and how many do not, by the first that they break."""
+    def _columns(self, pieces: Pieces, rows: Index, table: Estimates) -> dict[str, Array]:
+        """The columns of the plans that fit, which are these rows of the pieces."""
         metrics = dict(table.metrics)
         if self._job.terms is not None:
             metrics |= self._money(table)
-        given = dict(zip(NUMBERS, numbers.astype(np.float64), strict=True))
-        same = {"part": float(part), **self._job.words_of(self._job.parts[part])}
-        columns = {name: np.full(numbers.shape[1], value) for name, value in same.items()} | given
-        columns |= {name: _column(metrics.get(name, 0.0), len(table.plans)) for name in self._job.metrics}
-        columns = {name: columns[name] for name in self._job.columns}
-        dropped: dict[str, int] = {}
-        for limit in self._job.limits:
-            holds = limit.holds(columns[limit.name], float(table.system.chip.hbm_bytes))
-            dropped[f"breaks {limit}"] = int((~holds).sum())
-            columns = {name: column[holds] for name, column in columns.items()}
-        return columns, dropped
+        numbers, which, job = pieces.numbers[:, rows].astype(np.float64), pieces.which[rows], self._job
+        same = [{PART: float(one.block.part), **job.words_of(job.parts[one.block.part])} for one in pieces.pieces]
+        columns = {name: np.array([words[name] for words in same])[which] for name in same[0]}
+        columns |= dict(zip(NUMBERS, numbers, strict=True))
+        columns |= {name: _column(metrics.get(name, 0.0), len(table.plans)) for name in job.metrics}
+        return {name: columns[name] for name in job.columns}
 
     def _money(self, table: Estimates) -> Mapping[str, Array]:
         """Money and energy of the steps of a table, all of one number of devices, as `worth` has them."""
@@ -391,8 +376,3 @@ class PlanWorker:
 
 def _column(values: Array | float, num: int) -> Array:
     return np.array(np.broadcast_to(np.asarray(values, dtype=np.float64), num))
-
-
-def _some(pruned: Mapping[str, int]) -> dict[str, int]:
-    """Reasons that there were."""
-    return {reason: num for reason, num in pruned.items() if num}

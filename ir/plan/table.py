@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..errors import PlanError
+from ..errors import InternalError, PlanError
 from ..records import dataclass
+from ..schedules.registry import SCHEDULES, USUAL
 from .structure import RULES, check_structure
 from .words import AXES, CAPACITY, IMBALANCE, Family
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..schedules.kind import ScheduleKind
     from .plan import Plan
 
 
@@ -25,7 +28,11 @@ def _most(column: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class PlanTable:
-    """Many plans of one family as equally long columns; a single plan is a table of one row."""
+    """Many plans of one family as equally long columns; a single plan is a table of one row.
+
+    `scheduled` is the place of each plan's schedule among `SCHEDULES`, where a table holds families that differ in that
+    alone: they share a graph, and all that does not depend on the order of tasks is worked out once.
+    """
 
     family: Family
     num_gpus: NDArray[np.float64]
@@ -43,6 +50,7 @@ class PlanTable:
     dp_shard: NDArray[np.float64] | None = None
     capacity_factor: NDArray[np.float64] | None = None
     expert_imbalance: NDArray[np.float64] | None = None
+    scheduled: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse degrees that the graph of the family is not cut over."""
@@ -64,11 +72,55 @@ class PlanTable:
             raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
 
         (family,) = families
-        has = {"family": False, "capacity_factor": family.capacity, "expert_imbalance": family.imbalance}
+        given = {"capacity_factor": family.capacity, "expert_imbalance": family.imbalance}
+        has = {"family": False, "scheduled": False, **given}
         read = {name: name for name in cls.__annotations__ if has.get(name, True)}
         read["ep"] = "inner_ep" if family.etp_dp else "ep"
         columns = {name: [getattr(plan, part) for plan in plans] for name, part in read.items()}
         return cls(family, **{name: np.array(column, dtype=np.float64) for name, column in columns.items()})
+
+    @classmethod
+    def joined(cls, tables: Sequence[PlanTable]) -> PlanTable:
+        """Put tables under one another whose families differ in nothing but the schedule; InternalError otherwise.
+
+        Either all of these split the backward phase, or none does.
+        """
+        import numpy as np
+
+        first, *others = tables
+        if not others:
+            return first
+        alike = {(replace(t.family, schedule=USUAL), t.family.pipeline.split_backward) for t in tables}
+        if len(alike) > 1:
+            raise InternalError("tables of plans are joined whose families differ in more than their schedule")
+        names = [
+            f.name for f in fields(cls) if f.name not in ("family", "scheduled") and getattr(first, f.name) is not None
+        ]
+        columns = {name: np.concatenate([getattr(t, name) for t in tables]) for name in names}
+        place = {name: float(k) for k, name in enumerate(SCHEDULES)}
+        own = [np.full(len(t), place[t.family.schedule]) for t in tables]
+        same = len({t.family.schedule for t in tables}) == 1
+        return cls(first.family, **columns, scheduled=None if same else np.concatenate(own))
+
+    def schedules(self) -> Iterator[tuple[ScheduleKind, NDArray[np.intp]]]:
+        """Yield each schedule that some plan has, with the rows of these plans."""
+        import numpy as np
+
+        if self.scheduled is None:
+            yield self.family.pipeline, np.arange(len(self))
+            return
+        kinds = list(SCHEDULES.values())
+        for place in np.unique(self.scheduled).tolist():
+            yield kinds[int(place)], np.flatnonzero(self.scheduled == place)
+
+    def of_schedule(self, fact: Callable[[ScheduleKind], float]) -> float | NDArray[np.float64]:
+        """Return a fact of each plan's schedule; one number where all have one schedule."""
+        import numpy as np
+
+        if self.scheduled is None:
+            return fact(self.family.pipeline)
+        facts = np.array([float(fact(kind)) for kind in SCHEDULES.values()])
+        return np.asarray(facts[self.scheduled.astype(np.intp)])
 
     def __len__(self) -> int:
         """Number of plans."""
@@ -76,8 +128,6 @@ class PlanTable:
 
     def part(self, plans: slice | NDArray[np.intp]) -> PlanTable:
         """Return some of the plans."""
-        from dataclasses import fields, replace
-
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "family"}
         return replace(self, **{name: c[plans] for name, c in columns.items() if c is not None})
 

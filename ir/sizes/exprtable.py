@@ -36,12 +36,14 @@ class ExprTable:
     def of(cls, exprs: Sequence[Expr]) -> ExprTable:
         """Compile expressions; their order is the order of the rows."""
         index: dict[Monomial, int] = {}
-        rows = [{index.setdefault(m, len(index)): float(c) for m, c in e.terms} for e in exprs]
+        number: dict[Expr, int] = {}
+        which = [number.setdefault(e, len(number)) for e in exprs]
+        rows = [{index.setdefault(m, len(index)): float(c) for m, c in e.terms} for e in number]
         monomials = tuple(index)
         powers = {p: k for k, p in enumerate(dict.fromkeys(p for m in monomials for p in m))}
         longest = max(map(len, monomials), default=0)
         places = [[powers[m[j]] if j < len(m) else len(powers) for m in monomials] for j in range(longest)]
-        return cls(monomials, tuple(powers), tuple(np.array(p, dtype=np.intp) for p in places), RowSums.of(rows))
+        return cls(monomials, tuple(powers), tuple(np.array(p, dtype=np.intp) for p in places), RowSums.of(rows, which))
 
     @property
     def symbols(self) -> frozenset[str]:

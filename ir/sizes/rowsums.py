@@ -30,21 +30,23 @@ class RowSums:
     num_distinct: int
 
     @classmethod
-    def of(cls, sums: Sequence[Mapping[int, float]]) -> RowSums:
+    def of(cls, sums: Sequence[Mapping[int, float]], which: Sequence[int] | None = None) -> RowSums:
         """Compile sums, each given as row -> weight; rows are added in ascending order.
+
+        `which` are the places among `sums` of those that are asked for, where some are asked for more than once.
 
         >>> found = RowSums.of([{0: 1.0, 2: 2.0}, {}, {1: 3.0}])
         >>> found.of_rows(np.array([[1.0], [10.0], [100.0]])).tolist()
         [[201.0], [0.0], [30.0]]
         """
         found: dict[tuple[tuple[int, float], ...], int] = {}
-        which = [found.setdefault(tuple(sorted(s.items())), len(found)) for s in sums]
+        number = np.array([found.setdefault(tuple(sorted(s.items())), len(found)) for s in sums], dtype=np.intp)
         ordered = sorted(found, key=lambda terms: -len(terms))
         place = np.empty(len(ordered), dtype=np.intp)
         place[[found[terms] for terms in ordered]] = np.arange(len(ordered))
         longest = max(map(len, ordered), default=0)
         steps = (_step([terms for terms in ordered if len(terms) > j], j) for j in range(longest))
-        return cls(place[np.array(which, dtype=np.intp)], tuple(steps), len(ordered))
+        return cls(place[number if which is None else number[list(which)]], tuple(steps), len(ordered))
 
     def among(self, rows: Index) -> RowSums:
         """Return the same sums of rows that are found elsewhere, each at its place in `rows`; equal ones may share one.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import lru_cache
 
 from ...ir.graph import Graph
+from ...ir.kept import Itself
 from ...ir.records import dataclass
 from .ask import Answer
 from .builder import LocalType
@@ -15,25 +17,32 @@ from .own_batch import OwnBatch, localised
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """A graph in the sizes of a replica, and what runs with the same options have in common.
+    """A graph in the sizes of a replica, and what runs have in common.
 
     Attributes:
         graph: the graph in the sizes of a replica.
         own: what is a replica's own there.
         cuts: how dims may be cut, by region.
-        answers: of rules, by region, node, axis, and how the inputs lie, here and at the forward node.
-        types: of ranks' parts by region, as a `RegionBuilder` knows them.
+        answers: of rules, by options, region, node, axis, and how the inputs lie, here and at the forward node.
+        types: of ranks' parts by region, as a `RegionBuilder` knows them under the same options.
     """
 
     graph: Graph
     own: OwnBatch
     cuts: Mapping[str, Cuts]
     answers: dict[tuple[object, ...], Answer] = field(default_factory=dict, compare=False, repr=False)
-
     types: dict[str, dict[tuple[object, ...], LocalType]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, graph: Graph, axes: tuple[str, ...]) -> GraphFacts:
         """Look at a traced graph whose batch lies over some axes."""
-        local = localised(graph, axes)
-        return cls(local, OwnBatch.of(local), cuts_of(local))
+        return cls(*_looked_at(Itself(graph), axes))
+
+
+# Families of plans begin with one graph: a search lowers it some thirty times. An equal one may mean something else.
+@lru_cache(maxsize=4)
+def _looked_at(
+    graph: Itself[Graph], axes: tuple[str, ...]
+) -> tuple[Graph, OwnBatch, Mapping[str, Cuts], dict[tuple[object, ...], Answer]]:
+    local = localised(graph.it, axes)
+    return local, OwnBatch.of(local), cuts_of(local), {}

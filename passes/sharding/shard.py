@@ -152,6 +152,8 @@ class _Propagation:
         self.builders = {r.name: self._builder(r, options, facts.cuts[r.name]) for r in self.graph.regions}
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
+        # What answers of rules depend on, besides the node and how its inputs lie.
+        self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, self.replicate_unknown
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         spread = (EP,) if self.etp else (TP, EP)
@@ -247,7 +249,7 @@ class _Propagation:
         of_forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
         given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         forward = tuple(p[axis] for p in of_forward)
-        key = (b.old.name, node.key, axis, given, forward)
+        key = (self.asks, b.old.name, node.key, axis, given, forward)
         if key not in self.facts.answers:
             ask = Ask(
                 axis, call_of(b.old, node), given,

@@ -15,7 +15,8 @@ from slipstick.driver import estimate, train, worth
 from slipstick.explore.clusters import Cluster, Requirements, best_of, break_even, clusters_of
 from slipstick.explore.goals import goals_of
 from slipstick.explore.plans.degrees import Degrees
-from slipstick.explore.plans.job import PlanJob, PlanMachine, known_metrics
+from slipstick.explore.plans.job import PlanJob, PlanMachine
+from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
 from slipstick.explore.searching import search
 from slipstick.ir.graph import Workload

@@ -16,6 +16,7 @@ from ...records import dataclass
 from ...schedules.registry import USUAL, schedule_kind
 from ...sizes.expr import Num
 from .. import LAYOUTS
+from .many_parts import many_parts
 from .partition import Balance, even_parts
 
 # Begins the name of a region of what crosses from one stage to the next; no pass over the model runs it, a stage does.
@@ -202,6 +203,17 @@ def stage_sizes(
     each = dict(zip((r.name for r in graph.regions), costs, strict=True))
     costs = [sum(each[name] for name in unit) for unit in row]
     return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
+
+
+def many_stage_sizes(graph: Graph, costs: Sequence[Sequence[float]], parts: int) -> list[tuple[int, ...]]:
+    """Return the blocks of each of so many chunks, balanced by the costs of regions, row by row: see `stage_sizes`."""
+    model = layer_row(graph)
+    place = {r.name: k for k, r in enumerate(graph.regions)}
+    table = np.array(costs, dtype=np.float64)
+    nothing = np.zeros(len(table))
+    kinds = {unit: sum((table[:, place[name]] for name in unit), nothing) for unit in dict.fromkeys(model.units)}
+    first, last = (sum((table[:, place[name]] for name in end), nothing) for end in (model.head, model.tail))
+    return many_parts(np.stack([kinds[unit] for unit in model.units], axis=1), first, last, parts)
 
 
 def _parts(graph: Graph, row: Sequence[Unit], sizes: Sequence[int], recomputed: Recomputed) -> list[tuple[str, ...]]:

@@ -1,23 +1,32 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from slipstick.backends.machine.system import System
 from slipstick.cost.money import Terms
 from slipstick.driver import estimate, worth
+from slipstick.driver.estimate import Lowered
+from slipstick.driver.evaluation import evaluated
 from slipstick.explore.best import Best
 from slipstick.explore.block import Block, Found, joined
 from slipstick.explore.goals import MetricLimit, goals_of
 from slipstick.explore.job import InProcess
 from slipstick.explore.plans.degrees import Degrees
-from slipstick.explore.plans.job import TOO_LARGE, PlanJob, PlanMachine, known_metrics
+from slipstick.explore.plans.job import TOO_LARGE, PlanJob, PlanMachine, PlanWorker
+from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
+from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family
+from slipstick.ir.plan import Family, PlanTable
+from slipstick.ir.schedules.registry import SCHEDULES
 from slipstick.ir.text.files import load_graph
 from slipstick.report.search.plans import PlanRows
 
@@ -25,7 +34,7 @@ KNOWN = known_metrics(Workload.TRAIN)
 GRAPHS = ("tests/golden/tiny-llama.train.graph", "tests/golden/tiny-mixtral.train.graph")
 
 
-def job_of(graph: str, **given: object) -> PlanJob:
+def job_of(graph: str, **words: object) -> PlanJob:
     space = PlanSpace(
         degrees=Degrees(num_gpus=(8,), global_batch=(16,), ep=(1, 2)), seq_len=512,
         choices=Choices(sp=(True,), zero=(1,), recompute=("none",), schedule=("1f1b",), cp=("ring",), etp=(True,)),
@@ -34,7 +43,7 @@ def job_of(graph: str, **given: object) -> PlanJob:
         "space": space, "machines": (PlanMachine(name="dgx-h100", bases=(Family(kernels="fused"),)),),
         "goals": goals_of(["step_time_s,peak_mem_bytes"], KNOWN), "rows_at_once": 9,
     }  # fmt: skip
-    return PlanJob(graph=load_graph(Path(graph)), **(usual | given))  # type: ignore[arg-type]
+    return PlanJob(graph=load_graph(Path(graph)), **(usual | words))  # type: ignore[arg-type]
 
 
 def wide(graph: str) -> PlanJob:
@@ -60,6 +69,52 @@ def test_rows_are_what_an_estimate_of_the_plan_says_bit_for_bit(graph: str) -> N
             assert answer.money is not None
             said = {**answer.metrics, **answer.money.metrics}
             assert {n: found.columns[n][at] for n in job.metrics} == {n: float(said[n]) for n in job.metrics}, plan
+
+
+@pytest.fixture(scope="module")
+def schedules() -> tuple[PlanJob, PlanWorker, Mapping[int, Found]]:
+    """A job over all schedules, a worker of it, and what each of its blocks finds alone."""
+    choices = Choices(sp=(True, False), zero=(1,), recompute=("none",), cp=("ring",), etp=(True,))
+    space = PlanSpace(degrees=Degrees(num_gpus=(8,), global_batch=(16,)), choices=choices, seq_len=512)
+    limit = MetricLimit.of("mfu>=0.0001", KNOWN)
+    job = job_of(GRAPHS[0], space=space, rows_at_once=60, limits=(limit,))
+    worker = job.open()
+    return job, worker, {block.number: worker.work(block) for block in job.blocks()}
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_blocks_of_several_schedules_that_are_one_table_find_what_each_finds_alone(
+    schedules: tuple[PlanJob, PlanWorker, Mapping[int, Found]], data: st.DataObject
+) -> None:
+    job, worker, alone = schedules
+    assert {part.family.schedule for part in job.parts} == set(SCHEDULES)
+    asked = data.draw(st.lists(st.sampled_from(job.blocks()), unique=True, min_size=1))
+    found = list(worker.work_through(asked))
+    assert [one.number for one in found] == [block.number for block in asked]
+    for one in found:
+        other = alone[one.number]
+        assert (one.pruned, one.num_legal, list(one.columns)) == (other.pruned, other.num_legal, list(other.columns))
+        assert all(np.array_equal(one.columns[name], column) for name, column in other.columns.items())
+
+
+def test_what_cannot_be_priced_in_a_table_is_left_out_of_its_own_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = replace(wide(GRAPHS[0]), terms=None)
+    blocks = [block for block in job.blocks() if job.parts[block.part].family.pp][:12]
+
+    def evaluated_but_for_one(lowered: Lowered, system: System, plans: PlanTable, *rest: object) -> object:
+        if any(kind.name == "gpipe" for kind, _ in plans.schedules()):
+            raise PlanError("no gpipe here")
+        return (yield from evaluated(lowered, system, plans, *rest))  # type: ignore[arg-type]
+
+    usual = {one.number: one for one in job.open().work_through(blocks)}
+    monkeypatch.setattr("slipstick.explore.plans.job.evaluated", evaluated_but_for_one)
+    for block, found in zip(blocks, job.open().work_through(blocks), strict=True):
+        if job.parts[block.part].family.schedule == "gpipe" and usual[block.number].num_rows:
+            assert found.pruned["cannot be priced: no gpipe here"] == usual[block.number].num_rows
+        else:
+            assert found.pruned == usual[block.number].pruned
+            assert np.array_equal(found.columns["step_time_s"], usual[block.number].columns["step_time_s"])
 
 
 def test_any_cut_into_blocks_finds_the_same_bits() -> None:

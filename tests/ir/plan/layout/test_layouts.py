@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from slipstick.ir.errors import PlanError
@@ -34,6 +35,15 @@ def test_what_is_kept_is_what_would_be_laid(twelve: Graph) -> None:
         for policy, pp, vpp, costs, recomputed, schedule in ASKED:
             found = kept.of(twelve).lay(policy, pp, vpp, costs, recomputed, schedule)
             assert found == lay_stages(twelve, policy, pp, vpp, costs, recomputed, schedule)
+
+
+@pytest.mark.parametrize("policy", ["balanced", "auto"])
+def test_many_costs_are_laid_as_each_is(twelve: Graph, policy: str) -> None:
+    draw = np.random.default_rng(11)
+    costs = [(a, b, c) for a, b, c in draw.uniform(0.1, 3.0, (30, 3)).tolist()]
+    asked = [(pp, 2, row, schedule) for row in costs for pp, schedule in ((2, "1f1b"), (5, "1f1b"), (4, "zb-v"))]
+    found = Layouts().of(twelve).lay_all(policy, asked)
+    assert found == [lay_stages(twelve, policy, pp, v, row, 0, schedule) for pp, v, row, schedule in asked]
 
 
 def test_equal_layouts_are_one_object(twelve: Graph) -> None:
