@@ -99,8 +99,8 @@ class Shell:
             command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             encoding="utf-8", check=False,
         )  # fmt: skip
-        # Progress is shown only where a model is recorded for the first time.
-        return [line for line in done.stdout.splitlines() if not line.startswith("recording ")]
+        # Progress is shown only where a model is recorded for the first time, and the number of processes is ours.
+        return [line for line in done.stdout.splitlines() if not line.startswith(("recording ", "defaults: --jobs 1 "))]
 
 
 def _recipe(target: str) -> str:

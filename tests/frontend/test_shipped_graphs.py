@@ -19,8 +19,8 @@ from slipstick.validation.rows.tables import read_table
 from slipstick.validation.training.machine_shop import MachineShop
 from slipstick.validation.training.outcomes import read_cases
 
-# Of each way to attend and to choose experts, the model that is recorded soonest.
-QUICK = ("gpt2", "llama-3.1-8b", "gpt-oss-20b")
+# Of each architecture the model that is recorded soonest, and of llama one without groups of queries, too.
+EACH = ("gpt2", "llama-2-7b", "llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")
 COLD = """
 import sys
 from slipstick.cli import run
@@ -42,7 +42,7 @@ def test_the_graphs_are_small() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names()]
+    "name", [name if name in EACH else pytest.param(name, marks=pytest.mark.deep) for name in names()]
 )
 def test_a_graph_of_the_package_is_what_is_recorded_today(name: str) -> None:
     pytest.importorskip("transformers", reason="recording builds the model; install slipstick[hf]")
