@@ -6,6 +6,7 @@ marked `deep` are left out: others beside them go through the same code.
 
 import gc
 import os
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -71,9 +72,17 @@ _RECORDING = {"cli", "coverage", "frontend", "oracles"}
 
 @pytest.fixture(scope="session", autouse=True)
 def graph_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Path]":
-    """The graph cache of this run: empty at the start, shared by its workers and by the commands that tests start."""
+    """The graph cache of this run, shared by its workers and by the commands that tests start.
+
+    Graphs of the tables of measurements are there from the start, but with `--deep`, which records them anew.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if hasattr(request.config, "workerinput") else base) / "recorded"
+    (folder / "graphs").mkdir(parents=True, exist_ok=True)
+    if not request.config.getoption("--deep"):
+        for graph in (Path(__file__).parent / "data" / "recorded" / "graphs").iterdir():
+            with suppress(FileExistsError):  # another worker was first
+                (folder / "graphs" / graph.name).symlink_to(graph)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLIPSTICK_CACHE", str(folder))
         yield folder

@@ -23,7 +23,7 @@ MaskFn = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 # Rows of a long sequence that are looked at, and its length: longer than any window in use.
 LENGTH = 1 << 16
 _ROWS = (0, 1, 2, 3, 1000, LENGTH // 2, LENGTH // 2 + 1, LENGTH - 2, LENGTH - 1)
-_LIBRARIES = ("torch", "numpy", "sympy", "transformers", "slipstick")
+_LIBRARIES = ("torch", "numpy", "sympy", "mpmath", "scipy", "networkx", "transformers", "slipstick")
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ class Shell:
             command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             encoding="utf-8", check=False,
         )  # fmt: skip
-        # Progress is shown only where a model is recorded for the first time.
-        return [line for line in done.stdout.splitlines() if not line.startswith("recording ")]
+        # Progress is shown only where a model is recorded for the first time, and the number of processes is ours.
+        return [line for line in done.stdout.splitlines() if not line.startswith(("recording ", "defaults: --jobs 1 "))]
 
 
 def _recipe(target: str) -> str:
@@ -117,4 +117,5 @@ def shell(tmp_path: Path, graph_folder: Path, warm: Warm) -> Shell:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     # Searches of a page are its own, else the numbers of runs would hang on which pages ran before.
     folders = {"SLIPSTICK_CACHE": str(graph_folder), "SLIPSTICK_RUNS": str(tmp_path / ".runs")}
-    return Shell(tmp_path, {**kept, "PATH": path, **folders}, warm)
+    # Other tests keep the other cores busy, and a spawned process would import everything again.
+    return Shell(tmp_path, {**kept, "PATH": path, **folders, "SLIPSTICK_VALIDATE_JOBS": "1"}, warm)

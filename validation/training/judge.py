@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from ...backends.machine.system import System
-from ...cost.step.stages import StageProgram
-from ...driver.estimate import Estimates, Lowered, evaluate, lower
+from ...driver.estimate import Estimates, Lowered, evaluate
+from ...explore.plans.lowerings import Lowerings
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.errors import InternalError, SlipstickError
-from ...ir.graph import Graph
 from ...ir.plan import Family, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ...ir.records import dataclass
@@ -47,7 +46,7 @@ class TrainingBench:
     cache: GraphCache | None = None
     report: Report | None = None
     shop: MachineShop = field(default_factory=MachineShop)
-    _graphs: dict[tuple[str, DType], Graph] = field(default_factory=dict)
+    _models: dict[tuple[str, DType], Lowerings] = field(default_factory=dict)
     _lowered: dict[tuple[str, DType, Family], Lowered] = field(default_factory=dict)
 
     def prepare(self, cases: Sequence[TrainingCase]) -> Iterator[PreparedCases | RefusedCase]:
@@ -78,27 +77,18 @@ class TrainingBench:
         return ""
 
     def _lower(self, case: TrainingCase) -> Lowered:
-        return self._lowered_for(case, case.plan.family)
-
-    def _lowered_for(self, case: TrainingCase, family: Family) -> Lowered:
-        """Lower for a family; layouts on stages are numbers, so that all of them share one lowering."""
-        key = (case.config, case.dtype, family)
+        key = (case.config, case.dtype, case.plan.family)
         if key not in self._lowered:
-            shared = replace(family, pp_layout="auto")
-            same = family == shared
-            self._lowered[key] = lower(self._graph(case), family) if same else self._laid(case, family, shared)
+            self._lowered[key] = self._lowerings(case).of(case.plan.family)
         return self._lowered[key]
 
-    def _laid(self, case: TrainingCase, family: Family, shared: Family) -> Lowered:
-        found = self._lowered_for(case, shared)
-        return replace(found, stages=StageProgram.of(found.graph, family.pp_layout, family.recomputed_layers))
-
-    def _graph(self, case: TrainingCase) -> Graph:
+    def _lowerings(self, case: TrainingCase) -> Lowerings:
         key = (case.config, case.dtype)
-        if key not in self._graphs:
+        if key not in self._models:
             named = config_of(case.row.text("model") or case.row.id, json.loads(case.config))
-            self._graphs[key] = load_config(named, element=case.dtype, cache=self.cache, report=self.report)
-        return self._graphs[key]
+            graph = load_config(named, element=case.dtype, cache=self.cache, report=self.report)
+            self._models[key] = Lowerings(graph)
+        return self._models[key]
 
 
 def prepared(

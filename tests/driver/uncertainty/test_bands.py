@@ -1,6 +1,7 @@
 """Bands are read for what an answer rests on, and hold what they say on rows that they were not read from."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.benchmarks.errors.files import bands_of, read_residuals
-from slipstick.benchmarks.errors.quantiles import LEAST, Residual, coverage, quantiles
+from slipstick.benchmarks.errors.quantiles import LEAST, Kind, Residual, coverage, quantiles
 from slipstick.driver.uncertainty.bands import DENSE, QUANTITIES, STEP, Band, band_of, band_within, is_tie
 from slipstick.driver.uncertainty.evidence import (
     ChipEvidence,
@@ -27,9 +28,13 @@ ANY = "*"
 RESIDUALS = Path(__file__).parents[2] / "validation" / "bands" / "residuals.csv"
 
 
-def test_packaged_bands_are_those_of_the_calibrating_half() -> None:
-    known = bands_of(read_residuals(RESIDUALS))
-    for (quantity, model, software, silicon), band in known.items():
+@pytest.fixture(scope="module")
+def calibrated() -> Mapping[Kind, Band]:
+    return bands_of(read_residuals(RESIDUALS))
+
+
+def test_packaged_bands_are_those_of_the_calibrating_half(calibrated: Mapping[Kind, Band]) -> None:
+    for (quantity, model, software, silicon), band in calibrated.items():
         evidence = Evidence(ChipEvidence(silicon), SoftwareEvidence(software))
         packaged = band_of(quantity, evidence, model != DENSE)
         assert packaged.num_rows == band.num_rows
@@ -37,9 +42,8 @@ def test_packaged_bands_are_those_of_the_calibrating_half() -> None:
         assert ends == pytest.approx([band.least, band.low, band.high, band.most], abs=6e-5)
 
 
-def test_judging_rows_lie_inside_as_often_as_is_said() -> None:
-    residuals = read_residuals(RESIDUALS)
-    found = coverage(residuals, bands_of(residuals))
+def test_judging_rows_lie_inside_as_often_as_is_said(calibrated: Mapping[Kind, Band]) -> None:
+    found = coverage(read_residuals(RESIDUALS), calibrated)
     wide = {kind: one for kind, one in found.items() if kind[1] == ANY and one.rows >= ENOUGH_ROWS}
     assert {STEP, "throughput", "tpot", "memory"} <= {kind[0] for kind in wide}
     for kind, one in wide.items():
