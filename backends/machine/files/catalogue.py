@@ -304,9 +304,12 @@ def _of_catalogue(kind: str, given: str) -> File:
     # As people write it: DGX_H100.
     name = given if given in known else given.strip().lower().replace("_", "-").replace(" ", "-")
     if name not in known:
-        holding = [one for one in known if f"-{name}" in f"-{_of_catalogue(kind, one).tree.get('chip')}"]
-        if kind == "systems" and name and holding:
-            raise UnknownNameError(f"unknown system '{given}': it is a chip, of the systems {', '.join(holding)}")
+        chip, _, count = name.partition(":")
+        holding = [one for one in known if f"-{chip}" in f"-{_of_catalogue(kind, one).tree.get('chip')}"]
+        if kind == "systems" and chip and (chip in known or holding):
+            said = f"'{chip}' is a chip, of the systems {', '.join(holding)}" if holding else f"write '{chip}'"
+            gpus = f"; --gpus {count} gives the number of GPUs" if count else ""
+            raise UnknownNameError(f"unknown system '{given}': {said}{gpus}")
         raise UnknownNameError.of(kind.removesuffix("s"), given, known)
     file = resources.files(_PACKAGE) / kind / f"{name}.yaml"
     return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")

@@ -94,10 +94,18 @@ def test_a_name_may_be_in_capitals_and_with_underscores(name: str) -> None:
     assert load_system(name).name == "dgx-h100"
 
 
-@pytest.mark.parametrize("name", ["H100", "h100_sxm"])
-def test_a_chip_that_is_asked_for_as_a_system_names_the_systems_of_it(name: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"unknown system '{name}': it is a chip, of the systems dgx-h100"):
-        load_system(name)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("H100", "'h100' is a chip, of the systems dgx-h100"),
+        ("h100_sxm", "'h100-sxm' is a chip, of the systems dgx-h100"),
+        ("h100:8", "'h100' is a chip, .*; --gpus 8 gives the number of GPUs"),
+        ("dgx-h100:64", "write 'dgx-h100'; --gpus 64 gives the number of GPUs"),
+    ],
+)
+def test_a_chip_or_a_count_in_the_name_of_a_system_is_explained(given: str, said: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown system '{given}': {said}"):
+        load_system(given)
 
 
 @pytest.mark.parametrize("text", ["system.chip.memory.hbm.bandwidth=4.8TB/s", "chip.memory.hbm.bandwidth = 4.8e12"])
