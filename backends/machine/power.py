@@ -47,7 +47,8 @@ def clock_share(chip: Chip, constants: PowerConstants, steady: bool = True, dtyp
     peaks = chip.peak_flop_per_s
     wide = peaks.bf16 if peaks.bf16 is not None else peaks.fp16 if peaks.fp16 is not None else peaks.fp32
     narrow = chip.matmul_flop_per_s(dtype) / _NARROWER[dtype] if dtype in _NARROWER else wide
-    return constants.clock(limit_w, chip.power_w, np.minimum(wide, narrow), busy)
+    drawn = busy * constants.narrow if dtype in _NARROWER else busy
+    return constants.clock(limit_w, chip.power_w, np.minimum(wide, narrow), drawn)
 
 
 def powered(system: System, steady: bool) -> Chip:

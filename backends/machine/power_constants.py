@@ -21,15 +21,16 @@ class PowerConstants:
     Attributes:
         static_w: what does not follow the clock: leakage, memory, links.
         static_share: the same as a part of the design power, on top.
-        energy_j_per_flop: of matrix units, the cores around them included, in 16 bits at the clock of the data sheet;
-            narrower operands do more FLOPs in a clock, and draw as much in it. 0 where nobody measured it: the design
-            power is then what the chip draws at its full clock.
+        energy_j_per_flop: of matrix units, the cores around them included, in 16 bits at the clock of the data sheet.
+            0 where nobody measured it: the design power is then what the chip draws at its full clock.
+        narrow: what operands of fewer bits draw in a clock over those of 16, though they do more FLOPs in it.
         rise: part of the voltage at the full clock that goes with the clock; 0 where the voltage cannot fall further.
     """
 
     static_w: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 2000.0)]
     static_share: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 0.9)]
     energy_j_per_flop: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1e-10)]
+    narrow: Annotated[float, ConstantRange(Scope.CHIP, 0.2, 2.0)]
     rise: Annotated[float, ConstantRange(Scope.CHIP, 0.0, 1.0)]
 
     def clock(self, limit_w: Num, design_w: Num, peak_flop_per_s: Num, busy: float = 1.0) -> Num:

@@ -15,7 +15,7 @@ from slipstick.backends.machine.power import clock_share, powered
 from slipstick.backends.machine.power_constants import PowerConstants
 
 HOPPER = load_system("dgx-h100")
-ANY = PowerConstants(static_w=0.0, static_share=0.3, energy_j_per_flop=0.0, rise=1.0)
+ANY = PowerConstants(static_w=0.0, static_share=0.3, energy_j_per_flop=0.0, narrow=1.0, rise=1.0)
 MEASURED = Path(__file__).parents[2] / "data" / "h100_power.csv"
 
 
@@ -32,7 +32,7 @@ def test_the_third_root_of_what_is_left_where_nobody_measured_the_energy() -> No
 
 
 def test_the_clock_goes_as_the_power_where_the_voltage_stays() -> None:
-    flat = PowerConstants(static_w=200.0, static_share=0.0, energy_j_per_flop=1e-12, rise=0.0)
+    flat = PowerConstants(static_w=200.0, static_share=0.0, energy_j_per_flop=1e-12, narrow=1.0, rise=0.0)
     # 1e15 FLOP/s at 1 pJ each draw 1000 W; 700 W leave 500 for them.
     assert flat.clock(700.0, 700.0, 1e15) == pytest.approx(0.5, rel=1e-12)
     assert flat.clock(700.0, 700.0, 1e15, busy=0.5) == 1.0
@@ -40,7 +40,7 @@ def test_the_clock_goes_as_the_power_where_the_voltage_stays() -> None:
 
 @given(st.floats(0.0, 1.0), st.floats(0.01, 0.999))
 def test_the_clock_draws_what_it_may(rise: float, left: float) -> None:
-    c = PowerConstants(0.0, 0.0, 1e-12, rise).clock(1000.0 * left, 1000.0, 1e15)
+    c = PowerConstants(0.0, 0.0, 1e-12, 1.0, rise).clock(1000.0 * left, 1000.0, 1e15)
     assert c == 0.01 or 1000.0 * c * (1.0 - rise + rise * c) ** 2 == pytest.approx(1000.0 * left, rel=1e-9)
 
 
@@ -51,7 +51,7 @@ def test_more_power_is_never_slower(watts: float, more: float, steady: bool) -> 
 
 @given(st.floats(1e14, 1e16), st.floats(1.0, 4.0), st.floats(0.0, 1.0))
 def test_a_higher_peak_is_never_slower_at_the_same_power(peak: float, more: float, rise: float) -> None:
-    constants = PowerConstants(100.0, 0.0, 1e-12, rise)
+    constants = PowerConstants(100.0, 0.0, 1e-12, 1.0, rise)
     slower, faster = (constants.clock(700.0, 700.0, p) * p for p in (peak, peak * more))
     assert faster >= slower * (1.0 - 1e-12)
 
@@ -88,3 +88,18 @@ def test_long_products_of_random_numbers_slow_down_as_one_h100_was_measured() ->
     # The static part: what the chip draws with its memory busy and nothing to multiply is no less.
     copied = [float(r["power_w"]) for r in rows if r["kernel"].startswith("copy")]
     assert HOPPER.kernels.power["chip"].static_w < min(copied)
+
+
+def test_blackwell_clocks_higher_in_narrow_types_and_racks_keep_less_for_their_clocks() -> None:
+    # 670 of 1000 W for 0.9 of the time at 0.533 pJ x 2250 TFLOP/s, of which narrow types draw 0.795.
+    b200, gb200 = (load_system(name) for name in ("dgx-b200", "gb200-nvl72"))
+    of = {
+        (s.chip.name, d): clock_share(s.chip, s.kernels.power["chip"], dtype=d)
+        for s in (b200, gb200)
+        for d in ("bf16", "fp8", "fp4")
+    }
+    assert of["B200-SXM6-180GB", "bf16"] == pytest.approx(670 / (0.9 * 0.533e-12 * 2250e12), rel=1e-9)
+    assert of["B200-SXM6-180GB", "fp8"] == of["B200-SXM6-180GB", "fp4"]
+    assert of["B200-SXM6-180GB", "bf16"] / of["B200-SXM6-180GB", "fp8"] == pytest.approx(0.795, rel=1e-9)
+    assert of["GB200-186GB", "fp8"] == pytest.approx(770 / (0.9 * 0.795 * 0.533e-12 * 2500e12), rel=1e-9)
+    assert clock_share(HOPPER.chip, HOPPER.kernels.power["chip"], dtype="fp8") == on_hopper(700.0)
