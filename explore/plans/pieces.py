@@ -64,7 +64,7 @@ class Pieces:
 
     def counted(self, candidates: NDArray[np.bool_], which: Index) -> list[int]:
         """Return how many of some candidates each piece has; `which` says the piece of each."""
-        return np.bincount(which[candidates], minlength=len(self)).tolist()
+        return [int(count) for count in np.bincount(which[candidates], minlength=len(self))]
 
     def found(
         self,

@@ -58,7 +58,7 @@ class _Rows:
 
     @property
     def num_blocks(self) -> int:
-        return self.sums.shape[1] - 1
+        return int(self.sums.shape[1]) - 1
 
     def begins(self, ends: Index) -> Array:
         """Cost of the first part by where it ends, infinite where it may not."""

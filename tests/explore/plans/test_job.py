@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
 from slipstick.cost.money import Terms
+from slipstick.cost.schedules.pipeline import Paced, Pipelines
 from slipstick.driver import estimate, worth
-from slipstick.driver.estimate import Lowered
+from slipstick.driver.estimate import Estimates, Lowered
 from slipstick.driver.evaluation import evaluated
 from slipstick.explore.best import Best
 from slipstick.explore.block import Block, Found, joined
@@ -102,7 +103,9 @@ def test_what_cannot_be_priced_in_a_table_is_left_out_of_its_own_block_alone(mon
     job = replace(wide(GRAPHS[0]), terms=None)
     blocks = [block for block in job.blocks() if job.parts[block.part].family.pp][:12]
 
-    def evaluated_but_for_one(lowered: Lowered, system: System, plans: PlanTable, *rest: object) -> object:
+    def evaluated_but_for_one(
+        lowered: Lowered, system: System, plans: PlanTable, *rest: object
+    ) -> Generator[Pipelines, Paced, Estimates]:
         if any(kind.name == "gpipe" for kind, _ in plans.schedules()):
             raise PlanError("no gpipe here")
         return (yield from evaluated(lowered, system, plans, *rest))  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from slipstick.explore.goals import goals_of
 from slipstick.explore.job import InProcess, Job
 from slipstick.explore.plans.degrees import Degrees
 from slipstick.explore.plans.job import PlanJob, PlanMachine
-from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.lowerings import Lowerings
+from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
 from slipstick.explore.runs.ledger import Ledger
 from slipstick.explore.runs.run import SearchRun
