@@ -123,7 +123,7 @@ class StageProgram:
 
         Layouts go to and come from `layouts`, which may serve other graphs too.
         """
-        costs = ExprTable.of([_tensor_flops(r) for r in graph.regions])
+        costs = ExprTable.of([tensor_flops(r) for r in graph.regions])
         return cls(graph, policy, costs, num_layers(graph), recomputed, Layouts() if layouts is None else layouts)
 
     def laid(self, policy: str, recomputed: Recomputed) -> StageProgram:
@@ -175,7 +175,8 @@ class StageProgram:
 
 # Families of plans share most of their regions: each is added up once.
 @lru_cache(maxsize=512)
-def _tensor_flops(region: Region) -> Expr:
+def tensor_flops(region: Region) -> Expr:
+    """Return the tensor FLOPs of one run of a region, on a rank."""
     return total(work_of(region, n).tensor_flops for n in region.nodes)
 
 

@@ -38,7 +38,7 @@ from ..machine import MachineChoice, contents
 from .degrees import NUMBERS, Counts, candidates, counted
 from .lowerings import Lowerings, side_by_side
 from .metrics import metrics_of
-from .pieces import Index, Piece, Pieces
+from .pieces import Index, Piece, BlockPieces
 from .space import PlanSpace
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
@@ -300,13 +300,13 @@ class PlanWorker:
             for block, part in zip(blocks, parts, strict=True)
         ]
         if self._job.terms is None:
-            return (yield from self._found(lowered, Pieces(pieces)))
+            return (yield from self._found(lowered, BlockPieces(pieces)))
         (whole,), found = pieces, list[Found]()
         for some in np.split(whole.numbers, np.flatnonzero(np.diff(whole.numbers[0])) + 1, axis=1):
-            found += yield from self._found(lowered, Pieces([replace(whole, numbers=some)]))
+            found += yield from self._found(lowered, BlockPieces([replace(whole, numbers=some)]))
         return [joined(found)]
 
-    def _found(self, lowered: Lowered, pieces: Pieces) -> Generator[Pipelines, Paced, list[Found]]:
+    def _found(self, lowered: Lowered, pieces: BlockPieces) -> Generator[Pipelines, Paced, list[Found]]:
         """What is found in each piece of a table."""
         system = self._system(self._job.parts[pieces.pieces[0].block.part].machine)
         screened, which = screen(lowered, system, pieces.table(self._job.space)), pieces.which
@@ -336,7 +336,7 @@ class PlanWorker:
             columns, which = {name: column[holds] for name, column in columns.items()}, which[holds]
         return pieces.found(pruned, num_legal, columns, which)
 
-    def _columns(self, pieces: Pieces, rows: Index, table: Estimates) -> dict[str, Array]:
+    def _columns(self, pieces: BlockPieces, rows: Index, table: Estimates) -> dict[str, Array]:
         """The columns of the plans that fit, which are these rows of the pieces."""
         metrics = dict(table.metrics)
         if self._job.terms is not None:

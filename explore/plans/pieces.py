@@ -26,8 +26,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Pieces of blocks that are worked on as one table, and what is found given back piece by piece.
+class BlockPieces:
+    """BlockPieces of blocks that are worked on as one table, and what is found given back piece by piece.
 
     A plan is the same to the last bit in any table. So what does not depend on the schedule is worked out once, and
     what costs as much for a few plans as for many is done once for all.
@@ -39,9 +39,9 @@ class Pieces:
         """Number of pieces."""
         return len(self.pieces)
 
-    def alone(self) -> Iterator[Pieces]:
+    def alone(self) -> Iterator[BlockPieces]:
         """Yield each piece as a table of its own."""
-        return (Pieces([piece]) for piece in self.pieces)
+        return (BlockPieces([piece]) for piece in self.pieces)
 
     def table(self, space: PlanSpace) -> PlanTable:
         """Return all candidates as plans, piece behind piece."""

@@ -36,13 +36,14 @@ class GraphFacts:
     @classmethod
     def of(cls, graph: Graph, axes: tuple[str, ...]) -> GraphFacts:
         """Look at a traced graph whose batch lies over some axes."""
-        return cls(*_looked_at(Itself(graph), axes))
+        return cls(*looked_at(Itself(graph), axes))
 
 
 # Families of plans begin with one graph: a search lowers it some thirty times. An equal one may mean something else.
 @lru_cache(maxsize=4)
-def _looked_at(
+def looked_at(
     graph: Itself[Graph], axes: tuple[str, ...]
 ) -> tuple[Graph, OwnBatch, Mapping[str, Cuts], dict[tuple[object, ...], Answer]]:
+    """Return what `GraphFacts` has of a graph, and no answers yet."""
     local = localised(graph.it, axes)
     return local, OwnBatch.of(local), cuts_of(local), {}
