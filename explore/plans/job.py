@@ -38,7 +38,7 @@ from ..machine import MachineChoice, contents
 from .degrees import NUMBERS, Counts, candidates, counted
 from .lowerings import Lowerings, side_by_side
 from .metrics import metrics_of
-from .pieces import Index, Piece, BlockPieces
+from .pieces import BlockPieces, Index, Piece
 from .space import PlanSpace
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
