@@ -178,13 +178,15 @@ def _degrees(r: Reading, e: ServerFlags) -> None:
     switched = any(r.flag(one) for one in e.whole_experts if r.has(one))
     ep = ranks if switched else (r.count(*e.ep) if e.ep else None) or 1
     # Experts that lie whole over tp lie whole over the ranks of a spread cache too.
-    over, ep = ep, max(ep // spread, 1)
+    over, ep = ep, 1 if ep % spread else ep // spread
     whole = 1 < over == ep * spread
     r.say("tp", tp, *e.tp)
     r.say("cp", spread if spread > 1 else None, *_SPREAD)
     r.say("pp", pp if pp > 1 else None, *e.pp)
     r.say("dp", dp if dp > 1 else None, *e.dp, *e.attends_apart, "enable_dp_lm_head")
-    r.say("ep", ep if ep > 1 else None, *e.ep, *e.whole_experts, "moe_dense_tp_size")
+    # No plan splits experts over a part of the ranks that spread a cache: such a degree is listed as left out.
+    said = () if over > 1 and over % spread else e.ep
+    r.say("ep", ep if ep > 1 else None, *said, *e.whole_experts, "moe_dense_tp_size")
     if whole and tp * spread > 1 and over == ranks:
         r.words["etp"] = 1
     backend = r.text("all2all_backend", "moe_a2a_backend")

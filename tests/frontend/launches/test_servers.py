@@ -68,6 +68,20 @@ def test_experts_lie_whole_over_ranks_that_spread_a_cache(flags: str, words: dic
     assert {name: found[name] for name in ("tp", "cp", "dp", "ep", "etp") if name in found} == words
 
 
+@pytest.mark.parametrize(
+    ("ep", "words", "left_out"),
+    [(8, {"etp": 1}, {}), (4, {}, {"--ep": "4"}), (12, {}, {"--ep": "12"}), (1, {}, {})],
+)
+def test_experts_over_a_part_of_a_spread_cache_are_left_out(
+    ep: int, words: dict[str, int], left_out: dict[str, str]
+) -> None:
+    # Four groups of eight ranks lie split in two inside: no plan says so, and it is not eight ways inside.
+    launch = read_launch(f"python3 -m sglang.launch_server --model m --tp 8 --dcp 8 --ep {ep}")
+    assert {name: launch.words[name] for name in ("ep", "etp") if name in launch.words} == words
+    assert (launch.words["tp"], launch.words["cp"]) == (1, 8)
+    assert launch.left_out == left_out
+
+
 def test_an_unknown_flag_is_listed() -> None:
     launch = read_launch("vllm serve m --port 8000 --cpu-offload-gb 10")
     assert launch.ignored == ("--port",)
