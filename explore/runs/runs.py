@@ -46,6 +46,9 @@ class LedgerFolder:
     def path(self, name: str) -> Path:
         """Return the ledger of a run by its name, or by the path of its file; UnknownNameError names the nearest."""
         given = Path(name)
+        if given.name == name and given.suffix == SUFFIX and not given.is_file() and given.stem in self.names():
+            # A file name alone, of a run that lies in this folder and not where the user is.
+            return self.named(given.stem)
         if given.name != name or (name not in self.names() and (given.suffix == SUFFIX or os.path.isfile(given))):
             return given
         return self.named(name)

@@ -72,6 +72,9 @@ def test_a_run_is_named_by_its_name_or_its_file(runs: LedgerFolder, tmp_path: Pa
     path = runs.folder / "toy-1-1.sqlite"
     assert runs.path("toy-1-1") == path
     assert runs.path(str(path)) == path
+    # The file name alone is looked for in the folder of runs too.
+    assert runs.path(path.name) == path
+    assert runs.path("toy-9.sqlite") == Path("toy-9.sqlite")
     with pytest.raises(UnknownNameError, match="unknown run 'toy-1-3'; did you mean 'toy-1-2'"):
         runs.path("toy-1-3")
     with pytest.raises(UnknownNameError, match="unknown run 'a': there are no runs in"):
