@@ -167,7 +167,11 @@ def post_training_step(
     trainer = estimate(graph, system, samples.plan(plan))
     others = (role for role in asked.algorithm.trains if role != POLICY)
     peak = trainer.metrics["peak_mem_bytes"] + sum(_states(own.get(role, trainer)) for role in others)
-    _check_fits(peak, float(system.chip.hbm_bytes))
+    if peak > system.chip.hbm_bytes:
+        raise InfeasibleError(
+            f"the trainer needs {format_bytes(peak)} a GPU and has {format_bytes(float(system.chip.hbm_bytes))}: more "
+            "--tp or --pp, --zero 1, --recompute full, or a shorter --max-tokens"
+        )
     learning = _learning(asked, samples, trainer, own)
     alone = PostTrainingStep(
         asked=asked,
@@ -192,19 +196,10 @@ def post_training_step(
     with stage(f"rollouts on {server.plan.num_gpus} GPUs"):
         rollout = rollout_time(server, rollouts)
     parts = {"rollout": rollout.all_s, **learning, "weights": change.weights_s, "states": change.states_s}
-    if asked.environment_s:
-        parts["environment"] = asked.environment_s
+    parts["environment"] = asked.environment_s
     time_s, idle = _together(asked, rollout, sum(learning.values()) + asked.environment_s, change)
     told = {name: s for name, s in parts.items() if s}
     return replace(alone, server=server, rollout=rollout, change=change, parts_s=told, step_time_s=time_s, idle=idle)
-
-
-def _check_fits(needed: float, has: float) -> None:
-    if needed > has:
-        raise InfeasibleError(
-            f"the trainer needs {format_bytes(needed)} a GPU and has {format_bytes(has)}: more "
-            "--tp or --pp, --zero 1, --recompute full, or a shorter --max-tokens"
-        )
 
 
 def _together(
