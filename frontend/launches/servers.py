@@ -131,7 +131,7 @@ _RECIPES: Mapping[str, str] = MappingProxyType(
         "fp8_per_channel": "fp8-rowwise",
     }
 )
-_SPREAD = ("decode_context_parallel_size", "dcp")
+_SPREAD = ("decode_context_parallel_size", "dcp", "dcp_size")
 _CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8", "nvfp4": "fp4", "fp4_e2m1": "fp4"}
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 

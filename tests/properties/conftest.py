@@ -53,7 +53,7 @@ def lowered(deep: Callable[[str], Graph]) -> Callable[[str, Family], Lowered]:
 @pytest.fixture(scope="session")
 def machine(made_up: System) -> System:
     """The machine of round numbers, with a host to copy to and units for low precision."""
-    peaks = replace(made_up.chip.peak_flop_per_s, fp8=200e12, fp4=400e12)
+    peaks = replace(made_up.chip.peak_flop_per_s, fp8=200e12, int8=200e12, fp4=400e12)
     chip = replace(made_up.chip, host_link=HostLink(50e9, 0.8, 1e-5), peak_flop_per_s=peaks)
     return replace(made_up, chip=chip, host=HostMemory(2**40, 400e9, 0.8))
 

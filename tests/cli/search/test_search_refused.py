@@ -91,12 +91,12 @@ def test_all_words_of_a_choice_are_tried_but_for_those_of_another_phase(cli: Cli
     assert {row["base"] for row in json.loads(done.stdout)["best"]} == {
         f"async_tp=False kernels={word}" for word in ("plain", "eager", "merged", "torch", "compiled", "fused")
     }  # fmt: skip
-    # as-published, int8 and the like are of inference.
+    # as-published, w8a16 and the like are of inference.
     found = cli(*PLANS, *ONE, "--vary", "precision=all", "--format", "json", "--top", "99")
     assert found.returncode == 0, found.stderr
     recipes = {row["base"] for row in json.loads(found.stdout)["best"]}
-    assert {"precision=none", "precision=fp8", "precision=fp8-delayed"} <= recipes
-    assert not {"precision=int8", "precision=as-published"} & recipes
+    assert {"precision=none", "precision=fp8", "precision=fp8-delayed", "precision=int8"} <= recipes
+    assert not {"precision=w8a16", "precision=as-published"} & recipes
 
 
 def test_all_is_taken_where_there_is_a_list_of_all_values() -> None:

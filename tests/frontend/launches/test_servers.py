@@ -76,7 +76,7 @@ def test_experts_over_a_part_of_a_spread_cache_are_left_out(
     ep: int, words: dict[str, int], left_out: dict[str, str]
 ) -> None:
     # Four groups of eight ranks lie split in two inside: no plan says so, and it is not eight ways inside.
-    launch = read_launch(f"python3 -m sglang.launch_server --model m --tp 8 --dcp 8 --ep {ep}")
+    launch = read_launch(f"python3 -m sglang.launch_server --model m --tp 8 --dcp-size 8 --ep {ep}")
     assert {name: launch.words[name] for name in ("ep", "etp") if name in launch.words} == words
     assert (launch.words["tp"], launch.words["cp"]) == (1, 8)
     assert launch.left_out == left_out
