@@ -172,9 +172,10 @@ def test_axes_of_degree_one_change_nothing(
     """Every structure with all degrees 1 is the plain plan: same time, same memory.
 
     Temporaries apart: the result of a collective counts as a tensor of its own, also in a group of one. Ulysses keeps
-    the result of attention on both sides of such an exchange, and the policy `ops` the results of all messages. Behind
-    a gather a copy in low precision is turned by a kernel of its own. Between a norm that is run again and experts a
-    gather keeps its result; beside whole experts DTensor's plan adds gradients of both sides of a gather apart.
+    the result of attention on both sides of such an exchange, and the policy `ops` the results of all messages.
+    Behind a gather a copy in low precision is turned by a kernel of its own, and one with scales of rows, of which 16
+    bits are sent, is made by one of its own. Between a norm that is run again and experts a gather keeps its result;
+    beside whole experts DTensor's plan adds gradients of both sides of a gather apart.
     """
     model, plan = data.draw(cases)
     # Experts that are distributed, or hold a fixed number of rows, run as three kernels instead of one.
@@ -186,8 +187,9 @@ def test_axes_of_degree_one_change_nothing(
     own = replace(own, etp=True) if own.sp and own.tp_plan == "dtensor-naive" else own
     gathered = own.sp and model == "tiny-mixtral" and "layernorm" in own.recompute_modules
     own = replace(own, recompute_modules=()) if gathered else own
-    turned = own.sp and own.precision != "none" and RECIPES[own.precision].turns
-    own = replace(own, precision="none", fp8_param_gather=False) if turned else own
+    recipe = RECIPES.get(own.precision)
+    apart = own.sp and recipe is not None and (recipe.turns or not recipe.sends)
+    own = replace(own, precision="none", fp8_param_gather=False) if apart else own
     plain = Family(
         recompute=own.recompute, recompute_modules=own.recompute_modules, recompute_layers=own.recompute_layers,
         recompute_every=own.recompute_every, early_stop=own.early_stop, kernels=own.kernels, attention=own.attention,
