@@ -57,12 +57,12 @@ def fleet(workers: tuple[int, int], tp: int, duration_s: float, rules: Sequence[
     ).answer
     assert answer.pools is not None
     servers = (answer.pools.prefill, answer.pools.decode)
-    pools = [Pool(one.times, one.engine.at_random, num) for one, num in zip(servers, workers, strict=True)]
+    prefill, decode = (Pool(one.times, one.engine.at_random, num) for one, num in zip(servers, workers, strict=True))
     if rules:
-        pools = [replace(pool, autoscaling=rule) for pool, rule in zip(pools, rules, strict=True)]
+        prefill, decode = (replace(one, autoscaling=rule) for one, rule in zip((prefill, decode), rules, strict=True))
     traffic = diurnal_traffic(PEAK, LOW, PERIOD_S, duration_s, LengthMix(Fixed(3000), Fixed(300)))
     link = answer.pools.link
-    found = simulate_apart(traffic, *pools, Transfer(link.bytes_per_s, link.latency_s))
+    found = simulate_apart(traffic, prefill, decode, Transfer(link.bytes_per_s, link.latency_s))
     return Fleet(found, tp * (sum(one.mean for one in found.scaled) if rules else sum(workers)))
 
 
