@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ..ir.errors import InfeasibleError, UsageError
+from ..ir.errors import UsageError
 from ..ir.plan.word import changed
 from .flags.numbers import Named, Real
 from .flags.request import Request
@@ -19,6 +19,7 @@ from .output.answers import (
     DRAWN_SUFFIXES,
     FORMS,
     Answering,
+    deliver_short,
     form_of,
     format_flag,
     output_flag,
@@ -121,17 +122,12 @@ class EstimatingCommand(Answering, EstimateCommand):
     def _deliver_step(self, result: StepResult, form: str, said: Mapping[str, object]) -> int:
         from ..report.advice import shortage
 
-        lacking, allowed = shortage(result.answer), bool(said["allow_infeasible"])
+        write: Callable[[], object] = partial(super().deliver, result, form, said)
         if form == TRACE:
             every_stage, quiet = said["trace_stages"] == "all", bool(said["quiet"])
-            emit_trace(result.answer, str(said["output"]), str(said["trace_detail"]), every_stage, quiet)
-        elif lacking is None or allowed or form != "table":
-            super().deliver(result, form, said)
-        if lacking is not None and not allowed:
-            raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
-        if lacking is not None:
-            click.echo(f"warning: {lacking}", err=True)
-        return 0
+            detail, output = str(said["trace_detail"]), str(said["output"])
+            write = partial(emit_trace, result.answer, output, detail, every_stage, quiet)
+        return deliver_short(shortage(result.answer), form, said, write)
 
 
 @click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])

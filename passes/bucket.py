@@ -93,9 +93,8 @@ def _unit_again(region: Region) -> Region:
     ]
     if not idle:
         return region
-    fresh = max(region.by_id) + 1
     values, behind = list(region.values), dict[int, list[Node]]()
-    for made, node in enumerate(idle, fresh):
+    for made, node in enumerate(idle, region.fresh_id):
         first = later[_kind(node)]
         whole = region.by_id[node.key]
         values.append(replace(whole, id=made, storage=made, saved=False))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import InfeasibleError, PlanError, SlipstickError, UsageError
+from ...ir.errors import PlanError, SlipstickError, UsageError
 from ..flags.names import of_catalogue
 from ..flags.request import PlanCommand, Request
 from ..flags.run import run_of
-from ..output.answers import Answering, format_flag, output_flag
+from ..output.answers import Answering, deliver_short, format_flag, output_flag
 from ..prepare import check_model, lower_of, plan_of, sized, system_of, terms_of
 
 if TYPE_CHECKING:
@@ -38,14 +39,7 @@ class MixedCommand(Answering, PlanCommand):
         from ...report.results.mixed import MixedResult
 
         assert isinstance(result, MixedResult)
-        lacking, allowed = result.shortage, bool(said["allow_infeasible"])
-        if lacking is None or allowed or form != "table":
-            super().deliver(result, form, said)
-        if lacking is not None and not allowed:
-            raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
-        if lacking is not None:
-            click.echo(f"warning: {lacking}", err=True)
-        return 0
+        return deliver_short(result.shortage, form, said, partial(super().deliver, result, form, said))
 
 
 @click.command("mixed", cls=MixedCommand, params=[format_flag(), output_flag()])

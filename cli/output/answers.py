@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ...ir.errors import UsageError
+from ...ir.errors import InfeasibleError, UsageError
 from ...ir.text.shown import shown
 from ..flags.numbers import Named
 from ..flags.settings import used
@@ -152,6 +152,21 @@ class Answering(click.Command):
         """Write a result."""
         write_answer(result, form, str(said["output"]))
         return 0
+
+
+def deliver_short(lacking: str | None, form: str, said: Mapping[str, object], write: Callable[[], object]) -> int:
+    """Write an answer that lacks memory, in words or not at all; InfeasibleError unless `--allow-infeasible` is said.
+
+    A table of a plan that does not fit would be read as one of a plan that does: it is shown where that is allowed.
+    """
+    allowed = bool(said["allow_infeasible"])
+    if lacking is None or allowed or form != "table":
+        write()
+    if lacking is not None and not allowed:
+        raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
+    if lacking is not None:
+        click.echo(f"warning: {lacking}", err=True)
+    return 0
 
 
 def typed(ctx: click.Context | None = None) -> str:

@@ -191,8 +191,7 @@ def post_training_step(
     change = refit(trainer, server, colocated, asked.moves_states, asked.whole_refit)
     if colocated and not asked.moves_states:
         # The states of the trainer stay beside the cache of the engine.
-        left = server.times.free_bytes - _states(trainer)
-        server = replace(server, times=replace(server.times, free_bytes=left))
+        server = replace(server, times=replace(server.times, free_bytes=server.times.free_bytes - _states(trainer)))
     with stage(f"rollouts on {server.plan.num_gpus} GPUs"):
         rollout = rollout_time(server, rollouts)
     parts = {"rollout": rollout.all_s, **learning, "weights": change.weights_s, "states": change.states_s}

@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class BlockPieces:
-    """BlockPieces of blocks that are worked on as one table, and what is found given back piece by piece.
+    """Pieces of blocks that are worked on as one table, and what is found given back piece by piece.
 
     A plan is the same to the last bit in any table. So what does not depend on the schedule is worked out once, and
     what costs as much for a few plans as for many is done once for all.

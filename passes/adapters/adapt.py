@@ -177,7 +177,7 @@ class _Adapted:
         )
 
     def _value(self, dims: tuple[Dim, ...], kind: DType, role: Role = Role.RESULT, name: str = "") -> int:
-        ident = max(self.region.by_id) + 1 + len(self.values)
+        ident = self.region.fresh_id + len(self.values)
         self.values.append(Value(ident, TensorType(dims, kind), ident, role, name))
         return ident
 

@@ -74,7 +74,7 @@ class Mtp(Pass):
 def _receiving(region: Region, incoming: Mapping[int, str]) -> Region:
     """Add what comes through ports to gradients that a region owns or hands on."""
     values, nodes, total = list(region.values), list(region.nodes), dict[int, int]()
-    fresh = max(region.by_id) + 1
+    fresh = region.fresh_id
     for k, (value, port) in enumerate(incoming.items()):
         kind, came = region.by_id[value].type, fresh + 2 * k
         total[value] = came + 1
@@ -151,7 +151,7 @@ class _Draft:
 
     def value(self, kind: TensorType, role: Role = Role.RESULT, name: str = "", storage: int | None = None) -> int:
         """Add a value, in a storage of its own unless another one is given."""
-        ident = max(self.layer.by_id) + 1 + len(self.values)
+        ident = self.layer.fresh_id + len(self.values)
         self.values.append(Value(ident, kind, ident if storage is None else storage, role, name))
         self.kinds[ident] = kind
         return ident

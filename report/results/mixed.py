@@ -78,7 +78,7 @@ class MixedResult(Result):
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
         (title, told), *lines = self.summary()
-        tables = (_text(panel) for panel in self.panels())
+        tables = (f"{panel.title}\n{in_columns([panel.head, *panel.rows])}" for panel in self.panels())
         warnings = [f"warning: {line}" for line in self.warnings]
         return "\n\n".join((f"{title}  {told}\n{in_columns(lines, columns or FILE_COLUMNS)}", *tables, *warnings))
 
@@ -175,11 +175,3 @@ def _cells(name: str, one: MixedStep) -> tuple[str, ...]:
     usd = format_metric("usd_per_gpu_hour", m["usd_per_gpu_hour"]) if "usd_per_gpu_hour" in m else "-"
     fits = "yes" if one.fits else "no"
     return name, format_time(m["step_time_s"]), format_metric("mfu", m["mfu"]), usd, fits, _layers(one)
-
-
-def _text(panel: Panel) -> str:
-    """A table of text under its title, columns as wide as their widest cell."""
-    rows = [panel.head, *panel.rows]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(panel.head))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join((panel.title, *lines))

@@ -6,22 +6,9 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Cli
+from .conftest import report
 
 RULE: dict[str, object] = {"least": 1, "most": 4, "of": "rps", "target": 20.0}
-
-
-@pytest.fixture
-def serve(cli: Cli, data: Path) -> Cli:
-    """Serve a Llama of two layers on one GPU."""
-    config = str(data / "configs" / "tiny-llama.json")
-    return lambda *words: cli("estimate", config, "--system", "dgx-h100", "--phase", "serve", *words)
-
-
-def report(serve: Cli, *words: str) -> dict[str, dict[str, float]]:
-    done = serve("--format", "json", *words)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
-    return found
 
 
 SCALING = ("--isl", "64", "--osl", "32", "--serve", "steps:5@20s+60@30s+5@30s", "--ttft", "1s")
