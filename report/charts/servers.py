@@ -192,15 +192,10 @@ def _replicas(scaling: Document) -> Iterator[Chart]:
             {
                 "mark": {"type": "line", "strokeWidth": 2},
                 "encoding": {
-                    "x": {"field": "min", "type": "quantitative", "axis": {"title": "minutes", "grid": False}},
-                    "y": {"field": "num", "type": "quantitative", "axis": {"title": "replicas", "tickMinStep": 1}},
+                    "x": amount("min", {"title": "minutes", "grid": False}),
+                    "y": amount("num", {"title": "replicas", "tickMinStep": 1}),
                     "order": {"field": "order"},
-                    "color": {
-                        "field": "which",
-                        "sort": None,
-                        "scale": {"domain": list(levels), "range": [GREEN, ORANGE]},
-                        "legend": {"title": None, "orient": "top"},
-                    },
+                    "color": {**colours("which", list(levels), [GREEN, ORANGE]), "sort": None},
                     "tooltip": [{"field": "which"}, {"field": "min", "format": ".3~r"}, {"field": "num"}],
                 },
             },
