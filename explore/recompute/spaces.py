@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
+from ...frontend.launches.training.maxtext_policy import INPUT, TENSORS
 from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 
@@ -24,20 +25,6 @@ KNOWN: Mapping[str, Words] = MappingProxyType(
         "full": {"recompute": "full"},
         "none, activations offloaded": {"offload": ("activations",)},
         "full, inputs offloaded": {"recompute": "full", "offload": ("activations",)},
-    }
-)
-# Tensors of a layer that MaxText names, and the results here that they are.
-MAXTEXT_TENSORS: Mapping[str, str] = MappingProxyType(
-    {
-        "decoder_layer_input": ":elementwise",
-        "query_proj": "self_attn.q_proj",
-        "key_proj": "self_attn.k_proj",
-        "value_proj": "self_attn.v_proj",
-        "context": "self_attn:attention",
-        "out_proj": "self_attn.o_proj",
-        "mlpwi_0": "mlp.gate_proj",
-        "mlpwi_1": "mlp.up_proj",
-        "mlpwo": "mlp.down_proj",
     }
 )
 _MEGATRON_MODULES = ("core_attn", "layernorm", "mlp", "mlp_act", "moe", "shared_experts", "mla_up_proj")
@@ -105,7 +92,7 @@ FRAMEWORKS: Mapping[str, PolicySpace] = MappingProxyType(
             saves=False, mixes=False, kinds=("none", "ops", "full"), offloads=False, first_layers=False
         ),
         "maxtext": PolicySpace(
-            names=frozenset(MAXTEXT_TENSORS.values()) - {":elementwise"},
+            names=frozenset(TENSORS.values()) - {":elementwise"},
             mixes=False,
             kinds=("none", "full", "save"),
             first_layers=False,
@@ -139,8 +126,7 @@ def maxtext_settings(words: Words) -> Mapping[str, str]:
     assert isinstance(kept, tuple)
     assert isinstance(away, tuple)
     places = {
-        tensor: "offload" if name in away else "device" if name in kept else "remat"
-        for tensor, name in MAXTEXT_TENSORS.items()
+        tensor: "offload" if name in away else "device" if name in kept else "remat" for tensor, name in TENSORS.items()
     }
-    places["decoder_layer_input"] = "offload" if ":elementwise" in away else "device"
+    places[INPUT] = "offload" if ":elementwise" in away else "device"
     return {"remat_policy": "custom", **places}

@@ -12,6 +12,7 @@ from math import prod
 from ....ir.errors import ParseError
 from ..launch import Launch, Reading, Value
 from ..shapes import catalogue_name
+from .maxtext_policy import memory_policy
 
 # Axes of its mesh by the word of a plan that they are of.
 _AXES: Mapping[str, tuple[str, ...]] = {
@@ -21,13 +22,6 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "ep": ("expert",),
     "shards": ("fsdp", "fsdp_transpose"),
     "copies": ("data", "diloco"),
-}
-_RECOMPUTED: Mapping[str, str] = {
-    "full": "full",
-    "minimal": "selective",
-    "minimal_flash": "selective",
-    "minimal_with_context": "selective",
-    "none": "none",
 }
 _RECIPES: Mapping[str, str] = {
     "int8": "int8",
@@ -39,30 +33,6 @@ _RECIPES: Mapping[str, str] = {
     "te_mxfp8": "mxfp8",
 }
 _DTYPES: Mapping[str, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-# Policies that name tensors, which a plan does not.
-_OWN = ("custom", "qkv_proj_offloaded", "minimal_offloaded", "save_qkv_proj", "save_dot_except_mlp")
-# Tensors of a layer that a policy of one's own keeps, offloads or computes again.
-_TENSORS = (
-    "decoder_layer_input",
-    "context",
-    "mlpwi",
-    "mlpwi_0",
-    "mlpwi_1",
-    "mlpwo",
-    "query_proj",
-    "key_proj",
-    "value_proj",
-    "qkv_proj",
-    "out_proj",
-    "query_wa_proj",
-    "kv_wa_proj",
-    "mla_q",
-    "mla_kv",
-    "moe_mlpwi_0",
-    "moe_mlpwi_1",
-    "moe_mlpwo",
-    "attention_out",
-)
 
 
 def maxtext(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int | None = None) -> Launch:
@@ -75,7 +45,7 @@ def maxtext(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
     )
     degrees = _degrees(r, num_gpus)
     _batches(r, degrees)
-    _policy(r)
+    memory_policy(r)
     dtype = _DTYPES.get(r.text("dtype") or "bfloat16")
     r.say("dtype", dtype, *(["dtype"] if dtype else []))
     recipe = r.text("quantization") or ""
@@ -161,30 +131,3 @@ def _batches(r: Reading, degrees: Mapping[str, int]) -> None:
     mbs = max(int(of_replica // (micro if degrees["pp"] > 1 else 1)), 1)
     r.say("mbs", mbs, "per_device_batch_size", "num_pipeline_microbatches")
     r.say("gbs", max(int(of_replica * replicas), 1) * steps, "per_device_batch_size", "gradient_accumulation_steps")
-
-
-def _policy(r: Reading) -> None:
-    """What of a layer is kept, computed again, or held in host memory."""
-    policy = r.text("remat_policy") or "full"
-    tensors = {name: r.text(name) or "remat" for name in _TENSORS if r.has(name)}
-    away = "offload" in policy or "offload" in tensors.values()
-    if policy == "custom" or policy in (
-        "qkv_proj_offloaded",
-        "minimal_offloaded",
-        "save_qkv_proj",
-        "save_dot_except_mlp",
-    ):
-        r.say("recompute", "full", "remat_policy", *tensors)
-        kept = [name for name, place in tensors.items() if place != "remat"]
-        r.assume(f"recompute full: the layer's input is kept, where {policy} keeps {', '.join(kept) or 'more'}")
-    elif policy in _RECOMPUTED:
-        r.say("recompute", _RECOMPUTED[policy], "remat_policy")
-    optimizer = r.flag("optimizer_memory_host_offload")
-    params = r.flag("parameter_memory_host_offload")
-    moved = {"activations": away, "optimizer": optimizer, "params": params}
-    r.say(
-        "offload",
-        ",".join(word for word, is_away in moved.items() if is_away) or None,
-        "optimizer_memory_host_offload",
-        "parameter_memory_host_offload",
-    )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slipstick.explore.recompute.spaces import maxtext_settings
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import ParseError
 
@@ -42,10 +43,63 @@ def test_axes_that_are_not_the_devices_are_refused() -> None:
         words("ici_fsdp_parallelism=0")
 
 
-def test_tensors_of_a_policy_of_ones_own_are_said() -> None:
-    launch = read_launch(f"{RUN} ici_fsdp_parallelism=8 remat_policy=custom decoder_layer_input=offload mlpwo=device")
-    assert (launch.words["recompute"], launch.words["offload"]) == ("full", "activations")
-    assert any("decoder_layer_input, mlpwo" in line for line in launch.assumed)
+def kept(more: str, model: str = "llama3.1-8b") -> tuple[object, ...]:
+    said = dict(read_launch(f"{RUN.replace('llama3.1-8b', model)} ici_fsdp_parallelism=8 {more}").words)
+    return tuple(said.get(word) for word in ("recompute", "recompute_save", "offload", "offload_modules"))
+
+
+CUSTOM = "remat_policy=custom"
+QKV = "self_attn.q_proj,self_attn.k_proj,self_attn.v_proj"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (f"{CUSTOM} decoder_layer_input=offload", ("full", None, "activations", None)),
+        (f"{CUSTOM} decoder_layer_input=offload mlpwo=device",
+         ("save", "mlp.down_proj", "activations", ":elementwise")),
+        (f"{CUSTOM} context=offload mlpwo=offload",
+         ("save", "self_attn:attention,mlp.down_proj", "activations", "self_attn:attention,mlp.down_proj")),
+        (f"{CUSTOM} decoder_layer_input=offload context=offload", ("save", "self_attn:attention", "activations", None)),
+        (f"{CUSTOM} qkv_proj=device", ("save", QKV, None, None)),
+        (f"{CUSTOM} mlpwo=remat", ("full", None, None, None)),
+        ("remat_policy=full mlpwo=device", ("full", None, None, None)),
+        ("remat_policy=minimal", ("selective", None, None, None)),
+        ("remat_policy=save_out_proj", ("save", "self_attn.o_proj", None, None)),
+        ("remat_policy=qkv_proj_offloaded", ("save", QKV, "activations", QKV)),
+    ],
+)  # fmt: skip
+def test_tensors_of_a_policy_are_kept_and_offloaded_by_name(settings: str, words: tuple[object, ...]) -> None:
+    assert kept(settings) == words
+
+
+def test_latent_attention_and_experts_have_names_of_their_own() -> None:
+    settings = f"{CUSTOM} query_wa_proj=device mla_kv=device moe_mlpwo=offload"
+    saved = "self_attn.kv_a_layernorm,self_attn.q_a_proj,mlp.experts"
+    assert set(str(kept(settings, "deepseek3-671b")[1]).split(",")) == set(saved.split(","))
+    inner = read_launch(f"{RUN.replace('llama3.1-8b', 'mixtral-8x7b')} {CUSTOM} mlpwi_0=device")
+    assert inner.words["recompute"] == "full"
+    assert any("computed again: mlpwi_0" in line for line in inner.assumed)
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    with pytest.raises(ParseError, match="mlpwo=disk: a tensor's place is one of remat, device, offload"):
+        kept(f"{CUSTOM} mlpwo=disk")
+
+
+@pytest.mark.parametrize("policy", ["minimal_with_context", "save_dot_except_mlp", "minimal_offloaded"])
+def test_policies_are_plans_that_an_estimate_takes(policy: str) -> None:
+    recompute, saved, offload, _ = kept(f"remat_policy={policy}")
+    assert recompute == "save"
+    assert (offload == "activations") is (policy == "minimal_offloaded")
+    words = {
+        "recompute": recompute,
+        "recompute_save": tuple(str(saved).split(",")),
+        "offload": (),
+        "offload_modules": (),
+    }
+    settings = maxtext_settings(words)
+    assert {name for name, place in settings.items() if place == "device"} >= {"query_proj", "out_proj"}
 
 
 def test_a_mesh_of_two_devices_a_chip_says_so() -> None:
