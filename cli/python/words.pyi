@@ -68,6 +68,7 @@ class PlanWords(TypedDict, total=False):
         "fp8-block",
         "mxfp8",
         "int8",
+        "int8-dgrad",
         "nvfp4",
         "w8a16",
         "w4a16",

@@ -102,6 +102,7 @@ class Recipe:
         turns_weights: the same for weights, whose blocks may be square.
         sends: tensor parallelism gathers activations and gradients quantised.
         doc: whose recipe it is.
+        of_weight_gradients: whether products that make gradients of weights are quantised too.
     """
 
     dtype: DType
@@ -110,6 +111,7 @@ class Recipe:
     turns_weights: bool
     sends: bool
     doc: str
+    of_weight_gradients: bool = True
 
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
@@ -120,6 +122,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "fp8-block": Recipe(DType.FP8_BLOCK, (1, 1, 1), False, True, True, "scales of 1 x 128, weights 128 x 128"),
         "mxfp8": Recipe(DType.MXFP8, (1, 1, 1), False, False, True, "scales of 32 elements"),
         "int8": Recipe(DType.INT8, (1, 2, 3), False, False, False, "one scale a row, of both dims"),
+        "int8-dgrad": Recipe(DType.INT8, (1, 2, 3), False, False, False, "as int8, gradients of weights aside", False),
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )

@@ -19,7 +19,7 @@ _COMPILED = (Trait.POINTWISE, Trait.NORMALISES_ROWS, Trait.ROTATES)
 
 def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: bool) -> Region:
     """Return a layer whose products of weights read operands in low precision."""
-    wanted = operands(region)
+    wanted = operands(region, recipe.of_weight_gradients)
     if not wanted:
         return region
     draft = _Draft(region, recipe, keep, fused, gather)

@@ -32,10 +32,14 @@ class LowOperand:
     weight: bool
 
 
-def operands(region: Region) -> list[LowOperand]:
-    """Return the operands of all products of weights and of their backward, in running order."""
+def operands(region: Region, of_weight_gradients: bool = True) -> list[LowOperand]:
+    """Return the operands of all products of weights and of their backward, in running order.
+
+    Those that make the gradient of a weight read none; without `of_weight_gradients` they stay as they are.
+    """
     chosen = {n.key for n in region.nodes if n.phase is Phase.FORWARD and _is_low(region, n)}
-    return [o for n in region.nodes if n.key in chosen or n.forward in chosen for o in _of(region, n)]
+    products = (list(_of(region, n)) for n in region.nodes if n.key in chosen or n.forward in chosen)
+    return [o for found in products if of_weight_gradients or any(o.weight for o in found) for o in found]
 
 
 def weight_of(region: Region, value: int) -> int | None:

@@ -34,8 +34,9 @@ class Quantise(Pass):
 
     | option | meaning                                                                                              |
     |--------|------------------------------------------------------------------------------------------------------|
-    | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, nvfp4; in inference no fp8-delayed, but int8 and,   |
-    |        | weights alone, w8a16, w4a16, mxfp4; and none, where patterns name some weights                       |
+    | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, int8, int8-dgrad, nvfp4; in inference no            |
+    |        | fp8-delayed and int8-dgrad, but, weights alone, w8a16, w4a16, mxfp4; and none, where patterns name   |
+    |        | some weights                                                                                         |
     | keep   | as TransformerEngine: weights are cast once a step and kept, activations kept quantised; else as     |
     |        | torchao: each use casts, and activations are kept in the model's type                                |
     | fused  | a compiler takes a tensor's maximum in the kernel that makes it; in inference norms and pointwise    |

@@ -49,7 +49,11 @@ def maxtext(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int 
     dtype = _DTYPES.get(r.text("dtype") or "bfloat16")
     r.say("dtype", dtype, *(["dtype"] if dtype else []))
     recipe = r.text("quantization") or ""
-    r.say("precision", _RECIPES.get(recipe), *(["quantization"] if recipe in _RECIPES or not recipe else []))
+    shards = r.number("quantization_local_shard_count")
+    # AQT quantises gradients of weights shard by shard, and not at all where it has none.
+    precision = "int8-dgrad" if recipe == "int8" and shards == 0 else _RECIPES.get(recipe)
+    r.say("precision", precision, *(["quantization"] if recipe in _RECIPES or not recipe else []))
+    r.understand("of int8 alone", "quantization_local_shard_count")
     held = r.text("grad_dtype")
     r.say("grad_dtype", "bf16" if held == "bfloat16" else None, *(["grad_dtype"] if held in _DTYPES else []))
     moment = r.text("mu_dtype")

@@ -27,6 +27,7 @@ def test_a_command_is_a_plan() -> None:
 def test_training_in_int8_and_modules_of_multi_token_prediction_are_read() -> None:
     found = words("ici_fsdp_parallelism=8 quantization=int8 mtp_num_layers=1 mtp_loss_scaling_factor=0.1")
     assert (found["precision"], found["mtp_num_layers"]) == ("int8", 1)
+    assert words("quantization=int8 quantization_local_shard_count=0")["precision"] == "int8-dgrad"
 
 
 def test_an_axis_of_minus_one_takes_the_devices_that_are_left() -> None:

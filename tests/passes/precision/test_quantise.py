@@ -34,8 +34,11 @@ BYTES = {
     "fp8-block": 1 + 4 / 128,
     "mxfp8": 1 + 1 / 32,
     "int8": 1.0,
+    "int8-dgrad": 1.0,
     "nvfp4": 0.5625,
 }
+# Recipes of all three products.
+WHOLE = [name for name, recipe in RECIPES.items() if recipe.of_weight_gradients]
 
 
 def layer(graph: Graph, **options: object) -> Region:
@@ -53,7 +56,7 @@ def moved(region: Region, nodes: list[Node], env: Mapping[str, float] = ONE) -> 
     return float(read.evaluate(env)), float(written.evaluate(env))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", WHOLE)
 def test_products_of_weights_read_the_recipe_s_type_and_write_the_model_s(tiny_llama: Graph, name: str) -> None:
     region = layer(tiny_llama, precision=name)
     products = [n for n in region.nodes if n.op == "matmul"]
@@ -61,6 +64,18 @@ def test_products_of_weights_read_the_recipe_s_type_and_write_the_model_s(tiny_l
     for node in products:
         assert {region.by_id[i].type.dtype for i in node.inputs[:2]} == {RECIPES[name].dtype}
         assert region.by_id[node.key].type.dtype is DType.BF16
+
+
+def test_gradients_of_weights_may_stay_in_the_model_s_type(tiny_llama: Graph) -> None:
+    """AQT's `config_v3` has no bits for them: two products of three are low, operands are cast in rows alone."""
+    region = layer(tiny_llama, precision="int8-dgrad", kernels="fused")
+    types = [{region.by_id[i].type.dtype for i in n.inputs[:2]} for n in region.nodes if n.op == "matmul"]
+    assert types.count({DType.INT8}) == 2 * 7
+    assert types.count({DType.BF16}) == 7
+    activations, grads = TOKENS * (3 * H + F), TOKENS * (H + 2 * KV + 2 * F + 2 * H)
+    assert moved(region, casts(region, Phase.FORWARD)) == (2 * activations, activations)
+    assert moved(region, casts(region, Phase.BACKWARD)) == (2 * grads, grads)
+    assert saved(region) == saved(layer(tiny_llama, kernels="fused"))
 
 
 def test_attention_cores_embedding_and_head_stay(tiny_llama: Graph) -> None:
@@ -96,13 +111,13 @@ def test_dims_that_are_no_multiple_of_16_stay(tiny_deepseek: Graph) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_kept_weights_are_cast_once_a_step_into_both_copies(tiny_llama: Graph, name: str) -> None:
     region = layer(tiny_llama, precision=name, kernels="fused")
-    reads = {"fp8": 2, "fp8-rowwise": 3, "int8": 3, "nvfp4": 2}.get(name, 1)
+    reads = {"fp8": 2, "fp8-rowwise": 3, "int8": 3, "int8-dgrad": 3, "nvfp4": 2}.get(name, 1)
     read, written = moved(region, casts(region, Phase.PREPARE))
     assert read == 2 * WEIGHTS * reads
     assert written == pytest.approx(2 * BYTES[name] * WEIGHTS)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", WHOLE)
 def test_bytes_of_activations_and_gradients_where_copies_are_kept(tiny_llama: Graph, name: str) -> None:
     region = layer(tiny_llama, precision=name, kernels="fused")
     reads = {"fp8": 2, "fp8-rowwise": 3, "int8": 3, "nvfp4": 2}.get(name, 1)
@@ -139,7 +154,7 @@ def saved(region: Region) -> float:
     return float(region.saved_bytes.evaluate(ONE))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", WHOLE)
 def test_hand_fused_kernels_keep_activations_quantised(tiny_llama: Graph, name: str) -> None:
     plain, low = (layer(tiny_llama, precision=p, kernels="fused") for p in ("none", name))
     # Results of norms and activations give way to their copies; attention's result stays, its backward reads it.
