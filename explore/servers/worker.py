@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...ir.records import dataclass
 from ..block import Array, Block, Found
 from ..goals import MetricLimit
 from ..plans.job import TOO_LARGE
-from .pools import pools
+from .pools import PoolPiece, pools
 from .rows import COLUMNS, Rows, columns_of, taken
 from .servers import RefusedServer, Servers
 from .space import ServerSetting, ServingSpace
@@ -112,8 +112,7 @@ class ServingWorker:
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""
         setting = self.space.settings[block.part]
-        pieces = self.parts[setting.apart].pieces(block.first, block.last)
-        found = [self._sorted(setting, *piece) for piece in pieces]
+        found = self._sorted(setting, self.parts[setting.apart].pieces(block.first, block.last))
         pruned = sum((Counter(one.pruned) for one in found), Counter[str]())
         numbers = self.space.numbers_of(setting)
         tables = [
@@ -139,7 +138,13 @@ class ServingWorker:
         # Without what nothing breaks.
         return columns, +dropped
 
-    def _sorted(self, setting: ServerSetting, group: ServerGroup, first: int, last: int) -> Sorted:
+    def _sorted(self, setting: ServerSetting, pieces: Iterable[tuple[ServerGroup, int, int]]) -> Sequence[Sorted]:
+        """Sort the candidates of all pieces, piece by piece; pools of all of them are solved at once."""
+        found = [self._piece(setting, *piece) for piece in pieces]
+        solved = iter(pools(self.space, [one for one in found if isinstance(one, PoolPiece)]))
+        return [next(solved) if isinstance(one, PoolPiece) else one for one in found]
+
+    def _piece(self, setting: ServerSetting, group: ServerGroup, first: int, last: int) -> Sorted | PoolPiece:
         server = self.servers.server(setting, group.unit)
         if isinstance(server, RefusedServer):
             return Sorted({server.reason: last - first}, 0)
@@ -148,4 +153,4 @@ class ServingWorker:
         prompts = self.servers.server(setting, group.first)
         if isinstance(prompts, RefusedServer):
             return Sorted({prompts.reason: last - first}, 0)
-        return pools(self.space, group, (prompts, server), first, last)
+        return PoolPiece(group, (prompts, server), first, last)
