@@ -21,7 +21,7 @@ from ..block import Array, Block, Found
 from ..goals import MetricLimit
 from ..plans.job import TOO_LARGE
 from .pools import PoolPiece, pools
-from .rows import COLUMNS, Rows, columns_of, taken
+from .rows import Rows, columns_of, taken
 from .servers import RefusedServer, Servers
 from .space import ServerSetting, ServingSpace
 from .steps import StepBook
@@ -114,17 +114,8 @@ class ServingWorker:
         setting = self.space.settings[block.part]
         found = self._sorted(setting, self.parts[setting.apart].pieces(block.first, block.last))
         pruned = sum((Counter(one.pruned) for one in found), Counter[str]())
-        numbers = self.space.numbers_of(setting)
-        tables = [
-            columns_of(one.rows, self.space.lengths, self.space.terms, numbers, self.book)
-            for one in found
-            if one.rows is not None
-        ]
-        joined = (
-            {name: np.zeros(0) for name in COLUMNS}
-            if not tables
-            else {name: np.concatenate([table[name] for table in tables]) for name in COLUMNS}
-        )
+        tables, numbers = [one.rows for one in found if one.rows is not None], self.space.numbers_of(setting)
+        joined = columns_of(tables, self.space.lengths, self.space.terms, numbers, self.book)
         columns, dropped = self._within(setting, joined)
         return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)
 
