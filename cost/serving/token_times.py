@@ -99,6 +99,10 @@ class ManyKinds:
         assert len(kinds) == len(alone) == len(attentions)
         assert all(np.array_equal(curve.at, at) for curve in (*rests, *attentions))
         assert all(kind.decode.engine.overheads == over for kind in alone)
+        kind = np.repeat(np.arange(len(times)), counts)[:, None]
+        groups, pace = (
+            np.array(each, dtype=np.float64) for each in zip(*((t.groups, t.pace) for t in times), strict=True)
+        )
         return cls(
             at,
             tuple(
@@ -106,9 +110,9 @@ class ManyKinds:
                 for curves in (rests, attentions)
                 for lines in ([curve.value[:-1] for curve in curves], [curve.slope for curve in curves])
             ),
-            np.repeat(np.arange(len(times)) * (len(at) - 1), counts)[:, None],
-            np.repeat([float(one.groups) for one in times], counts)[:, None],
-            np.repeat([one.pace for one in times], counts)[:, None],
+            kind * (len(at) - 1),
+            groups[kind],
+            pace[kind],
             (over.step_s, over.sequence_s),
         )
 
