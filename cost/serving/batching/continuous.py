@@ -140,7 +140,11 @@ def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths
         able = most_throughput(times, engine, lengths).requests_per_s
         spared = found.spared_s
         found = replace(found, first_s=found.first_s - spared, total_s=found.total_s - spared)
-    return _metrics(clients, batch, found, way_in_s(engine.overheads, lengths), lengths, full, able)
+    way_in = way_in_s(engine.overheads, lengths)
+    answers = _metrics(clients, batch, found, way_in, lengths, able)
+    # The last client of a full engine may find no place before the next answer ends.
+    last_s = way_in + found.burst_s + full * found.total_s / batch
+    return replace(answers, ttft_high_s=np.maximum(answers.ttft_high_s, last_s))
 
 
 def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> ServingMetrics:
@@ -250,12 +254,11 @@ def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
 
 
 def _metrics(
-    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, full: Nums = 0.0, able: Nums = np.inf
+    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, able: Nums = np.inf
 ) -> ServingMetrics:
     rate = np.minimum(np.minimum(clients / (life.total_s + way_in_s), batch / life.total_s), able)
     waits = np.maximum(clients / rate - life.total_s - way_in_s, 0.0)
-    # The last client of a full engine may find no place before the next answer ends.
-    waves = np.maximum((np.ceil(clients / batch) - 1.0) * life.total_s, full * life.total_s / batch)
+    waves = (np.ceil(clients / batch) - 1.0) * life.total_s
     ttft = way_in_s + waits + life.first_s
     shape = rate.shape
     return ServingMetrics(
