@@ -129,8 +129,8 @@ class ManyKinds:
 
     def flat(self, shape: tuple[int, ...]) -> ManyKinds:
         """Return what is asked for pools of such a table as a line."""
-        columns = (self.begun, self.groups, self.pace)
-        begun, groups, pace = (np.broadcast_to(column, shape).ravel() for column in columns)
+        begun = np.broadcast_to(self.begun, shape).ravel()
+        groups, pace = (np.broadcast_to(column, shape).ravel() for column in (self.groups, self.pace))
         return ManyKinds(self.at, self.pieces, begun, groups, pace, self.host_s)
 
     def some(self, places: NDArray[np.intp]) -> ManyKinds:
