@@ -11,7 +11,7 @@ decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import cached_property
 
@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from .batching.static import batch_prefill_s
-from .batching.steps import attention_over, decode_step_s, groups_of, way_in_s
+from .batching.steps import decode_step_s, groups_of, way_in_s
 from .batching.times import Array, Curve, Nums
 from .capacity import max_batch
 from .metrics import ServingMetrics
 from .search import first_reaching, first_reaching_each
+from .token_times import ManyKinds, OneKind, TokenTimes
 from .traffic.requests import Lengths
-from .workers import CacheTransfer, ManyPools, Workers, at_once
+from .workers import CacheTransfer, Workers, at_once
 from .workers import TransferLink as TransferLink
 from .workers import WorkerGroup as WorkerGroup
 
@@ -149,36 +150,86 @@ def disaggregated(
     return PoolPair.of(prefill, decode, link, lengths).under(concurrency)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolMetrics:
+    """Return what the pools do at the most requests a second of both: enough are always waiting.
+
+    TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
+    """
+    pair = PoolPair.of(prefill, decode, link, lengths)
+    able, prompts = pair.able, pair.prompts
+    rate = np.minimum(able.prefill_per_s, able.decode_per_s)
+    batch = first_reaching(pair.decode_rate, rate, np.zeros_like(rate), able.batch + 0.0 * rate)
+    first = prompts.soonest_s + rate / able.prefill_per_s * (prompts.fullest_s - prompts.soonest_s)
+    in_flight = np.maximum(rate * (first + lengths.gaps * pair.tokens.tpot_s(batch)), 1.0)
+    return pair.metrics(in_flight, batch, first)
+
+
+@dataclass(frozen=True, eq=False)
 class PoolPair:
     """Two pools, or many pairs of them, and what they can do whatever the load.
 
     Attributes:
-        way: of a request through them.
+        prompts: how the prefill pool takes prompts.
+        tokens: what a token takes on the decode pool.
+        workers: of the decode pool.
         able: what they can do.
-        most: in flight on a decode worker at most, with as many requests a second as the prefill pool can do.
-        attention: that of `attention_over` the decode workers' times.
+        transfer_s: of one cache.
+        gpus: devices of both pools.
+        lengths: of requests.
     """
 
-    way: Way
+    prompts: PromptPool
+    tokens: TokenTimes
+    workers: Array
     able: Rates
-    most: Array
-    attention: Curve | None
+    transfer_s: Array
+    gpus: Nums
+    lengths: Lengths
 
     @classmethod
     def of(cls, prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolPair:
         """Work out what pools can do. InfeasibleError where a cache cannot hold one request."""
-        attention = attention_over(decode.times, lengths)
-        able = rates(prefill, decode, lengths, attention)
-        shape = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
-        level, workers = np.broadcast_to(able.prefill_per_s, shape), _flat(decode.workers, shape)
+        tokens, way = OneKind.of(decode, lengths), Way(prefill, decode, link, lengths)
+        workers = np.asarray(decode.workers, dtype=np.float64)
+        able = rates(prefill, decode, lengths, tokens.attention)
+        gpus = prefill.workers * prefill.gpus + decode.workers * decode.gpus
+        return cls(PromptPool.of(way), tokens, workers, able, transfer_s(link, way.kv_bytes), gpus, lengths)
+
+    @classmethod
+    def joined(cls, pairs: Sequence[PoolPair], rows: Sequence[NDArray[np.intp]]) -> PoolPair:
+        """Put some rows of tables of pairs below each other; each has one column, and all have the same lengths."""
+        shapes = [pair.workers.shape for pair in pairs]
+
+        def below(columns: Iterable[Nums]) -> Array:
+            each = zip(columns, shapes, rows, strict=True)
+            return np.concatenate([np.broadcast_to(column, shape)[some] for column, shape, some in each])
+
+        return cls(
+            PromptPool(**{f.name: below(getattr(pair.prompts, f.name) for pair in pairs) for f in fields(PromptPool)}),
+            ManyKinds.of([pair.tokens for pair in pairs], [len(some) for some in rows]),
+            below(pair.workers for pair in pairs),
+            Rates(**{f.name: below(getattr(pair.able, f.name) for pair in pairs) for f in fields(Rates)}),
+            below(pair.transfer_s for pair in pairs),
+            below(pair.gpus for pair in pairs),
+            pairs[0].lengths,
+        )
+
+    def decode_rate(self, batch: Array) -> Array:
+        """Return requests a second of the decode pool with `batch` in flight on each worker."""
+        return _rate(self.workers, self.tokens, self.lengths, batch)
+
+    @cached_property
+    def most(self) -> Array:
+        """In flight on a decode worker at most, with as many requests a second as the prefill pool can do."""
+        shape = np.broadcast_shapes(self.able.prefill_per_s.shape, self.able.decode_per_s.shape)
+        tokens, workers = self.tokens.flat(shape), _flat(self.workers, shape)
 
         def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
-            some = ManyPools.like(decode, workers[places])
-            return lambda b: decode_rate(some, lengths, b, attention)
+            times, num = tokens.some(places), workers[places]
+            return lambda batch: _rate(num, times, self.lengths, batch)
 
-        most = first_reaching_each(parts, level, np.broadcast_to(able.batch, shape))
-        return cls(Way(prefill, decode, link, lengths), able, most, attention)
+        level, room = (np.broadcast_to(column, shape) for column in (self.able.prefill_per_s, self.able.batch))
+        return first_reaching_each(parts, level, room)
 
     def under(self, concurrency: Nums) -> PoolMetrics:
         """Return latencies and rates with so many requests in flight; UsageError with less than one."""
@@ -187,48 +238,52 @@ class PoolPair:
             raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests in flight")
         shape = np.broadcast_shapes(clients.shape, self.most.shape)
         clients = np.broadcast_to(clients, shape)
-        way, able, lengths, attention = self.way, self.able, self.way.lengths, self.attention
-        wait = way.wait(clients)
-        flat = wait.flat(shape)
-        able_flat, workers = _flat(able.prefill_per_s, shape), _flat(way.decode.workers, shape)
+        wait, tokens = self.prompts.wait(clients), self.tokens.flat(shape)
+        flat, workers, most_per_s = wait.flat(shape), _flat(self.workers, shape), _flat(self.able.prefill_per_s, shape)
 
         def parts(places: NDArray[np.intp]) -> Callable[[Array], Array]:
-            some, ttft, most_per_s = ManyPools.like(way.decode, workers[places]), flat.some(places), able_flat[places]
+            times, ttft, num, most = tokens.some(places), flat.some(places), workers[places], most_per_s[places]
 
             def in_flight(batch: Array) -> Array:
-                rate = decode_rate(some, lengths, batch, attention)
-                return np.asarray(rate * ttft.ttft_s(rate / most_per_s) + some.workers * batch)
+                rate = _rate(num, times, self.lengths, batch)
+                return np.asarray(rate * ttft.ttft_s(rate / most) + num * batch)
 
             return in_flight
 
         batch = first_reaching_each(parts, clients, np.broadcast_to(self.most, shape))
-        rate = decode_rate(way.decode, lengths, batch, attention)
-        first = wait.ttft_s(rate / able.prefill_per_s)
+        rate = self.decode_rate(batch)
+        first = wait.ttft_s(rate / self.able.prefill_per_s)
         # Beyond what both pools hold, Little's law leaves a wait.
-        waits = clients / rate - lengths.gaps * decode_tpot_s(way.decode, lengths, batch, attention)
-        return _metrics(way, able, clients, batch, np.maximum(waits, first), attention)
+        waits = clients / rate - self.lengths.gaps * self.tokens.tpot_s(batch)
+        return self.metrics(clients, batch, np.maximum(waits, first))
+
+    def metrics(self, clients: Array, batch: Array, ttft: Array) -> PoolMetrics:
+        """Return what is seen with so many requests in flight, on each decode worker, and such a wait."""
+        rate, tpot, lengths = self.decode_rate(batch), self.tokens.tpot_s(batch), self.lengths
+        shape = ttft.shape
+        served = ServingMetrics(
+            concurrency=clients,
+            batch=batch,
+            decodes=np.maximum(batch, 1.0),
+            prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
+            output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
+            ttft_s=ttft,
+            ttft_low_s=np.broadcast_to(self.prompts.soonest_s, shape),
+            ttft_high_s=np.maximum(self.prompts.last_s(clients), ttft),
+            tpot_s=tpot,
+            requests_per_s=rate,
+            stall_s=tpot,
+        )
+        busy = rate / self.able.prefill_per_s, rate / self.able.decode_per_s
+        return PoolMetrics(served, *busy, self.transfer_s, self.gpus)
+
+
+def _rate(workers: Array, tokens: TokenTimes, lengths: Lengths, batch: Array) -> Array:
+    return np.asarray(workers * batch / (lengths.gaps * tokens.tpot_s(batch)))
 
 
 def _flat(numbers: Nums, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.asarray(numbers, dtype=np.float64), shape).ravel()
-
-
-def most_disaggregated(prefill: Workers, decode: Workers, link: CacheTransfer, lengths: Lengths) -> PoolMetrics:
-    """Return what the pools do at the most requests a second of both: enough are always waiting.
-
-    TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
-    """
-    attention = attention_over(decode.times, lengths)
-    able = rates(prefill, decode, lengths, attention)
-    rate = np.minimum(able.prefill_per_s, able.decode_per_s)
-    batch = first_reaching(
-        lambda b: decode_rate(decode, lengths, b, attention), rate, np.zeros_like(rate), able.batch + 0.0 * rate
-    )
-    way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch, attention)
-    least, fullest = way.soonest_s, way.fullest_s
-    first = least + rate / able.prefill_per_s * (fullest - least)
-    in_flight = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
-    return _metrics(way, able, in_flight, batch, first, attention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -272,9 +327,60 @@ class PromptQueue:
         return PromptQueue(**{f.name: made(getattr(self, f.name)) for f in fields(self)})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PromptPool:
+    """How a prefill pool takes prompts, whatever the load.
+
+    Attributes:
+        workers: that there are.
+        at_once: prompts that each runs at once at most.
+        alone_s: a prompt by itself.
+        full_s: as many as a worker runs at once.
+        soonest_s: until the first token, with one prompt on an idle worker.
+        fullest_s: likewise with as many as it runs at once.
+    """
+
+    workers: Array
+    at_once: Array
+    alone_s: Array
+    full_s: Array
+    soonest_s: Array
+    fullest_s: Array
+
+    @classmethod
+    def of(cls, way: Way) -> PromptPool:
+        """Work out what a way to decode workers takes."""
+        prefill, num = way.prefill, at_once(way.prefill)
+        alone_s, full_s = (prefill_pass_s(prefill, way.lengths, prompts) for prompts in (1.0, num))
+        return cls(
+            workers=np.asarray(prefill.workers, dtype=np.float64),
+            at_once=num,
+            alone_s=alone_s,
+            full_s=full_s,
+            soonest_s=way.least_s(),
+            fullest_s=way.least_s(num),
+        )
+
+    def wait(self, clients: Array) -> PromptQueue:
+        """Return the queue before the prefill workers with so many requests in flight."""
+        return PromptQueue(
+            workers=self.workers,
+            served=self.full_s,
+            least=self.soonest_s,
+            fuller=self.full_s - self.alone_s,
+            others=np.maximum(1.0 - self.workers * self.at_once / clients, 0.0),
+            longest=clients / (self.workers * self.at_once) * self.full_s,
+        )
+
+    def last_s(self, clients: Array) -> Array:
+        """Until the first token of the last of all that were sent at one moment."""
+        turns = np.ceil(clients / (self.workers * self.at_once))
+        return np.asarray(self.fullest_s + (turns - 1) * self.full_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """The way of a request to its decode worker; what does not depend on the load is worked out once."""
+    """The way of a request to its decode worker."""
 
     prefill: Workers
     decode: Workers
@@ -287,67 +393,7 @@ class Way:
         prompt = np.asarray(self.lengths.prompt, dtype=np.float64)
         return np.maximum(self.prefill.times.kv_bytes(prompt), self.decode.times.kv_bytes(prompt))
 
-    @cached_property
-    def alone_s(self) -> Array:
-        """A prompt by itself."""
-        return prefill_pass_s(self.prefill, self.lengths)
-
-    @cached_property
-    def full_s(self) -> Array:
-        """As many prompts as a worker runs at once."""
-        return prefill_pass_s(self.prefill, self.lengths, at_once(self.prefill))
-
-    @cached_property
-    def soonest_s(self) -> Array:
-        """Until the first token, with one prompt on an idle worker."""
-        return self.least_s()
-
-    @cached_property
-    def fullest_s(self) -> Array:
-        """Likewise with as many prompts as it runs at once."""
-        return self.least_s(at_once(self.prefill))
-
     def least_s(self, num: Nums = 1.0) -> Array:
         """Until the first token, with `num` prompts on an idle worker."""
         one = prefill_pass_s(self.prefill, self.lengths, num)
         return way_in_s(self.prefill.engine.overheads, self.lengths) + one + exposed_s(self.link, self.kv_bytes, one)
-
-    def wait(self, clients: Array) -> PromptQueue:
-        """Return the queue before the prefill workers with so many requests in flight."""
-        workers, num = np.asarray(self.prefill.workers, dtype=np.float64), at_once(self.prefill)
-        return PromptQueue(
-            workers=workers,
-            served=self.full_s,
-            least=self.soonest_s,
-            fuller=self.full_s - self.alone_s,
-            others=np.maximum(1.0 - workers * num / clients, 0.0),
-            longest=clients / (workers * num) * self.full_s,
-        )
-
-    def last_s(self, clients: Array) -> Array:
-        """Until the first token of the last of all that were sent at one moment."""
-        turns = np.ceil(clients / (self.prefill.workers * at_once(self.prefill)))
-        return np.asarray(self.fullest_s + (turns - 1) * self.full_s)
-
-
-def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array, attention: Curve | None) -> PoolMetrics:
-    lengths, decode = way.lengths, way.decode
-    rate = decode_rate(decode, lengths, batch, attention)
-    tpot = decode_tpot_s(decode, lengths, batch, attention)
-    shape = ttft.shape
-    served = ServingMetrics(
-        concurrency=clients,
-        batch=batch,
-        decodes=np.maximum(batch, 1.0),
-        prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
-        output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
-        ttft_s=ttft,
-        ttft_low_s=np.broadcast_to(way.soonest_s, shape),
-        ttft_high_s=np.maximum(way.last_s(clients), ttft),
-        tpot_s=tpot,
-        requests_per_s=rate,
-        stall_s=tpot,
-    )
-    gpus = way.prefill.workers * way.prefill.gpus + decode.workers * decode.gpus
-    busy = rate / able.prefill_per_s, rate / able.decode_per_s
-    return PoolMetrics(served, *busy, transfer_s(way.link, way.kv_bytes), gpus)

@@ -20,46 +20,39 @@ from statistics import NormalDist
 import numpy as np
 
 from .batching.times import Array
-from .disaggregated import PoolMetrics, Way, decode_tpot_s, rates
+from .disaggregated import PoolMetrics, PoolPair, PromptPool
 from .slo import SLO
-from .traffic.requests import Lengths
-from .workers import CacheTransfer, Workers
 
 # The step at which the growth of a decode step is taken, and the most of it: at 1 the queue has no end.
 _STEP, _STEEPEST = 1.0, 0.95
 
 
-def with_pool_tails(
-    found: PoolMetrics, pools: tuple[Workers, Workers], link: CacheTransfer, lengths: Lengths, slo: SLO
-) -> PoolMetrics:
+def with_pool_tails(found: PoolMetrics, pair: PoolPair, slo: SLO) -> PoolMetrics:
     """Put the percentiles of an SLO beside the means of pools; infinite where a pool is full."""
     if not slo.of_tails:
         return found
-    prefill, decode = pools
     full = np.maximum(found.prefill_busy, found.decode_busy) >= 1.0
-    first = _ttft_s(found, Way(prefill, decode, link, lengths), 0.5 if slo.ttft_share is None else slo.ttft_share)
-    gap = _tpot_s(found, decode, lengths, 0.5 if slo.tpot_share is None else slo.tpot_share, prefill)
+    first = _ttft_s(found, pair.prompts, 0.5 if slo.ttft_share is None else slo.ttft_share)
+    gap = _tpot_s(found, pair, 0.5 if slo.tpot_share is None else slo.tpot_share)
     shape = found.served.ttft_s.shape
     tails = (np.broadcast_to(np.where(full, np.inf, one), shape) for one in (first, gap))
     ttft_s, tpot_s = (np.array(one) for one in tails)
     return replace(found, served=replace(found.served, ttft_tail_s=ttft_s, tpot_tail_s=tpot_s))
 
 
-def _ttft_s(found: PoolMetrics, way: Way, share: float) -> Array:
-    workers = np.asarray(way.prefill.workers, dtype=np.float64)
+def _ttft_s(found: PoolMetrics, prompts: PromptPool, share: float) -> Array:
+    workers, served = prompts.workers, prompts.full_s
     busy = np.minimum(found.prefill_busy, 1.0 - 1e-9)
-    served, fuller = way.full_s, way.full_s - way.alone_s
     chance = busy ** (np.sqrt(2.0 * (workers + 1.0)) - 1.0)
     wait = served / workers / (1.0 - busy) / 2.0 * np.maximum(np.log(np.maximum(chance, 1e-300) / (1.0 - share)), 0.0)
-    return np.asarray(way.soonest_s + busy * fuller + wait)
+    return np.asarray(prompts.soonest_s + busy * (served - prompts.alone_s) + wait)
 
 
-def _tpot_s(found: PoolMetrics, decode: Workers, lengths: Lengths, share: float, prefill: Workers) -> Array:
-    batch = np.maximum(found.served.batch, 1e-6)
-    here, more = (decode_tpot_s(decode, lengths, at) for at in (batch + 1.0, batch + 1.0 + _STEP))
+def _tpot_s(found: PoolMetrics, pair: PoolPair, share: float) -> Array:
+    batch, tpot_s = np.maximum(found.served.batch, 1e-6), pair.tokens.tpot_s
+    here, more = (tpot_s(at) for at in (batch + 1.0, batch + 1.0 + _STEP))
     steep = np.clip(batch * (more - here) / _STEP / here, 0.0, _STEEPEST)
     wide = 1.0 / (1.0 - steep)
     left = 2.0 * wide**2 * (1.0 / wide + np.expm1(-1.0 / wide))
-    most = rates(prefill, decode, lengths).batch
     above = NormalDist().inv_cdf(share) * np.sqrt(batch * wide * left)
-    return np.asarray(decode_tpot_s(decode, lengths, np.clip(batch + 1.0 + above, 1.0, np.maximum(most, 1.0))))
+    return np.asarray(tpot_s(np.clip(batch + 1.0 + above, 1.0, np.maximum(pair.able.batch, 1.0))))

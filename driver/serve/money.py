@@ -52,7 +52,7 @@ class Doing:
     requests_per_s: Num
     output: float
     tokens: Num
-    flops: float
+    flops: Num
 
 
 def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEstimate:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
-from ...cost.serving.disaggregated import PoolMetrics, TransferLink, WorkerGroup, disaggregated, most_in_flight, rates
+from ...cost.serving.disaggregated import PoolMetrics, PoolPair, TransferLink, WorkerGroup, most_in_flight
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import ANYTHING, SLO
 from ...cost.serving.traffic.requests import Lengths
@@ -80,7 +80,8 @@ def level_of(system: System, num_gpus: int) -> NetworkLevel:
 def most_of(pools: Pools, lengths: Lengths, target: SLO = ANYTHING) -> float:
     """Return the most requests a second that both pools can do within a target; 0 where one alone misses it."""
     prefill, decode = pools.workers
-    able = rates(prefill, decode, lengths)
+    pair = PoolPair.of(prefill, decode, pools.link, lengths)
+    able = pair.able
     most = float(np.minimum(able.prefill_per_s, able.decode_per_s))
     if not target:
         return most
@@ -88,8 +89,7 @@ def most_of(pools: Pools, lengths: Lengths, target: SLO = ANYTHING) -> float:
     low, high, within = 1.0, float(most_in_flight(prefill, decode, able)), 0.0
     for _ in range(_ROUNDS):
         tried = np.geomspace(low, max(high, low), _TRIED)
-        found = disaggregated(prefill, decode, pools.link, tried, lengths)
-        served = with_pool_tails(found, (prefill, decode), pools.link, lengths, target).served
+        served = with_pool_tails(pair.under(tried), pair, target).served
         met = int(np.argmin(np.append(target.met_by(served), False)))
         if not met:
             return within

@@ -13,11 +13,10 @@ from ...cost.serving.batching.times import Array
 from ...cost.serving.capacity import check_prompts, room
 from ...cost.serving.disaggregated import (
     PoolMetrics,
-    disaggregated,
+    PoolPair,
     exposed_s,
     most_disaggregated,
     most_in_flight,
-    rates,
 )
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
@@ -46,13 +45,12 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: SLO = ANYTHI
         raise UsageError("a static batch runs on one pool: give --concurrency or --request-rate with --disagg")
     prefill, decode = pools.workers
     check_prompts(prefill.times, prefill.engine.scheduler, lengths, prefill.batch or 1)
-    able, most = rates(prefill, decode, lengths), most_of(pools, lengths)
+    pair, most = PoolPair.of(prefill, decode, pools.link, lengths), most_of(pools, lengths)
 
     def under(concurrency: Array) -> PoolMetrics:
-        found = disaggregated(prefill, decode, pools.link, concurrency, lengths)
-        return with_pool_tails(found, (prefill, decode), pools.link, lengths, target)
+        return with_pool_tails(pair.under(concurrency), pair, target)
 
-    held = float(most_in_flight(prefill, decode, able))
+    held = float(most_in_flight(prefill, decode, pair.able))
     if load.concurrency is not None:
         found = under(np.asarray(load.concurrency))
     elif load.requests_per_s is not None:

@@ -52,8 +52,13 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
     tokens = _grid(max(scheduler.max_batched_tokens, longest) + scheduler.max_num_seqs, STEP, 1)
     prompts = np.array([n for n in PROMPTS if n <= max(2, scheduler.max_num_seqs)], dtype=np.float64)
     decodes = _priced(served.decode, system, plan, *_pairs(batches, contexts))
-    steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
-    decode_s, steps_s = decodes.metrics["step_time_s"], steps.metrics["step_time_s"] - _attention_s(steps)
+    # Steps of prompts by their tokens, and behind them whole prompts side by side.
+    several, lengths = _pairs(prompts, contexts)
+    num = len(tokens)
+    both = np.append(np.ones_like(tokens), several), np.append(tokens, lengths)
+    prefills = _priced(served.prefill, system, plan, *both)
+    attention_s, prefill_s = _attention_s(prefills), prefills.metrics["step_time_s"][:num]
+    decode_s, steps_s = decodes.metrics["step_time_s"], prefill_s - attention_s[:num]
     if scheduler.dual_batch and plan.ep > 1:
         batch, context = _pairs(batches, contexts)
         halves = _priced(served.decode, in_turn(system), plan, np.ceil(batch / 2), context)
@@ -61,7 +66,6 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
         halves = _priced(served.prefill, in_turn(system), plan, np.ones_like(tokens), np.ceil(tokens / 2))
         half_s = halves.metrics["step_time_s"] - _attention_s(halves)
         steps_s = np.where(tokens > 1, np.minimum(steps_s, 2.0 * half_s), steps_s)
-    attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
     shape = (len(batches), len(contexts))
     # Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step
     # should be.
@@ -72,19 +76,19 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
     attention = decode_s.reshape(shape) - rest[:, None]
     # Part of the greatest step of prompts that is experts, and messages over the ranks that share
     # them.
-    parts = steps.timing.sums(_is_shared)
+    parts = prefills.timing.sums(_is_shared)
     waiting = decodes.step.breakdown.get("bubble")
     return StepTimes(
         Curve(batches, _rising(rest)),
         Surface(batches, contexts, _rising(_rising(attention).T).T),
         Curve(tokens, _rising(steps_s)),
-        Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
+        Surface(prompts, contexts, attention_s[num:].reshape(len(prompts), len(contexts))),
         Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
-        _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
+        _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(prefills)[:num][in_steps]),
         plan.pp,
         1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0]),
         plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
-        float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0,
+        float(parts[True][num - 1] / prefill_s[-1]) if True in parts else 0.0,
     )
 
 

@@ -25,13 +25,12 @@ Row = Mapping[str, float]
 PROMPTS = "prefill_"
 
 
-def answer_of(job: ServingJob, row: Row, servers: Servers | None = None) -> ServeEstimate:
+def answer_of(job: ServingJob, row: Row) -> ServeEstimate:
     """Return the whole answer for a row: what it says, where the time goes, memory, warnings, money.
 
-    `servers` keeps what many rows share. The requests in flight are those of the row; what is asked of latencies says
-    how many requests/s meet it.
+    The requests in flight are those of the row; what is asked of latencies says how many requests/s meet it.
     """
-    made, space = servers or Servers(job.space), job.space
+    made, space = job.servers, job.space
     setting, load = space.setting_of(row), Load(concurrency=row["concurrency"])
     own = _server(made, setting, unit_of(row), int(row["dp"]))
     if not setting.apart:

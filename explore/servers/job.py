@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 
 import yaml
@@ -73,6 +73,7 @@ class ServingJob:
         limits: what a server must keep besides.
         at_once: candidates of a block.
         said: the space as it was asked for, where that is another text than its own.
+        servers: what was made so far in this process.
     """
 
     space: ServingSpace
@@ -81,6 +82,11 @@ class ServingJob:
     limits: tuple[MetricLimit, ...] = ()
     at_once: int = AT_ONCE
     said: str = ""
+    servers: Servers = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make nothing yet."""
+        object.__setattr__(self, "servers", Servers(self.space))
 
     @property
     def digest(self) -> str:
@@ -130,7 +136,7 @@ class ServingJob:
     def open(self) -> ServingWorker:
         """Return what works on blocks; graphs and systems are read as they are needed."""
         parts = {apart: self.part(apart) for apart in {s.apart for s in self.space.settings}}
-        return ServingWorker(self.space, parts, Servers(self.space), self.limits)
+        return ServingWorker(self.space, parts, self.servers, self.limits)
 
 
 def serving_job(

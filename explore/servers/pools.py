@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cost.serving.batching.times import Nums
 from ...cost.serving.capacity import room, room_of_prompts
-from ...cost.serving.disaggregated import PoolMetrics, PoolPair, Rates, Way, decode_tpot_s, most_in_flight, rates
+from ...cost.serving.disaggregated import PoolMetrics, PoolPair, most_in_flight
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.workers import ManyLinks, ManyPools
@@ -29,45 +30,58 @@ from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, missed, over
 _NEAR, _APART = np.array([-3.0, 0.0, 1.0, 4.0]), np.array([0.25, 0.5, 0.75])
 
 
+@dataclass(frozen=True, slots=True)
+class PoolPiece:
+    """Some candidates of a group of pools.
+
+    Attributes:
+        group: of all of them.
+        servers: workers of prompts, and of answers.
+        first: candidate of the group.
+        last: the one behind the last.
+    """
+
+    group: ServerGroup
+    servers: tuple[Server, Server]
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Many:
     """Pairs of pools that differ in numbers alone; each is a row of arrays of one column.
 
     Attributes:
-        prefill: workers of prompts.
-        decode: workers of answers.
-        link: what joins them.
-        able: what they can do.
+        piece: whose pairs they are.
+        place: of each in the group.
+        pair: what they do.
         held: requests that both hold at once.
+        codes: verdicts whatever the load.
     """
 
-    prefill: ManyPools
-    decode: ManyPools
-    link: ManyLinks
-    able: Rates
+    piece: PoolPiece
+    place: NDArray[np.intp]
+    pair: PoolPair
     held: Array
+    codes: Codes
 
     @classmethod
-    def of(
-        cls, space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], place: NDArray[np.intp]
-    ) -> Many:
-        """Make some of the pairs of a group, by their place in it."""
+    def of(cls, space: ServingSpace, piece: PoolPiece, num_loads: int, prompts: float) -> Many:
+        """Make the pairs of a piece, whose workers of prompts hold so many."""
+        group, (first, then) = piece.group, piece.servers
+        place = np.arange(piece.first // num_loads, -(-piece.last // num_loads))
         ways, batch = np.divmod(place[:, None], len(group.at_once))
-        first, then = servers
         counts = (group.prompts[ways].astype(np.float64), group.workers[ways].astype(np.float64))
-        gpus = [server.plan.num_gpus // server.plan.dp for server in servers]
+        gpus = [server.plan.num_gpus // server.plan.dp for server in piece.servers]
         at_once = np.array(group.at_once, dtype=np.float64)[batch]
         prefill = ManyPools(times=first.times, engine=first.engine, workers=counts[0], gpus=gpus[0], batch=at_once)
         decode = ManyPools(times=then.times, engine=then.engine, workers=counts[1], gpus=gpus[1])
-        able = rates(prefill, decode, space.lengths)
-        held = np.floor(most_in_flight(prefill, decode, able))
-        return cls(prefill, decode, _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1]), able, held)
-
-    def under(self, space: ServingSpace) -> Callable[[Array], PoolMetrics]:
-        """Return what says what the pools do with so many requests in flight; a row a pair."""
-        pair = PoolPair.of(self.prefill, self.decode, self.link, space.lengths)
-        both = self.prefill, self.decode
-        return lambda clients: with_pool_tails(pair.under(clients), both, self.link, space.lengths, space.target)
+        link = _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1])
+        pair = PoolPair.of(prefill, decode, link, space.lengths)
+        # Prompts that do not fit, and one request too slow.
+        codes = missed(space, np.broadcast_to(pair.prompts.soonest_s, counts[0].shape), pair.tokens.tpot_s(1.0))
+        codes[at_once > prompts] = TOO_MANY
+        return cls(piece, place, pair, np.floor(most_in_flight(prefill, decode, pair.able)), codes)
 
 
 def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
@@ -82,50 +96,78 @@ def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
     return ManyLinks(bytes_per_s=rate, latency_s=latency, layers=layers)
 
 
-def pools(space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], first: int, last: int) -> Sorted:
-    """Sort the candidates of a group of pools from `first` to before `last`; `servers` are of prompts, of answers."""
-    prefill, decode = servers
+def pools(space: ServingSpace, pieces: Sequence[PoolPiece]) -> list[Sorted]:
+    """Sort the candidates of pieces of one setting, piece by piece; those that fit are solved all at once."""
+    num_loads = len(space.batches) + space.has_target
+    found = [_before_loads(space, piece, num_loads) for piece in pieces]
+    many = [one for one in found if isinstance(one, Many)]
+    left = [np.flatnonzero(one.codes[:, 0] == KEPT) for one in many]
+    if not any(map(len, left)):
+        return [_sorted(one, num_loads) if isinstance(one, Many) else one for one in found]
+    pair = PoolPair.joined([one.pair for one in many], left)
+    held = np.concatenate([one.held[rows] for one, rows in zip(many, left, strict=True)])
+    solved, codes = _loads(space, pair, held)
+    ends = np.cumsum([len(rows) for rows in left]).tolist()
+    loads = iter([_Solved(pair, solved, codes, end - len(rows), rows) for end, rows in zip(ends, left, strict=True)])
+    return [_sorted(one, num_loads, next(loads)) if isinstance(one, Many) else one for one in found]
+
+
+def _before_loads(space: ServingSpace, piece: PoolPiece, num_loads: int) -> Many | Sorted:
+    """What does not depend on loads; verdicts where no load has to be looked at."""
+    prefill, decode = piece.servers
     prompts = float(room_of_prompts(prefill.times, prefill.engine.scheduler, space.lengths))
     if prompts < 1 or float(room(decode.times, decode.engine.scheduler, space.lengths)) < 1:
-        return Sorted({TOO_LARGE: last - first}, last - first)
-    num_loads = len(space.batches) + space.has_target
-    place = np.arange(first // num_loads, -(-last // num_loads))
-    codes = np.repeat(_of_one(space, group, servers, place, prompts), num_loads, axis=1)
-    left = np.flatnonzero(codes[:, 0] == KEPT)
-    begin, end = first - place[0] * num_loads, last - place[0] * num_loads
-    if not len(left):
-        return Sorted(counted(codes.ravel()[begin:end]), last - first)
-    many = Many.of(space, group, servers, place[left])
-    found, codes[left] = _loads(space, many)
-    kept = begin + np.flatnonzero(codes.ravel()[begin:end] == KEPT)
-    pruned = counted(codes.ravel()[begin:end])
-    if not len(kept):
-        return Sorted(pruned, last - first)
-    of_left = np.searchsorted(left, kept // num_loads)
-    return Sorted(pruned, last - first, _rows(group, servers, many, found, (of_left, kept % num_loads)))
+        num = piece.last - piece.first
+        return Sorted({TOO_LARGE: num}, num)
+    return Many.of(space, piece, num_loads, prompts)
 
 
-def _of_one(
-    space: ServingSpace, group: ServerGroup, servers: tuple[Server, Server], place: NDArray[np.intp], prompts: float
-) -> Codes:
-    """What is wrong with pairs whatever the load, a row a pair: prompts that do not fit, and one request too slow."""
-    many = Many.of(space, group, servers, place)
-    least = Way(many.prefill, many.decode, many.link, space.lengths).soonest_s
-    codes = missed(space, least, decode_tpot_s(many.decode, space.lengths, 1.0))
-    codes[many.prefill.batch > prompts] = TOO_MANY
-    return codes
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """Pairs under each load that is tried, those of many pieces below each other, and which of them are of a piece.
+
+    Attributes:
+        pair: what the pairs do.
+        found: under each load.
+        codes: verdicts of these.
+        first: row of the first of the piece.
+        rows: of the piece that are here.
+    """
+
+    pair: PoolPair
+    found: PoolMetrics
+    codes: Codes
+    first: int
+    rows: NDArray[np.intp]
 
 
-def _loads(space: ServingSpace, many: Many) -> tuple[PoolMetrics, Codes]:
+def _sorted(many: Many, num_loads: int, solved: _Solved | None = None) -> Sorted:
+    """Count the candidates of a piece, and make rows of those that are kept."""
+    piece, codes = many.piece, np.repeat(many.codes, num_loads, axis=1)
+    begin, num = piece.first - many.place[0] * num_loads, piece.last - piece.first
+    if solved is not None:
+        codes[solved.rows] = solved.codes[solved.first : solved.first + len(solved.rows)]
+    mine = codes.ravel()[begin : begin + num]
+    pruned, kept = counted(mine), begin + np.flatnonzero(mine == KEPT)
+    if solved is None or not len(kept):
+        return Sorted(pruned, num)
+    rows = solved.first + np.searchsorted(solved.rows, kept // num_loads)
+    return Sorted(pruned, num, _rows(piece, float(np.max(many.pair.able.batch)), solved, (rows, kept % num_loads)))
+
+
+def _loads(space: ServingSpace, pair: PoolPair, held: Array) -> tuple[PoolMetrics, Codes]:
     """Closed forms under each load that is tried, those beyond the room as one request, and verdicts; a row a pair."""
-    clients = many.decode.workers * np.array(space.batches, dtype=np.float64)
-    fits = clients <= many.held
-    under = many.under(space)
+    clients = pair.workers * np.array(space.batches, dtype=np.float64)
+    fits = clients <= held
+
+    def under(num: Array) -> PoolMetrics:
+        return with_pool_tails(pair.under(num), pair, space.target)
+
     found = under(np.where(fits, clients, 1.0))
     codes = np.where(fits, verdicts(space, found.served), np.int8(TOO_MANY))
     if not space.has_target:
         return found, codes
-    best = _most_within(space, under, many.held, clients, found)
+    best = _most_within(space, under, held, clients, found)
     last = under(np.maximum(best, 1.0))
     same = ((clients == best) & fits).any(axis=1, keepdims=True)
     return _beside(found, last), np.hstack([codes, np.where(same, np.int8(SAME), verdicts(space, last.served))])
@@ -178,31 +220,26 @@ def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:
     )
 
 
-def _rows(
-    group: ServerGroup,
-    servers: tuple[Server, Server],
-    many: Many,
-    found: PoolMetrics,
-    at: tuple[NDArray[np.intp], NDArray[np.intp]],
-) -> Rows:
-    """Rows of the pairs and loads at some places of a table."""
+def _rows(piece: PoolPiece, most: float, solved: _Solved, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Rows:
+    """Rows of the pairs and loads at some places of a table; a worker of answers runs so many requests at most."""
+    found, pair = solved.found, solved.pair
     shape = found.served.ttft_s.shape
 
-    def of(column: Array) -> Array:
+    def of(column: Nums) -> Array:
         return np.asarray(np.broadcast_to(column, shape)[at])
 
     columns = {f.name: getattr(found.served, f.name) for f in fields(ServingMetrics)}
     served = replace(found.served, **{name: of(c) for name, c in columns.items() if isinstance(c, np.ndarray)})
-    prefill, decode = servers
+    prefill, decode = piece.servers
     return Rows(
-        group,
+        piece.group,
         decode,
         prefill,
-        of(many.decode.workers),
-        of(many.prefill.workers),
-        of(np.asarray(many.prefill.batch)),
+        of(pair.workers),
+        of(pair.prompts.workers),
+        of(pair.prompts.at_once),
         served,
-        of(np.minimum(many.able.prefill_per_s, many.able.decode_per_s)),
-        float(np.max(many.able.batch)),
+        of(np.minimum(pair.able.prefill_per_s, pair.able.decode_per_s)),
+        most,
         {name: of(getattr(found, name)) for name in OF_POOLS},
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.money import Terms, system_money
+from ...cost.money import Money, Terms, system_money
 from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
@@ -18,7 +18,7 @@ from ...driver.serve.server import Server
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Array
-from .steps import PhaseSteps, StepBook
+from .steps import AskedSteps, PhaseSteps, StepBook, energy_of
 from .units import ServerGroup
 
 # Where a row stands in the tuples of its space; `apart` is 1 where prompts have devices of their own.
@@ -103,22 +103,35 @@ def taken(found: ServingMetrics, rows: NDArray[np.intp]) -> ServingMetrics:
 
 
 def columns_of(
-    rows: Rows, lengths: Lengths, terms: Terms, settings: Mapping[str, float], book: StepBook
+    tables: Sequence[Rows], lengths: Lengths, terms: Terms, settings: Mapping[str, float], book: StepBook
 ) -> Mapping[str, Array]:
-    """Return all of COLUMNS; `settings` are the numbers of SETTINGS, the same for each row.
+    """Return all of COLUMNS of tables behind each other; `settings` are the numbers of SETTINGS, the same for each row.
 
-    What steps take is looked up in the book, and kept there.
+    All are on one system. What steps take is looked up in the book, and kept there.
     """
+    if not tables:
+        return {name: np.zeros(0) for name in COLUMNS}
+    steps = book.steps([one for rows in tables for one in _asked(rows, lengths)])
+    both = list(zip(steps[::2], steps[1::2], strict=True))
+    known = [_known(rows, lengths, step) for rows, (_, step) in zip(tables, both, strict=True)]
+    columns = {name: np.concatenate([one[name] for one in known]) for name in known[0]}
+    columns |= _money(tables, lengths, terms, both, columns["total_tokens_per_s"] / columns["tokens_per_s"])
+    num = len(columns["tp"])
+    every = {**{name: np.full(num, number) for name, number in settings.items()}, **columns}
+    return {name: every[name] for name in COLUMNS}
+
+
+def _known(rows: Rows, lengths: Lengths, step: PhaseSteps) -> Mapping[str, Array]:
+    """All columns of a table but those of its settings and MONEY."""
     num, found, server = len(rows.dp), rows.found, rows.server
-    first, step = _phases(rows, lengths, book)
     read_bytes = step.read_bytes * groups_of(server.times, found.batch)
     replicas = rows.dp if rows.first is None else np.ones(num)
     fleet = ReplicaFleet(rows.num_gpus, replicas, rows.most_per_s, rows.room)
     known = fleet_metrics(server, fleet, lengths, found, read_bytes)
     busy = {name: rows.of_pools.get(name, np.full(num, np.nan)) for name in OF_POOLS}
-    paid = _money(rows, lengths, terms, known["total_tokens_per_s"] / known["tokens_per_s"], first, step)
-    every = {**settings, **_numbers(rows), **known, **busy, **paid}
-    return {name: np.array(np.broadcast_to(every[name], num), dtype=np.float64) for name in COLUMNS}
+    every: Mapping[str, Array | float] = {**_numbers(rows), **known, **busy}
+    wanted = (*NUMBERS, *METRICS, *OF_POOLS)
+    return {name: np.array(np.broadcast_to(every[name], num), dtype=np.float64) for name in wanted}
 
 
 def _numbers(rows: Rows) -> Mapping[str, Array | float]:
@@ -139,42 +152,69 @@ def _numbers(rows: Rows) -> Mapping[str, Array | float]:
     return found | dict(zip(("prefill_tp", "prefill_pp", "prefill_etp"), of_prompts, strict=True))
 
 
-def _phases(rows: Rows, lengths: Lengths, book: StepBook) -> tuple[PhaseSteps, PhaseSteps]:
+def _asked(rows: Rows, lengths: Lengths) -> tuple[AskedSteps, AskedSteps]:
     """A step of prompts and a decode step at the mean context, as `serving.server.phases_of` has them."""
-    server, found = rows.server, rows.found
+    server, found, first = rows.server, rows.found, rows.first
     groups = groups_of(server.times, found.batch)
     context = float(np.asarray(lengths.prompt)) + float(np.asarray(lengths.output)) / 2
     ones, fresh = np.ones(len(rows.dp)), float(lengths.fresh)
-    answers = book.steps(server, server.served.decode, context if rows.first is None else 1.0, context)
-    step = answers.of(rows.dp, found.decodes / groups)
-    if rows.first is not None:
-        return book.steps(rows.first, rows.first.served.prefill, fresh, 0.0).of(rows.prompts, ones), step
+    new = context if first is None else 1.0
+    step = AskedSteps(server, server.served.decode, new, context, rows.dp, found.decodes / groups)
+    if first is not None:
+        return AskedSteps(first, first.served.prefill, fresh, 0.0, rows.prompts, ones), step
     together = found.batch / groups if rows.together else ones
-    return book.steps(server, server.served.prefill, fresh, 0.0).of(rows.dp, together), step
+    return AskedSteps(server, server.served.prefill, fresh, 0.0, rows.dp, together), step
 
 
 def _money(
-    rows: Rows, lengths: Lengths, terms: Terms, tokens: Array | float, first: PhaseSteps, step: PhaseSteps
-) -> Mapping[str, Array | float]:
-    """What MONEY names; not a number where the system cannot be priced."""
-    server = rows.server
+    tables: Sequence[Rows],
+    lengths: Lengths,
+    terms: Terms,
+    steps: Sequence[tuple[PhaseSteps, PhaseSteps]],
+    tokens: Array,
+) -> Mapping[str, Array]:
+    """What MONEY names of tables behind each other; not a number where the system of a table cannot be priced.
+
+    `tokens` are those of prompt and answer over those of the answer.
+    """
+    counts = [len(rows.dp) for rows in tables]
     try:
-        money = system_money(server.system, rows.num_gpus, terms)
+        money = system_money(tables[0].server.system, np.concatenate([rows.num_gpus for rows in tables]), terms)
     except UsageError:
-        return dict.fromkeys(MONEY, np.nan)
-    apart = rows.first is not None
-    doing = Doing(
-        prefill=first.energy(money),
-        decode=step.energy(money),
-        prefill_s=first.step_time_s,
-        prompts=first.sequences * rows.dp,
-        prefill_busy=rows.of_pools["prefill_busy"] if apart else None,
-        requests_per_s=rows.found.requests_per_s * (1.0 if apart else rows.dp),
-        output=float(np.asarray(lengths.output)),
-        tokens=tokens,
-        flops=request_flops(server, lengths, server.convention),
-    )
+        if len(tables) == 1:
+            return {name: np.full(counts[0], np.nan) for name in MONEY}
+        # Another table may have no number of devices that has no price.
+        parts = zip(tables, steps, np.split(tokens, np.cumsum(counts)[:-1]), strict=True)
+        paid = [_money([rows], lengths, terms, [both], some) for rows, both, some in parts]
+        return {name: np.concatenate([one[name] for one in paid]) for name in MONEY}
+    doing = _doing(tables, lengths, money, steps, tokens)
     energy = requests_energy(doing)
     found = requests_money(money, doing, owned_at(money, energy), energy)
-    # A lower bound is no number to search by.
-    return {**found, "kg_co2e_per_mtok": np.nan} if money.made.unknown else found
+    if money.made.unknown:
+        # A lower bound is no number to search by.
+        found = {**found, "kg_co2e_per_mtok": np.nan}
+    return {name: np.array(np.broadcast_to(found[name], sum(counts)), dtype=np.float64) for name in MONEY}
+
+
+def _doing(
+    tables: Sequence[Rows],
+    lengths: Lengths,
+    money: Money,
+    steps: Sequence[tuple[PhaseSteps, PhaseSteps]],
+    tokens: Array,
+) -> Doing:
+    firsts, answers = zip(*steps, strict=True)
+    apart, dp = tables[0].first is not None, np.concatenate([rows.dp for rows in tables])
+    flops = [request_flops(rows.server, lengths, rows.server.convention) for rows in tables]
+    rate = np.concatenate([rows.found.requests_per_s for rows in tables])
+    return Doing(
+        prefill=energy_of(firsts, money),
+        decode=energy_of(answers, money),
+        prefill_s=np.concatenate([one.step_time_s for one in firsts]),
+        prompts=np.concatenate([one.sequences for one in firsts]) * dp,
+        prefill_busy=np.concatenate([rows.of_pools["prefill_busy"] for rows in tables]) if apart else None,
+        requests_per_s=rate * (1.0 if apart else dp),
+        output=float(np.asarray(lengths.output)),
+        tokens=tokens,
+        flops=np.repeat(flops, [len(rows.dp) for rows in tables]),
+    )

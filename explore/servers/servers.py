@@ -54,6 +54,10 @@ class Servers:
         self._served: dict[tuple[Family, Family], ServedModel] = {}
         self._made: dict[tuple[ServerSetting, Unit], Server | RefusedServer] = {}
 
+    def __reduce__(self) -> tuple[type[Servers], tuple[ServingSpace]]:
+        """Go to another process without what was made."""
+        return Servers, (self.space,)
+
     def graph(self, workload: Workload) -> Graph:
         """Return the graph of the model, from the cache of graphs or recorded."""
         from ...frontend import GraphCache, load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 import numpy as np
@@ -32,15 +33,18 @@ class KnownSteps:
         self._columns: dict[str, Array] = {"step_time_s": _NONE, "read_bytes": _NONE}
         self._joules: dict[str, Array] = {}
 
-    def of(self, dp: Array, batch: Array) -> PhaseSteps:
-        """Return the steps of so many sequences on each of so many replicas, row by row."""
-        sequences = np.maximum(np.rint(batch), 1.0)
-        codes, of_row = np.unique(dp * _ROWS + sequences, return_inverse=True)
+    def of(self, dp: Sequence[Array], batch: Sequence[Array]) -> Iterator[PhaseSteps]:
+        """Yield the steps of so many sequences on each of so many replicas, row by row, a table behind the other."""
+        sequences = [np.maximum(np.rint(one), 1.0) for one in batch]
+        wanted = [replicas * _ROWS + each for replicas, each in zip(dp, sequences, strict=True)]
+        codes, of_row = np.unique(np.concatenate(wanted), return_inverse=True)
         new = np.array([code for code in codes.tolist() if code not in self._place])
         if len(new):
             self._price(new)
-        place = np.array([self._place[code] for code in codes.tolist()])
-        return PhaseSteps(self, place[of_row.reshape(-1)], sequences)
+        place = np.array([self._place[code] for code in codes.tolist()])[of_row.reshape(-1)]
+        for each in sequences:
+            yield PhaseSteps(self, place[: len(each)], each)
+            place = place[len(each) :]
 
     def column(self, name: str) -> Array:
         """Return seconds or bytes read of all steps that were priced so far."""
@@ -101,10 +105,34 @@ class PhaseSteps:
         """That a device reads in a step, row by row."""
         return np.asarray(self.known.column("read_bytes")[self.rows])
 
-    def energy(self, money: Money) -> StepEnergy:
-        """Return the joules of the steps on systems that were priced, row by row."""
-        of_rows = Activity({name: part[self.rows] for name, part in self.known.joules(money).items()})
-        return step_energy(money.cost, money.system, money.prices, self.step_time_s, of_rows)
+
+def energy_of(steps: Sequence[PhaseSteps], money: Money) -> StepEnergy:
+    """Return the joules of steps on systems that were priced, row by row, a table behind the other."""
+    joules = [(one.known.joules(money), one.rows) for one in steps]
+    parts = {name: np.concatenate([known[name][rows] for known, rows in joules]) for name in joules[0][0]}
+    step_time_s = np.concatenate([one.step_time_s for one in steps])
+    return step_energy(money.cost, money.system, money.prices, step_time_s, Activity(parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedSteps:
+    """Steps of a server in one phase: `seq` new tokens of each sequence behind `context` others, row by row.
+
+    Attributes:
+        server: whose steps.
+        lowered: in which phase.
+        seq: new tokens of a sequence.
+        context: tokens before them.
+        dp: replicas.
+        batch: sequences on each of them.
+    """
+
+    server: Server
+    lowered: Lowered
+    seq: float
+    context: float
+    dp: Array
+    batch: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +141,18 @@ class StepBook:
 
     _known: dict[tuple[int, int, float, float], KnownSteps] = field(default_factory=dict)
 
-    def steps(self, server: Server, lowered: Lowered, seq: float, context: float) -> KnownSteps:
-        """Return the steps of a server in one phase, over `seq` new tokens of each sequence behind `context` others."""
+    def steps(self, asked: Sequence[AskedSteps]) -> Sequence[PhaseSteps]:
+        """Return the steps that are asked for, table by table; those of one server and phase are priced at once."""
+        of_same: dict[KnownSteps, list[int]] = {}
+        for place, one in enumerate(asked):
+            of_same.setdefault(self._steps(one.server, one.lowered, one.seq, one.context), []).append(place)
+        found: dict[int, PhaseSteps] = {}
+        for known, places in of_same.items():
+            tables = known.of([asked[at].dp for at in places], [asked[at].batch for at in places])
+            found |= zip(places, tables, strict=True)
+        return [found[place] for place in range(len(asked))]
+
+    def _steps(self, server: Server, lowered: Lowered, seq: float, context: float) -> KnownSteps:
         # Keys are of what the book itself keeps alive.
         key = (id(server), id(lowered), seq, context)
         if key not in self._known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -20,8 +20,8 @@ from ...ir.records import dataclass
 from ..block import Array, Block, Found
 from ..goals import MetricLimit
 from ..plans.job import TOO_LARGE
-from .pools import pools
-from .rows import COLUMNS, Rows, columns_of, taken
+from .pools import PoolPiece, pools
+from .rows import Rows, columns_of, taken
 from .servers import RefusedServer, Servers
 from .space import ServerSetting, ServingSpace
 from .steps import StepBook
@@ -112,20 +112,10 @@ class ServingWorker:
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""
         setting = self.space.settings[block.part]
-        pieces = self.parts[setting.apart].pieces(block.first, block.last)
-        found = [self._sorted(setting, *piece) for piece in pieces]
+        found = self._sorted(setting, self.parts[setting.apart].pieces(block.first, block.last))
         pruned = sum((Counter(one.pruned) for one in found), Counter[str]())
-        numbers = self.space.numbers_of(setting)
-        tables = [
-            columns_of(one.rows, self.space.lengths, self.space.terms, numbers, self.book)
-            for one in found
-            if one.rows is not None
-        ]
-        joined = (
-            {name: np.zeros(0) for name in COLUMNS}
-            if not tables
-            else {name: np.concatenate([table[name] for table in tables]) for name in COLUMNS}
-        )
+        tables, numbers = [one.rows for one in found if one.rows is not None], self.space.numbers_of(setting)
+        joined = columns_of(tables, self.space.lengths, self.space.terms, numbers, self.book)
         columns, dropped = self._within(setting, joined)
         return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)
 
@@ -139,7 +129,13 @@ class ServingWorker:
         # Without what nothing breaks.
         return columns, +dropped
 
-    def _sorted(self, setting: ServerSetting, group: ServerGroup, first: int, last: int) -> Sorted:
+    def _sorted(self, setting: ServerSetting, pieces: Iterable[tuple[ServerGroup, int, int]]) -> Sequence[Sorted]:
+        """Sort the candidates of all pieces, piece by piece; pools of all of them are solved at once."""
+        found = [self._piece(setting, *piece) for piece in pieces]
+        solved = iter(pools(self.space, [one for one in found if isinstance(one, PoolPiece)]))
+        return [next(solved) if isinstance(one, PoolPiece) else one for one in found]
+
+    def _piece(self, setting: ServerSetting, group: ServerGroup, first: int, last: int) -> Sorted | PoolPiece:
         server = self.servers.server(setting, group.unit)
         if isinstance(server, RefusedServer):
             return Sorted({server.reason: last - first}, 0)
@@ -148,4 +144,4 @@ class ServingWorker:
         prompts = self.servers.server(setting, group.first)
         if isinstance(prompts, RefusedServer):
             return Sorted({prompts.reason: last - first}, 0)
-        return pools(self.space, group, (prompts, server), first, last)
+        return PoolPiece(group, (prompts, server), first, last)

@@ -10,7 +10,7 @@ from ...cost.serving.batching.continuous import most_throughput
 from ...cost.serving.batching.open_loop import at_rate
 from ...cost.serving.batching.tails import Flights
 from ...cost.serving.batching.times import Array, Nums
-from ...cost.serving.disaggregated import disaggregated, most_in_flight, rates
+from ...cost.serving.disaggregated import PoolPair, most_in_flight
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.pool_tails import with_pool_tails
 from ...cost.serving.slo import SLO
@@ -43,10 +43,10 @@ def load_curve(answer: ServeEstimate) -> Mapping[str, Array]:
         return {}
     if pools is not None:
         prefill, decode = pools.workers
-        most = float(most_in_flight(prefill, decode, rates(prefill, decode, lengths)))
-        found = disaggregated(prefill, decode, pools.link, np.geomspace(1.0, most, len(_SHARES)), lengths)
+        pair = PoolPair.of(prefill, decode, pools.link, lengths)
+        found = pair.under(np.geomspace(1.0, float(most_in_flight(prefill, decode, pair.able)), len(_SHARES)))
         slos = (SLO(1.0, 1.0, share, share) for share in PERCENTILES.values())
-        spread = (with_pool_tails(found, (prefill, decode), pools.link, lengths, slo).served for slo in slos)
+        spread = (with_pool_tails(found, pair, slo).served for slo in slos)
         return _columns(found.served, 1, answer.num_gpus, [(one.ttft_tail_s, one.tpot_tail_s) for one in spread])
     engine = server.engine
     each = _SHARES * float(np.min(most_throughput(server.times, engine.at_random, lengths).requests_per_s))

@@ -22,11 +22,11 @@ class Curve:
 
     at: Array
     value: Array
-    _slope: Array = field(init=False, repr=False, compare=False)
+    slope: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Work out the slopes."""
-        object.__setattr__(self, "_slope", np.diff(self.value) / np.diff(self.at))
+        object.__setattr__(self, "slope", np.diff(self.value) / np.diff(self.at))
 
     def __call__(self, size: Nums) -> Array:
         """Return the value at sizes of any shape.
@@ -35,7 +35,7 @@ class Curve:
         array([2., 5.])
         """
         place = _place(self.at, size)
-        return np.asarray(self.value[place] + self._slope[place] * (np.asarray(size) - self.at[place]))
+        return np.asarray(self.value[place] + self.slope[place] * (np.asarray(size) - self.at[place]))
 
     def mean(self, start: Nums, stop: Nums) -> Array:
         """Return the mean between two sizes, exactly: the area under the lines over its width.

@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.system import System
 from slipstick.cli import run
+from slipstick.cost.money import Money, Terms, system_money
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.serve_pools import serve_pools
@@ -28,9 +30,9 @@ from slipstick.explore.plans.job import TOO_LARGE, UNEVEN
 from slipstick.explore.servers.answers import answer_of, command_of
 from slipstick.explore.servers.job import ServingJob, serving_job, space_text
 from slipstick.explore.servers.rows import COLUMNS, METRICS, MONEY, OF_POOLS
-from slipstick.explore.servers.servers import Servers
 from slipstick.explore.servers.space import ServingSpace
 from slipstick.ir.errors import InfeasibleError, PlanError, SlipstickError, UnknownNameError, UsageError
+from slipstick.ir.sizes.expr import Num
 
 CONFIGS = Path(__file__).parents[2] / "data" / "configs"
 DGX = MachineChoice(name="dgx-h100")
@@ -128,10 +130,10 @@ def test_experts_are_dealt_out_in_every_way_that_is_legal() -> None:
 @pytest.mark.parametrize("name", SPACES)
 def test_a_row_is_what_its_server_says_bit_for_bit(name: str) -> None:
     job, found = found_in(name)
-    rows, servers = rows_of(job, found), Servers(job.space)
+    rows, apart = rows_of(job, found), replace(job)
     picked = random.Random(5).sample(rows, 12)
     for row in picked:
-        answer = answer_of(job, row, servers)
+        answer = answer_of(apart, row)
         assert answer.money is not None
         said = {**answer.metrics, **answer.money.metrics, "gpus": float(answer.num_gpus)}
         for key in ("gpus", "concurrency", *METRICS, *OF_POOLS, *MONEY):
@@ -177,14 +179,14 @@ def test_ranks_that_share_out_a_cache_are_an_axis(capsys: pytest.CaptureFixture[
 
 def test_the_most_within_the_target_is_that_of_one_server() -> None:
     job, found = found_in("tight")
-    rows, servers = rows_of(job, found), Servers(job.space)
+    rows, apart = rows_of(job, found), replace(job)
     most: dict[tuple[float, ...], Mapping[str, float]] = {}
     for row in rows:
         key = place_of(row)[:-1]
         most[key] = max(most.get(key, row), row, key=lambda r: r["concurrency"])
     assert len(most) > 6
     for row in random.Random(3).sample(list(most.values()), 6):
-        one = answer_of(job, row, servers)
+        one = answer_of(apart, row)
         best = (
             serve(one.server, job.space.lengths, Load(), job.space.target)
             if one.pools is None
@@ -308,3 +310,21 @@ def test_a_space_says_no_more_than_it_must() -> None:
     assert space_text(ServingSpace(model="m", systems=(DGX,), gpus=8, prompt=10, output=5, tp=(1, 2))).splitlines() == [
         "model: m", "systems:", "- dgx-h100", "gpus: 8", "prompt: 10", "output: 5", "tp:", "- 1", "- 2",
     ]  # fmt: skip
+
+
+def test_a_number_of_devices_without_a_price_takes_none_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, found = found_in("tight")
+
+    def priced_up_to_two(system: System, num_gpus: Num, terms: Terms | None = None) -> Money:
+        if np.max(num_gpus) > 2:
+            raise UsageError("switches that nobody names")
+        return system_money(system, num_gpus, terms)
+
+    monkeypatch.setattr("slipstick.explore.servers.rows.system_money", priced_up_to_two)
+    few = joined(tuple(InProcess().run(job, job.blocks()))).columns
+    every, unpriced = joined(found).columns, np.isnan(few["usd_per_mtok"])
+    assert few["gpus"][~unpriced].max() == 2
+    assert unpriced[few["gpus"] > 2].all()
+    for name in job.columns:
+        same = slice(None) if name not in MONEY else ~unpriced
+        np.testing.assert_array_equal(few[name][same], every[name][same])

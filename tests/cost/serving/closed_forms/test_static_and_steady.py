@@ -204,14 +204,30 @@ def test_beyond_what_fits_requests_wait(replica: Replica, engine: Engines) -> No
 
 
 @pytest.mark.parametrize("mixed", [True, False])
-def test_what_prompts_do_not_add_between_tokens_they_add_before_the_first(
+def test_of_what_prompts_do_not_add_between_tokens_a_fifth_of_what_they_add_comes_before_the_first(
     replica: Replica, engine: Engines, mixed: bool
 ) -> None:
     lengths = Lengths(1024, 128)
     all_between, half = (steady(replica(), engine(0.0, 0.0, 0.0, 0.0, x, mixed=mixed), 32, lengths) for x in (1.0, 0.5))
     assert float(half.tpot_s) < float(all_between.tpot_s)
     assert float(half.ttft_s) > float(all_between.ttft_s)
-    assert float(half.e2el_s) == pytest.approx(float(all_between.e2el_s))
+    # With x = 0.5, half of what all prompts of others take is between tokens, and a fifth of that half before them.
+    others = 2.0 * (float(all_between.tpot_s) - float(half.tpot_s))
+    assert float(half.ttft_s) == pytest.approx(float(all_between.ttft_s) + float(lengths.gaps) * 0.2 * 0.5 * others)
+
+
+@pytest.mark.parametrize("interference", [0.4, 0.9, 1.0])
+def test_clients_that_wait_get_no_more_answers_than_the_engine_can_give(
+    replica: Replica, engine: Engines, interference: float
+) -> None:
+    lengths, one = Lengths(1024, 128), engine(0.0, 0.0, 0.0, 0.0, interference)
+    most = float(most_throughput(replica(), one, lengths).requests_per_s)
+    found = steady(replica(), one, np.arange(1.0, 300.0), lengths)
+    assert (found.requests_per_s <= most).all()
+    assert found.requests_per_s[-1] == pytest.approx(most, rel=0.02)
+    assert (np.diff(found.ttft_s) >= -1e-12).all()
+    # Little's law.
+    np.testing.assert_allclose(found.concurrency, found.requests_per_s * found.e2el_s)
 
 
 def test_arrays_say_what_numbers_say(replica: Replica, engine: Engines) -> None:
