@@ -172,6 +172,7 @@ class ServeWords(PlanWords, total=False):
     cut: float
     inclusive_tpot: bool
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
@@ -230,6 +231,7 @@ class SizeWords(PlanWords, total=False):
     ttft: str
     tpot: str
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
@@ -422,6 +424,7 @@ class SearchWords(PlanWords, total=False):
     ttft: str
     tpot: str
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float

@@ -17,6 +17,8 @@ from slipstick.ir.errors import ParseError
         ("vllm serve m --max-num-seqs 64 --max-num-batched-tokens 4096 --gpu-memory-utilization 0.85 --block-size 32",
          {"max_num_seqs": 64, "chunked_prefill": 4096, "memory_utilization": 0.85, "block_size": 32}),
         ("vllm serve m --no-enable-chunked-prefill", {"chunked_prefill": 0}),
+        ("vllm serve m --no-enable-chunked-prefill --max-model-len 8192", {"chunked_prefill": 0, "max_model_len": 8192}),
+        ("vllm serve m --max-model-len 8192", {"max_model_len": None}),
         ("vllm serve m --kv-cache-dtype fp8 --quantization fp8 --enforce-eager",
          {"kv_dtype": "fp8", "precision": "fp8", "cuda_graph": False}),
         ("vllm serve m --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 2}'", {"mtp": 2}),
