@@ -109,9 +109,9 @@ def test_a_longest_request_takes_memory_where_prompts_are_never_split(serve: Cli
     longest = ("--max-model-len", "16384")
     cut, whole = (report(serve, *LOAD, *words)["memory"] for words in ((), ("--chunked-prefill", "0")))
     assert cut == report(serve, *LOAD, *longest)["memory"]
-    step = report(serve, *LOAD, "--chunked-prefill", "0", *longest)
-    assert step["memory"]["temporary"] > whole["temporary"]
-    assert step["inputs"]["engine"]["max_batched_tokens"] == 16384
+    long = (*LOAD, "--chunked-prefill", "0", *longest)
+    assert report(serve, *long)["memory"]["temporary"] > whole["temporary"]
+    assert engine_of(serve, *long)["max_batched_tokens"] == 16384
 
 
 def test_without_a_load_it_answers_as_much_as_it_can(serve: Cli) -> None:
