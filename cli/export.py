@@ -93,7 +93,7 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         config=_config(request),
         stack=system.stack,
         node_size=system.node_size,
-        scheduler=serving.limited(engine).scheduler,
+        scheduler=serving.limited(engine, longest).scheduler,
         longest=longest,
         is_server=True,
     )

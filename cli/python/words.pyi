@@ -173,6 +173,7 @@ class ServeWords(PlanWords, total=False):
     cut: float
     inclusive_tpot: bool
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
@@ -231,6 +232,7 @@ class SizeWords(PlanWords, total=False):
     ttft: str
     tpot: str
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float
@@ -423,6 +425,7 @@ class SearchWords(PlanWords, total=False):
     ttft: str
     tpot: str
     chunked_prefill: int
+    max_model_len: int
     max_num_seqs: int
     block_size: int
     memory_utilization: float

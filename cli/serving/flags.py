@@ -74,6 +74,11 @@ LIMITS = (
         help="Chunked prefill: most tokens per step; 0: prompts are never split.  [default: the engine's]",
         least=0,
     ),
+    _number(
+        "--max-model-len",
+        help="Longest request that the server takes; where prompts are never split, memory is kept free for a step of "
+        "so many tokens.  [default: the requests asked about]",
+    ),
     _number("--max-num-seqs", help="Most sequences in flight per replica.  [default: the engine's]"),
     _number("--block-size", help="Tokens per KV-cache block.  [default: the engine's]"),
     click.Option(
@@ -148,6 +153,7 @@ class Serving(Simulation):
     prefix_hit: float | None
     shared_prefix: bool
     chunked_prefill: int | None
+    max_model_len: int | None = None
     max_num_seqs: int | None
     block_size: int | None
     memory_utilization: float | None
@@ -220,16 +226,30 @@ class Serving(Simulation):
         clients, rate, batch = (None if text is None else count_of(text) for text in given)
         return Load(concurrency=clients, requests_per_s=rate, batch=batch, traffic=self.serve)
 
-    def limited(self, engine: Engine) -> Engine:
-        """Return the engine with the limits that were given in the place of its own."""
+    def limited(self, engine: Engine, longest: int) -> Engine:
+        """Return the engine with the limits that were given in the place of its own, for requests of so many tokens.
+
+        A step of prompts that are never split must hold the longest of them: vLLM then takes `max_model_len` for the
+        tokens of a step (`vllm/config.py`, `SchedulerConfig`), and measures its memory with as many.
+
+        Raises:
+            UsageError: requests are longer than `max_model_len`.
+        """
+        if self.max_model_len is not None and longest > self.max_model_len:
+            raise UsageError(
+                f"--max-model-len {self.max_model_len}: requests have up to {longest:,} tokens of prompt and answer; "
+                f"give --max-model-len {longest} or more, or smaller --isl and --osl"
+            )
         at = engine.scheduler
+        chunked = at.chunked_prefill if self.chunked_prefill is None else self.chunked_prefill > 0
+        whole = 0 if chunked else self.max_model_len or 0
         changed: Scheduler = replace(
             at,
             max_num_seqs=at.max_num_seqs if self.max_num_seqs is None else self.max_num_seqs,
             block_tokens=at.block_tokens if self.block_size is None else self.block_size,
             memory_utilization=at.memory_utilization if self.memory_utilization is None else self.memory_utilization,
-            chunked_prefill=at.chunked_prefill if self.chunked_prefill is None else self.chunked_prefill > 0,
-            max_batched_tokens=self.chunked_prefill or at.max_batched_tokens,
+            chunked_prefill=chunked,
+            max_batched_tokens=max(self.chunked_prefill or at.max_batched_tokens, whole),
             dual_batch=self.dual_batch or at.dual_batch,
         )
         return replace(engine, scheduler=changed)

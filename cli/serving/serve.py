@@ -144,7 +144,7 @@ def server_of(request: Request, serving: Serving, longest: int, lowering: Loweri
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     served, plan = served_of(asked.said({"seq": longest}), lowering)
-    server = Server.of(served, system, plan, serving.limited(engine), longest)
+    server = Server.of(served, system, plan, serving.limited(engine, longest), longest)
     server = replace(server, convention=Convention(request.flops_convention))
 
     def small(model: str) -> Drafter:

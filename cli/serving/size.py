@@ -155,7 +155,7 @@ def _sizes(
             requests_per_s=rate,
             target=serving.target,
             lengths=serving.lengths,
-            engine=serving.limited(engine),
+            engine=serving.limited(engine, serving.prompt + serving.output),
             most_gpus=sought.max_gpus or 10**6,
             convention=Convention(request.flops_convention),
         )

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence, Set
 
 from ...ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from ...ir.ops import Trait, has
-from ...ir.sizes.expr import Expr, total
+from ...ir.sizes.expr import Expr, as_expr, divide_exactly, total
+from ...ir.sizes.rounding import smaller
 from ...passes.gathers import gathers_parameter
+
+# Tokens that fused kernels of experts work on at a time where nothing is kept for a backward phase: vllm/envs.py,
+# VLLM_FUSED_MOE_CHUNK_SIZE. SGLang's (fused_moe.py, CHUNK_SIZE) take twice as many.
+EXPERT_TOKENS = 32768
 
 
 def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
@@ -36,7 +41,7 @@ def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
         # them.
         for s in {region.by_id[o].storage for o in node.outputs} - skipped:
             if region.by_id[s].role is Role.RESULT:
-                alive.setdefault(s, _held_bytes(region, s))
+                alive.setdefault(s, _held_bytes(region, s, turn < len(nodes)))
         found.append(total(alive.values()))
         alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
     return found
@@ -82,15 +87,27 @@ def _last_reads(region: Region, nodes: Sequence[Node]) -> Mapping[int, int]:
     return found
 
 
-def _held_bytes(region: Region, value: int) -> Expr:
+def _held_bytes(region: Region, value: int, trains: bool) -> Expr:
     """What passes by block by block is never there whole: a rank holds the block it works on and the next one."""
     made = region.producer.get(value)
+    if made is not None and has(made, Trait.ROUTES) and value != made.outputs[0] and not trains:
+        return _in_chunks(region, made, value)
     if made is not None and has(made, Trait.RING) and has(made, Trait.GATHERS):
         return region.by_id[made.inputs[made.outputs.index(value)]].type.num_bytes * 2
     users = region.users.get(value, ())
     if len(users) == 1 and has(users[0], Trait.RING) and has(users[0], Trait.SCATTERS):
         return region.by_id[users[0].outputs[users[0].inputs.index(value)]].type.num_bytes * 2
     return region.by_id[value].type.num_bytes
+
+
+def _in_chunks(region: Region, made: Node, value: int) -> Expr:
+    """Bytes of what experts have inside: rows of a chunk of tokens, each as often as it goes to an expert."""
+    held, result = region.by_id[value].type, region.by_id[made.outputs[0]].type
+    copies = divide_exactly(held.dims[0], result.dims[0])
+    if not isinstance(copies, int):
+        return held.num_bytes
+    row = divide_exactly(held.num_bytes, held.dims[0])
+    return held.num_bytes if row is None else as_expr(row) * smaller(held.dims[0], copies * EXPERT_TOKENS)
 
 
 def _accounted_elsewhere(region: Region) -> set[int]:

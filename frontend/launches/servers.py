@@ -222,7 +222,10 @@ def _limits(r: Reading, e: ServerFlags) -> None:
         raise ParseError(f"{r.shown(e.memory[0])}: {share:g}; give a share of the memory above 0")
     r.say("memory_utilization", share, *e.memory)
     r.say("block_size", r.count(*e.block), *e.block)
-    r.understand("longest request; say --isl and --osl", *e.longest)
+    if chunked:
+        r.understand("longest request; say --isl and --osl", *e.longest)
+    else:
+        r.say("max_model_len", r.count(*e.longest), *e.longest)
 
 
 def _types(r: Reading, e: ServerFlags) -> None:

@@ -105,6 +105,15 @@ def test_limits_of_the_engine_may_be_given(serve: Cli) -> None:
     assert engine_of(serve, *LOAD, "--chunked-prefill", "0")["chunked_prefill"] is False
 
 
+def test_a_longest_request_takes_memory_where_prompts_are_never_split(serve: Cli) -> None:
+    longest = ("--max-model-len", "16384")
+    cut, whole = (report(serve, *LOAD, *words)["memory"] for words in ((), ("--chunked-prefill", "0")))
+    assert cut == report(serve, *LOAD, *longest)["memory"]
+    long = (*LOAD, "--chunked-prefill", "0", *longest)
+    assert report(serve, *long)["memory"]["temporary"] > whole["temporary"]
+    assert engine_of(serve, *long)["max_batched_tokens"] == 16384
+
+
 def test_without_a_load_it_answers_as_much_as_it_can(serve: Cli) -> None:
     most = report(serve, "--isl", "64", "--osl", "32")["metrics"]
     assert most["serve_utilization"] == pytest.approx(1.0)
@@ -292,6 +301,7 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--engine", "vlm"), 2, "did you mean 'vllm'"),
         (("--serve", "poison:3"), 2, "did you mean 'poisson'"),
         (("--concurrency", "1", "--dp", "2"), 2, "2 or more"),
+        (("--isl", "64", "--osl", "64", "--max-model-len", "100"), 2, "--max-model-len 128 or more"),
         (("--memory-utilization", "0.02"), 3, "no memory is left for a KV cache"),
         (("--tp", "3"), 2, "legal tp"),
         (("--mtp", "1"), 2, "give --acceptance"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.machine.system import System
-from slipstick.cost.memory.liveness import live_bytes
+from slipstick.cost.memory.liveness import EXPERT_TOKENS, live_bytes
 from slipstick.cost.memory.moments import moments
 from slipstick.cost.memory.peak import MemoryProgram
 from slipstick.driver import Lowered, lower
@@ -152,6 +152,30 @@ def test_views_live_as_long_as_any_of_them_is_read() -> None:
     assert live_bytes(region) == [100, 100, 200]
 
 
+def test_what_experts_have_inside_is_there_for_a_chunk_of_tokens() -> None:
+    tokens, hidden, inner, copies = 2 * EXPERT_TOKENS, 64, 96, 2
+    whole = parse_graph(EXPERTS.format(tokens=tokens, rows=copies * tokens)).region("only")
+    result = 2 * tokens * hidden
+    row = 2 * (hidden + 2 * inner + inner + hidden)
+    assert live_bytes(whole) == [result + copies * EXPERT_TOKENS * row]
+    few = parse_graph(EXPERTS.format(tokens=100, rows=200)).region("only")
+    assert live_bytes(few) == [2 * 100 * hidden + 200 * row]
+
+
+EXPERTS = """slipstick.graph 1
+graph "experts" prefill bf16
+schedule only
+region only
+  %0 = input "x" : bf16[{tokens}, 64]
+  %1 = input "places" : int64[{tokens}, 2]
+  %2 = input "weights" : bf16[{tokens}, 2]
+  %3 = param "up" : bf16[8, 192, 64]
+  %4 = param "down" : bf16[8, 64, 96]
+  %5, %6, %7, %8, %9 = experts(%0, %1, %2, %3, %4) : bf16[{tokens}, 64] ; bf16[{rows}, 64] ; bf16[{rows}, 192] ; \
+bf16[{rows}, 96] ; bf16[{rows}, 64]
+  out "z" = %5
+end
+"""
 CHAIN = """slipstick.graph 1
 graph "chain" prefill bf16
 schedule only
