@@ -30,7 +30,8 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that a row's recipe fills."""
     cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
     if not row.text("model").startswith(DENSE):
-        return {**cells, "etp": "1", **_nodes(row), **_again(row)}  # expert_tensor_parallel_size=1
+        # expert_tensor_parallel_size=1
+        return {**cells, "etp": "1", **_nodes(row), **_again(row), **_low(row), **_further(row)}
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
@@ -55,13 +56,32 @@ def _stack(row: Row) -> str:
 def _again(row: Row) -> Mapping[str, str]:
     """What recipes name in `recompute_modules`; `moe_act`, which some name beside it, is inside of a kernel here."""
     name, machine = _name(row), row.text("accelerator")
-    if name in ("DeepSeekV3", "Kimi_K2"):
-        modules = "mla_up_proj"
+    if name == "DeepSeekV3" and machine.startswith("GB200") and (26, 4) <= container(row) < WHOLE_GRAPHS:
+        modules = "mlp"  # of the three layers without experts
+    elif name in ("DeepSeekV3", "Kimi_K2"):
+        modules = "mla_up_proj mlp" if machine.startswith("H100") else "mla_up_proj"
     elif name == "GPT OSS 120B" and machine.startswith("GB200") and container(row) < WHOLE_GRAPHS:
         modules = "layernorm"
     else:
         return {}
     return {"activation_recompute": "selective", "recompute_modules": modules}
+
+
+def _low(row: Row) -> Mapping[str, str]:
+    """What recipes that capture whole steps multiply in fp8 beside the linear layers.
+
+    `fp8_output_proj` of DeepSeek-V3 and GPT OSS, `fp8_dot_product_attention` of all but DeepSeek-V3 on GB200.
+    """
+    name = _name(row)
+    if _stack(row) != "megatron-bridge-graphs":
+        return {}
+    head = {"fp8_output_proj": "True"} if name in ("DeepSeekV3", "GPT OSS 120B") else {}
+    return head if name == "DeepSeekV3" else {**head, "fp8_attention": "True"}
+
+
+def _further(row: Row) -> Mapping[str, str]:
+    """The layer that predicts the token after next, which DeepSeek-V3 trains where a row does not say otherwise."""
+    return {"mtp": "1"} if _name(row) == "DeepSeekV3" and "w/o MTP" not in row.text("model") else {}
 
 
 def _in_turn(row: Row) -> bool:
@@ -146,7 +166,6 @@ _NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
 _OF_MODELS = (
-    Assumed("mtp", "0", "left out: the layer that predicts the token after next", ("DeepSeekV3",)),
     # `apply_moe_token_drop` of Megatron-Bridge; routing is balanced, so that no token is left out.
     Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
 )
@@ -292,7 +311,6 @@ def completed(row: Row) -> Completed:
 
 
 def _matters(one: Assumed, row: Row) -> bool:
-    """Chunks need a pipeline, what is split over tp needs tp; some rows say that they leave a layer out."""
+    """Chunks need a pipeline, what is split over tp needs tp."""
     needed = {"vpp": "pp", "sequence_parallel": "tp"}.get(one.column)
-    without = one.column == "mtp" and "w/o MTP" in row.text("model")
-    return not without and (needed is None or row.number(needed, 1) > 1)
+    return needed is None or row.number(needed, 1) > 1

@@ -163,10 +163,37 @@ def test_experts_of_recipes_are_whole(table: Table) -> None:
     assert (found.plan.etp, found.plan.ep, found.plan.dp, found.plan.family.etp) == (1, 32, 16, False)
 
 
-def test_a_layer_for_the_token_after_next_is_said_to_be_left_out() -> None:
-    cells = {"id": "a", "dataset": "megatron_bridge_pretrain", "activation_recompute": "none", "pp": "1", "tp": "1"}
-    assert "mtp 0" in completed(Row({**cells, "model": "DeepSeekV3"})).assumed[0]
-    assert completed(Row({**cells, "model": "DeepSeekV3 (w/o MTP)"})).assumed == ()
+@pytest.mark.parametrize(
+    ("model", "machine", "container", "mtp", "head", "attention", "again"),
+    [
+        ("DeepSeekV3", "GB200 (NVL72)", "26.06", 1, True, False, ("mla_up_proj",)),
+        ("DeepSeekV3", "GB200 (NVL72)", "26.04.01", 1, False, False, ("mlp",)),
+        ("DeepSeekV3", "GB200 (NVL72)", "26.02", 1, False, False, ("mla_up_proj",)),
+        ("DeepSeekV3 (dropless)", "H100-SXM-80GB (DGX)", "25.09", 1, False, False, ("mla_up_proj", "mlp")),
+        ("DeepSeekV3 (w/o MTP)", "GB300 (NVL72)", "25.11", 0, False, False, ("mla_up_proj",)),
+        ("GPT OSS 120B", "GB200 (NVL72)", "26.08", 0, True, True, ()),
+        ("GPT OSS 120B", "B300 (DGX)", "26.06", 0, False, False, ()),
+        ("Qwen3_235B_a22B", "GB200 (NVL72)", "26.06", 0, False, True, ()),
+        ("Qwen3_235B_a22B", "GB200 (NVL72)", "26.04", 0, False, False, ()),
+    ],
+)
+def test_recipes_of_bridge_say_what_they_train_in_fp8_and_repeat(
+    table: Table,
+    model: str,
+    machine: str,
+    container: str,
+    mtp: int,
+    head: bool,
+    attention: bool,
+    again: tuple[str, ...],
+) -> None:
+    """Of Megatron-Bridge v0.3 to v0.6: `fp8_output_proj`, `fp8_dot_product_attention`, `recompute_modules`."""
+    row = next(r for r in table.rows if r.text("model").startswith(model) and r.text("ep"))
+    cells = {"accelerator": machine, "model": model, "note": f"container {container} NeMo", "precision": "MXFP8"}
+    family = training_case(Row({**row.cells, **cells}, row.line), MachineShop()).plan.family
+    assert family.mtp_num_layers == mtp
+    assert (family.fp8_output_proj, family.fp8_attention) == (head, attention)
+    assert family.recompute_modules == again
 
 
 def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
