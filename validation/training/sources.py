@@ -170,6 +170,10 @@ _OF_MODELS = (
     Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
 )
 _NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
+_ONE_LAYER = "not published: one layer a chunk"
+_CHUNKS = MappingProxyType({"GPT-70B": "42", "GPT-177B": "16", "GPT-462B": "7"})
+# `performance_mode` of the recipes of NeMo 2.2 and 2.3: grad_reduce_in_fp32=False, tp_comm_overlap=True.
+_NEMO_2 = MappingProxyType({"stack": "megatron-core", "grad_dtype": "bf16", "async_tp": "True"})
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
 )
@@ -191,7 +195,7 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
                 Assumed("micro_batch", "4", "not published: the best one", ("GPT-7.5B",)),
                 Assumed("micro_batch", "1", "not published: the best one"),
                 Assumed("vpp", "2", "not published: two chunks", ("GPT-39.1B", "GPT-145.6B")),
-                Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
+                Assumed("vpp", "3", _ONE_LAYER, ("GPT-529.6B",)),
             ),
         ),
         "narayanan2021_table2": Publication(
@@ -229,10 +233,12 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
             unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
         ),
         "megatron_core_r0.8_h100": Publication(
-            {**GPT, "stack": "megatron-core", "async_tp": "True"},
+            {**GPT, "stack": "megatron-core-2024", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
-                _NO_INTERLEAVING,
+                # Messages of the pipeline are "overlapped by default" in its README: with interleaving alone
+                # (`overlap_p2p_comm` in megatron/training/arguments.py). 7 layers a stage allow no other number.
+                *(Assumed("vpp", chunks, _ONE_LAYER, (name,)) for name, chunks in _CHUNKS.items()),
                 _DISTRIBUTED,
                 _RECIPE_SP,
                 _NONE_AGAIN,
@@ -242,9 +248,15 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
         "megatron_2020_single_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
         "megatron_2020_multi_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
         "llm_foundry_mpt": Publication({"family": "mpt", "stack": "composer-fsdp"}),
-        "nemo_24.07": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.02": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.04": Publication({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
+        # NeMo-Framework-Launcher 24.07: `grad_sync_dtype=bf16` in examples/training, which Nemotron's has not;
+        # `ub_tp_comm_overlap` in launcher_scripts/conf/training.
+        "nemo_24.07": Publication(
+            {"stack": "megatron-core-2024", "grad_dtype": "bf16"},
+            (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN),
+            models={"LLAMA2-70B": {"async_tp": "True"}, "Nemotron-8B": {"async_tp": "True", "grad_dtype": "fp32"}},
+        ),
+        "nemo_25.02": Publication(_NEMO_2, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.04": Publication(_NEMO_2, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Publication(
             assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),

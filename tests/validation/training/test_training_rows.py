@@ -207,7 +207,7 @@ def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
     [
         ("megascale_Megatron-LM_175B_256", "megatron-2022", (8, 8, 4, 6, 1, 192)),
         ("megascale_fig9_Megatron-LM_530B_2240", "megatron-2022", (8, 35, 8, 3, 1, 280)),
-        ("megatron_core_h100_177B", "megatron-core", (8, 6, 48, 1, 1, 24)),
+        ("megatron_core_h100_177B", "megatron-core-2024", (8, 6, 48, 16, 1, 24)),
         ("megatron2020_8B_A100", "megatron-2022", (8, 1, 1, 1, 16, 1)),
         ("megatron2020_2B_dp128", "megatron-2022", (2, 1, 128, 1, 16, 1)),
         ("mtnlg_530B_2240", "megatron-deepspeed", (8, 35, 8, 1, 1, 240)),
