@@ -74,7 +74,7 @@ def test_products_beside_the_messages_of_a_layer(lowered: Mapping[bool, Lowered]
 
 
 def test_scatters_of_frozen_weights_hide_as_the_stack_says(llama: Graph) -> None:
-    """TransformerEngine hides them beside gradients of weights, which frozen ones have not; PyTorch behind the product."""
+    """TransformerEngine hides them beside gradients of weights, which frozen ones lack; PyTorch behind products."""
     family = Family(sp=True, async_tp=True, lora_rank=8, lora_modules=("q_proj",))
     low = lower(llama, family)
     region = low.graph.region("block0")
