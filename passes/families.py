@@ -109,6 +109,7 @@ def _quantise(family: Family) -> str:
     options += ["fused=true"] if family.kernels in (("torch", "compiled") if train else ("fused",)) else []
     options += ["gather=true"] if family.fp8_param_gather else []
     options += ["attend=true"] if family.fp8_attention else []
+    options += ["head=true"] if family.fp8_output_proj else []
     pairs = (("given", family.published_of), ("of", family.precision_of))
     options += [f"{name}=[{_quoted([f'{p}={r}' for p, r in found])}]" for name, found in pairs if found]
     edges = (("first", family.bf16_first), ("last", family.bf16_last))

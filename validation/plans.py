@@ -52,6 +52,8 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
         cp_method=row.text("cp_method") or CP_METHODS[0],
         precision=precision,
         fp8_param_gather=_gathers_low(row, stack.name, precision),
+        fp8_attention=row.flag("fp8_attention"),
+        fp8_output_proj=row.flag("fp8_output_proj"),
         zero=_zero(row),
         recompute=_recompute(row),
         recompute_modules=tuple(row.text("recompute_modules").split()),

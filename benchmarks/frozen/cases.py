@@ -26,6 +26,7 @@ _TRAINED = (
     "--system dgx-h100 --precision int8",
     "--precision fp8 --zero 3 --fp8-param-gather", "--precision fp8 --fp8-attention",
     "--system dgx-b200 --precision mxfp8 --zero 1 --fp8-param-gather",
+    "--system dgx-b200 --precision mxfp8 --fp8-output-proj",
     "--precision fp8 --bf16-first 2 --bf16-last 1", "--mtp-num-layers 1",
     "--recompute selective", "--recompute selective --recompute-modules mlp,layernorm", "--recompute ops",
     "--recompute full", "--recompute full --recompute-layers 8", "--recompute full --recompute-every 4",

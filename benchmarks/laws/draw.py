@@ -56,6 +56,7 @@ def _training(draw: random.Random, experts: bool) -> Family:
         kernels=draw.choice(["plain", "torch", "fused"]),
         fp8_param_gather=precision in ("fp8", "fp8-block") and not away and draw.random() < 0.3,
         fp8_attention=precision != "none" and draw.random() < 0.3,
+        fp8_output_proj=precision == "mxfp8" and draw.random() < 0.3,
     )  # fmt: skip
 
 

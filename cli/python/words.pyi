@@ -80,6 +80,7 @@ class PlanWords(TypedDict, total=False):
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
     fp8_attention: bool
+    fp8_output_proj: bool
     bf16_first: int
     bf16_last: int
     recompute: Literal["none", "selective", "ops", "full", "save"]

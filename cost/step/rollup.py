@@ -180,7 +180,7 @@ def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: StepPol
     axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}
     if plans.family.async_tp:
         axes["tp"] = 0.0
-        hidden = hidden_behind_products(timing, plans, [pair for pair, _ in booked.pairs])
+        hidden = hidden_behind_products(timing, plans, [pair for pair, _ in booked.pairs], policy.overlap.frozen)
         for pair, phase in booked.pairs:
             _move(found, pair.region, phase, "tp", hidden[pair.region, pair.message])
     if any(axes.values()):

@@ -67,6 +67,11 @@ class Words(Protocol):
         ...
 
     @property
+    def fp8_output_proj(self) -> bool:
+        """Whether the head multiplies by the recipe."""
+        ...
+
+    @property
     def kv_dtype(self) -> str:
         """Type of the cache."""
         ...
@@ -149,11 +154,15 @@ def check_precision(family: Words) -> None:
     asked = [
         ("fp8-param-gather", family.fp8_param_gather),
         ("fp8-attention", family.fp8_attention),
+        ("fp8-output-proj", family.fp8_output_proj),
         ("bf16-first or bf16-last", any(edges)),
     ]
     given = ", ".join(name for name, there in asked if there)
     if given and not low:
         raise PlanError(f"{given}: of low-precision training, and precision=none; use --precision, or leave it out")
+    if family.fp8_output_proj and family.precision != "mxfp8":
+        # As Megatron-Core has it: core/transformer/transformer_config.py, `fp8_output_proj`.
+        raise PlanError(f"fp8-output-proj: precision={family.precision} leaves the head as it is; legal: mxfp8")
     if family.fp8_param_gather:
         _check_gather(family)
     _check_pairs(family)

@@ -240,6 +240,9 @@ class LoweringPolicy(ExpertWords):
         "--precision.  [default: off]",
         also=("--fp8-dot-product-attention",), of_training=True,
     )] = False
+    fp8_output_proj: Annotated[bool, Word(
+        "Multiply the head in the recipe too; with --precision mxfp8.  [default: off]", of_training=True,
+    )] = False
     bf16_first: Annotated[int, Word(
         "Number of first layers that keep --dtype.", also=("--num-layers-at-start-in-bf16",),
     )] = 0

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError, UnknownNameError
 from ...ir.graph import Graph, Region, Run, Workload
-from ...ir.layers import is_mtp_layer, layer_names
+from ...ir.layers import is_mtp_layer, layer_names, layer_row
 from ...ir.plan.low_inference import INFERENCE
 from ...ir.plan.precision import NONE, OF_DECODER_LAYERS, OF_TRAINING, RECIPES, read_pair, recipes_of
 from ...ir.records import dataclass
@@ -29,7 +29,7 @@ _HIGH = "_high"
 class Quantise(Pass):
     """Run the products of weights in layers, and of their backward, by a recipe of low precision.
 
-    Routers, the embedding and the head stay as they are, and attention unless asked. In inference weights rest in low
+    Routers and the embedding stay as they are, and head and attention unless asked. In inference weights rest in low
     precision.
 
     | option | meaning                                                                                              |
@@ -43,6 +43,7 @@ class Quantise(Pass):
     |        | kernels write their results cast                                                                     |
     | gather | weights that lie over replicas are gathered in low precision, and rest in it where they rest whole   |
     | attend | training: attention multiplies in fp8                                                                |
+    | head   | training: what stands behind the layers too, also in modules of multi-token prediction               |
     | first  | so many first layers stay in the model's type                                                        |
     | last   | so many last layers do                                                                               |
     | given  | inference: weights that a checkpoint has in another recipe, as "PATTERN=RECIPE"; may name nothing    |
@@ -55,6 +56,7 @@ class Quantise(Pass):
     fused: bool = False
     gather: bool = False
     attend: bool = False
+    head: bool = False
     first: int = 0
     last: int = 0
     given: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ class Quantise(Pass):
         for recipe in (self.recipe, *(recipe for _, recipe in self._pairs())):
             if recipe not in legal and (train or recipe != NONE):
                 raise UnknownNameError.of(f"precision of {graph.workload}", recipe, legal)
-        alone = [name for name in ("keep", "gather", "attend") if getattr(self, name)]
+        alone = [name for name in ("keep", "gather", "attend", "head") if getattr(self, name)]
         if not train and alone:
             raise PlanError(f"quantise{{{alone[0]}=true}}: of training only; leave it out")
         if train and self._pairs():
@@ -88,6 +90,7 @@ class Quantise(Pass):
             return self._serving(apart, layers)
         if not any(operands(apart.region(name)) for name in layers):
             raise PlanError(self._nothing(graph))
+        layers |= frozenset(layer_row(apart).tail) if self.head else frozenset()
         made = (self._training(r) if r.name in layers else r for r in apart.regions)
         return PassResult(mark_saved(apart.with_regions(tuple(made))), changed=True)
 

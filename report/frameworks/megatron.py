@@ -170,6 +170,8 @@ def _precision(subject: ExportSubject) -> Iterator[Flag]:
             yield "--reuse-grad-buf-for-mxfp8-param-ag", None
     if family.fp8_attention:
         yield "--fp8-dot-product-attention", None
+    if family.fp8_output_proj:
+        yield "--fp8-output-proj", None
     if family.bf16_first or family.bf16_last:
         yield "--first-last-layers-bf16", None
         yield "--num-layers-at-start-in-bf16", family.bf16_first

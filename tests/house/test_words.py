@@ -32,7 +32,7 @@ LINES = {
     "found": f"search {MODEL} {FEW} --space asked.space --best-plan found.yaml",
     **{name: f"export {MODEL} --chatter high --to {name}" for name in ("megatron", "torchtitan")},
     "deepspeed": f"export {MODEL.removesuffix('--quiet')} --chatter high --to deepspeed",
-    "vllm": f"export {MODEL.replace('train', 'decode')} --phase decode --chatter high --to vllm",
+    "vllm": f"export {MODEL.replace('llama.train', 'llama.decode')} --phase decode --chatter high --to vllm",
 }
 RUN = """
 import contextlib, io, json, shlex, sys

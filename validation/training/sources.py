@@ -30,7 +30,8 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that a row's recipe fills."""
     cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
     if not row.text("model").startswith(DENSE):
-        return {**cells, "etp": "1", **_nodes(row), **_again(row)}  # expert_tensor_parallel_size=1
+        # expert_tensor_parallel_size=1
+        return {**cells, "etp": "1", **_nodes(row), **_again(row), **_low(row), **_further(row)}
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
@@ -55,13 +56,32 @@ def _stack(row: Row) -> str:
 def _again(row: Row) -> Mapping[str, str]:
     """What recipes name in `recompute_modules`; `moe_act`, which some name beside it, is inside of a kernel here."""
     name, machine = _name(row), row.text("accelerator")
-    if name in ("DeepSeekV3", "Kimi_K2"):
-        modules = "mla_up_proj"
+    if name == "DeepSeekV3" and machine.startswith("GB200") and (26, 4) <= container(row) < WHOLE_GRAPHS:
+        modules = "mlp"  # of the three layers without experts
+    elif name in ("DeepSeekV3", "Kimi_K2"):
+        modules = "mla_up_proj mlp" if machine.startswith("H100") else "mla_up_proj"
     elif name == "GPT OSS 120B" and machine.startswith("GB200") and container(row) < WHOLE_GRAPHS:
         modules = "layernorm"
     else:
         return {}
     return {"activation_recompute": "selective", "recompute_modules": modules}
+
+
+def _low(row: Row) -> Mapping[str, str]:
+    """What recipes that capture whole steps multiply in fp8 beside the linear layers.
+
+    `fp8_output_proj` of DeepSeek-V3 and GPT OSS, `fp8_dot_product_attention` of all but DeepSeek-V3 on GB200.
+    """
+    name = _name(row)
+    if _stack(row) != "megatron-bridge-graphs":
+        return {}
+    head = {"fp8_output_proj": "True"} if name in ("DeepSeekV3", "GPT OSS 120B") else {}
+    return head if name == "DeepSeekV3" else {**head, "fp8_attention": "True"}
+
+
+def _further(row: Row) -> Mapping[str, str]:
+    """The layer that predicts the token after next, which DeepSeek-V3 trains where a row does not say otherwise."""
+    return {"mtp": "1"} if _name(row) == "DeepSeekV3" and "w/o MTP" not in row.text("model") else {}
 
 
 def _in_turn(row: Row) -> bool:
@@ -146,11 +166,14 @@ _NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
 _OF_MODELS = (
-    Assumed("mtp", "0", "left out: the layer that predicts the token after next", ("DeepSeekV3",)),
     # `apply_moe_token_drop` of Megatron-Bridge; routing is balanced, so that no token is left out.
     Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
 )
 _NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
+_ONE_LAYER = "not published: one layer a chunk"
+_CHUNKS = MappingProxyType({"GPT-70B": "42", "GPT-177B": "16", "GPT-462B": "7"})
+# `performance_mode` of the recipes of NeMo 2.2 and 2.3: grad_reduce_in_fp32=False, tp_comm_overlap=True.
+_NEMO_2 = MappingProxyType({"stack": "megatron-core", "grad_dtype": "bf16", "async_tp": "True"})
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
 )
@@ -172,7 +195,7 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
                 Assumed("micro_batch", "4", "not published: the best one", ("GPT-7.5B",)),
                 Assumed("micro_batch", "1", "not published: the best one"),
                 Assumed("vpp", "2", "not published: two chunks", ("GPT-39.1B", "GPT-145.6B")),
-                Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
+                Assumed("vpp", "3", _ONE_LAYER, ("GPT-529.6B",)),
             ),
         ),
         "narayanan2021_table2": Publication(
@@ -210,10 +233,12 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
             unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
         ),
         "megatron_core_r0.8_h100": Publication(
-            {**GPT, "stack": "megatron-core", "async_tp": "True"},
+            {**GPT, "stack": "megatron-core-2024", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
-                _NO_INTERLEAVING,
+                # Messages of the pipeline are "overlapped by default" in its README: with interleaving alone
+                # (`overlap_p2p_comm` in megatron/training/arguments.py). 7 layers a stage allow no other number.
+                *(Assumed("vpp", chunks, _ONE_LAYER, (name,)) for name, chunks in _CHUNKS.items()),
                 _DISTRIBUTED,
                 _RECIPE_SP,
                 _NONE_AGAIN,
@@ -223,9 +248,15 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
         "megatron_2020_single_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
         "megatron_2020_multi_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
         "llm_foundry_mpt": Publication({"family": "mpt", "stack": "composer-fsdp"}),
-        "nemo_24.07": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.02": Publication({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
-        "nemo_25.04": Publication({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
+        # NeMo-Framework-Launcher 24.07: `grad_sync_dtype=bf16` in examples/training, which Nemotron's has not;
+        # `ub_tp_comm_overlap` in launcher_scripts/conf/training.
+        "nemo_24.07": Publication(
+            {"stack": "megatron-core-2024", "grad_dtype": "bf16"},
+            (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN),
+            models={"LLAMA2-70B": {"async_tp": "True"}, "Nemotron-8B": {"async_tp": "True", "grad_dtype": "fp32"}},
+        ),
+        "nemo_25.02": Publication(_NEMO_2, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.04": Publication(_NEMO_2, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Publication(
             assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),
@@ -292,7 +323,6 @@ def completed(row: Row) -> Completed:
 
 
 def _matters(one: Assumed, row: Row) -> bool:
-    """Chunks need a pipeline, what is split over tp needs tp; some rows say that they leave a layer out."""
+    """Chunks need a pipeline, what is split over tp needs tp."""
     needed = {"vpp": "pp", "sequence_parallel": "tp"}.get(one.column)
-    without = one.column == "mtp" and "w/o MTP" in row.text("model")
-    return not without and (needed is None or row.number(needed, 1) > 1)
+    return needed is None or row.number(needed, 1) > 1

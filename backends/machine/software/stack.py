@@ -88,6 +88,7 @@ class Overlap:
 
     Attributes:
         tp: tensor parallelism: beside products that neither make nor need the message.
+        frozen: with `--async-tp`, gradients that products of frozen weights scatter: beside these products.
         ep: exchanges of experts: beside what does not depend on them, as shared experts.
         fsdp: what ZeRO 2 and 3 gather and scatter in a micro-batch: beside its computation.
         dp: gradients of a step, and parameters gathered once: beside one backward, or forward, phase.
@@ -98,6 +99,7 @@ class Overlap:
     """
 
     tp: Annotated[float, SHARE] = fitted(0.0, _SHARE)
+    frozen: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     ep: Annotated[float, SHARE] = fitted(0.0, _SHARE)
     fsdp: Annotated[float, SHARE] = fitted(1.0, _SHARE)
     dp: Annotated[float, SHARE] = fitted(1.0, _SHARE)

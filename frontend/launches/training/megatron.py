@@ -341,6 +341,7 @@ def _precision(r: Reading) -> None:
     gathers = ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
     r.say("fp8_param_gather", (any(map(r.flag, gathers)) and on) or None, *gathers)
     r.say("fp8_attention", (r.flag("fp8_dot_product_attention") and on) or None, "fp8_dot_product_attention")
+    r.say("fp8_output_proj", (r.flag("fp8_output_proj") and on) or None, "fp8_output_proj")
     edges = r.flag("first_last_layers_bf16") and on
     for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):
         number = r.count(name, least=0)

@@ -73,6 +73,28 @@ def test_products_beside_the_messages_of_a_layer(lowered: Mapping[bool, Lowered]
     ])  # fmt: skip
 
 
+def test_scatters_of_frozen_weights_hide_as_the_stack_says(llama: Graph) -> None:
+    """TransformerEngine hides them beside gradients of weights, which frozen ones lack; PyTorch behind products."""
+    family = Family(sp=True, async_tp=True, lora_rank=8, lora_modules=("q_proj",))
+    low = lower(llama, family)
+    region = low.graph.region("block0")
+    frozen = {
+        tuple(sorted(region.producer[k].scope.rpartition(".")[2] for k in p.frozen))
+        for p in pairs_of(low.graph)
+        if p.region == "block0" and p.frozen
+    }
+    assert frozen == {("gate_proj", "up_proj"), ("k_proj", "q_proj", "v_proj")}
+    plan = make_plan(num_gpus=8, tp=8, seq_len=8192, family=family)
+    steps = [
+        estimate(llama, system, plan, lowered=low).metrics["step_time_s"]
+        for base in [load_system("dgx-h100")]
+        for share in (1.0, 0.5, 0.0)
+        for system in [replace(base, stack=replace(base.stack, overlap=Overlap(frozen=share)))]
+    ]
+    assert steps[0] < steps[1] < steps[2]
+    assert load_system("dgx-h100", stack="megatron-core").stack.overlap.frozen == 0.0
+
+
 def test_a_product_hides_one_message_only(lowered: Mapping[bool, Lowered]) -> None:
     used = [(p.region, k) for p in pairs_of(lowered[True].graph) for k in p.products]
     assert len(used) == len(set(used))

@@ -42,6 +42,8 @@ def words(flags: str, num_gpus: int | None = None) -> dict[str, object]:
          {"precision": "mxfp8", "fp8_param_gather": True}),
         ("--bf16 --fp4-format e2m1 --fp4-param-gather", {"precision": "nvfp4", "fp8_param_gather": True}),
         ("--bf16 --fp8-format hybrid --fp8-dot-product-attention", {"precision": "fp8-delayed", "fp8_attention": True}),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-output-proj",
+         {"precision": "mxfp8", "fp8_output_proj": True}),
         ("--mtp-num-layers 1 --mtp-loss-scaling-factor 0.1", {"mtp_num_layers": 1}),
         ("--grad-reduce-in-bf16", {"grad_dtype": "bf16"}),
         ("--exp-avg-dtype bf16 --main-params-dtype fp16", {"exp_avg_dtype": "bf16", "main_params_dtype": "fp16"}),

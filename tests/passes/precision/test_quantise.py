@@ -340,6 +340,25 @@ def test_fp8_attention_is_of_low_precision_training() -> None:
         check_family(Family(fp8_attention=True))
 
 
+@pytest.mark.parametrize("mtp", [0, 1])
+def test_the_head_is_multiplied_by_the_recipe_where_asked(tiny_llama: Graph, mtp: int) -> None:
+    """Forward and two gradients of each head; the loss reads 16 bits, and what the optimizer updates is as it was."""
+    family = Family(precision="mxfp8", fp8_output_proj=True, kernels="fused", mtp_num_layers=mtp)
+    graph = lower(tiny_llama, family).graph
+    for name in ("epilogue", *["mtp_head"] * mtp):
+        region = graph.region(name)
+        products = [n for n in region.nodes if n.op == "matmul"]
+        assert len(products) == 3
+        assert {region.by_id[i].type.dtype for n in products for i in n.inputs[:2]} == {DType.MXFP8}
+        assert {region.by_id[n.key].type.dtype for n in products} == {DType.BF16}
+    assert not casts(graph.region("prologue"), *Phase)
+
+
+def test_the_head_goes_with_mxfp8_alone() -> None:
+    with pytest.raises(PlanError, match=r"fp8-output-proj: precision=fp8 leaves the head as it is; legal: mxfp8"):
+        check_family(Family(precision="fp8", fp8_output_proj=True))
+
+
 def test_frozen_weights_that_rest_in_low_precision_are_cast_before_the_run(tiny_llama: Graph) -> None:
     """Beside adapters no step casts or turns them: they rest in rows, and in columns for the backward phase."""
     adapted = {"lora_rank": 4, "lora_modules": ("q_proj",), "precision": "fp8-delayed", "kernels": "fused"}

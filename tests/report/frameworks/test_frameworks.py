@@ -172,6 +172,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "grad_dtype": {"grad_dtype": DType.BF16}, "precision": {"precision": "fp8"},
     "fp8_param_gather": {"precision": "fp8", "zero": 1, "fp8_param_gather": True},
     "fp8_attention": {"precision": "fp8", "fp8_attention": True},
+    "fp8_output_proj": {"precision": "mxfp8", "fp8_output_proj": True},
     "bf16_first": {"precision": "fp8", "bf16_first": 1}, "bf16_last": {"precision": "fp8", "bf16_last": 1},
     "main_params_dtype": {"main_params_dtype": "none"},
     "exp_avg_dtype": {"exp_avg_dtype": "bf16"},

@@ -163,10 +163,37 @@ def test_experts_of_recipes_are_whole(table: Table) -> None:
     assert (found.plan.etp, found.plan.ep, found.plan.dp, found.plan.family.etp) == (1, 32, 16, False)
 
 
-def test_a_layer_for_the_token_after_next_is_said_to_be_left_out() -> None:
-    cells = {"id": "a", "dataset": "megatron_bridge_pretrain", "activation_recompute": "none", "pp": "1", "tp": "1"}
-    assert "mtp 0" in completed(Row({**cells, "model": "DeepSeekV3"})).assumed[0]
-    assert completed(Row({**cells, "model": "DeepSeekV3 (w/o MTP)"})).assumed == ()
+@pytest.mark.parametrize(
+    ("model", "machine", "container", "mtp", "head", "attention", "again"),
+    [
+        ("DeepSeekV3", "GB200 (NVL72)", "26.06", 1, True, False, ("mla_up_proj",)),
+        ("DeepSeekV3", "GB200 (NVL72)", "26.04.01", 1, False, False, ("mlp",)),
+        ("DeepSeekV3", "GB200 (NVL72)", "26.02", 1, False, False, ("mla_up_proj",)),
+        ("DeepSeekV3 (dropless)", "H100-SXM-80GB (DGX)", "25.09", 1, False, False, ("mla_up_proj", "mlp")),
+        ("DeepSeekV3 (w/o MTP)", "GB300 (NVL72)", "25.11", 0, False, False, ("mla_up_proj",)),
+        ("GPT OSS 120B", "GB200 (NVL72)", "26.08", 0, True, True, ()),
+        ("GPT OSS 120B", "B300 (DGX)", "26.06", 0, False, False, ()),
+        ("Qwen3_235B_a22B", "GB200 (NVL72)", "26.06", 0, False, True, ()),
+        ("Qwen3_235B_a22B", "GB200 (NVL72)", "26.04", 0, False, False, ()),
+    ],
+)
+def test_recipes_of_bridge_say_what_they_train_in_fp8_and_repeat(
+    table: Table,
+    model: str,
+    machine: str,
+    container: str,
+    mtp: int,
+    head: bool,
+    attention: bool,
+    again: tuple[str, ...],
+) -> None:
+    """Of Megatron-Bridge v0.3 to v0.6: `fp8_output_proj`, `fp8_dot_product_attention`, `recompute_modules`."""
+    row = next(r for r in table.rows if r.text("model").startswith(model) and r.text("ep"))
+    cells = {"accelerator": machine, "model": model, "note": f"container {container} NeMo", "precision": "MXFP8"}
+    family = training_case(Row({**row.cells, **cells}, row.line), MachineShop()).plan.family
+    assert family.mtp_num_layers == mtp
+    assert (family.fp8_output_proj, family.fp8_attention) == (head, attention)
+    assert family.recompute_modules == again
 
 
 def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
@@ -180,7 +207,7 @@ def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
     [
         ("megascale_Megatron-LM_175B_256", "megatron-2022", (8, 8, 4, 6, 1, 192)),
         ("megascale_fig9_Megatron-LM_530B_2240", "megatron-2022", (8, 35, 8, 3, 1, 280)),
-        ("megatron_core_h100_177B", "megatron-core", (8, 6, 48, 1, 1, 24)),
+        ("megatron_core_h100_177B", "megatron-core-2024", (8, 6, 48, 16, 1, 24)),
         ("megatron2020_8B_A100", "megatron-2022", (8, 1, 1, 1, 16, 1)),
         ("megatron2020_2B_dp128", "megatron-2022", (2, 1, 128, 1, 16, 1)),
         ("mtnlg_530B_2240", "megatron-deepspeed", (8, 35, 8, 1, 1, 240)),
