@@ -23,7 +23,7 @@ from ..capacity import max_batch
 from ..metrics import ServingMetrics
 from ..search import first_reaching
 from ..traffic.requests import Lengths
-from .continuous import Life, life, most_throughput
+from .continuous import Life, Prompts, life, most_throughput
 from .steps import budget, prompt_steps, way_in_s
 from .times import Array, Nums, StepTimes
 
@@ -44,17 +44,20 @@ def at_rate(times: StepTimes, engine: Engine, rate_per_s: Nums, lengths: Lengths
     if (full >= 1).any():
         raise InfeasibleError(_too_many(rate, best.requests_per_s, full))
     room = max_batch(times, engine.scheduler, lengths)
+    prompts = Prompts.of(times, engine, lengths)
     others = first_reaching(
-        lambda n: n / life(times, engine, np.minimum(1.0 + n, room), lengths).total_s, rate, np.zeros_like(room), room
+        lambda n: n / life(times, engine, np.minimum(1.0 + n, room), lengths, prompts).total_s,
+        rate,
+        np.zeros_like(room),
+        room,
     )
     batch = np.minimum(1.0 + others, room)
-    return _metrics(times, engine, rate, full, batch, lengths)
+    return _metrics(times, engine, rate, full, life(times, engine, batch, lengths, prompts), batch, lengths)
 
 
 def _metrics(
-    times: StepTimes, engine: Engine, rate: Array, full: Array, batch: Array, lengths: Lengths
+    times: StepTimes, engine: Engine, rate: Array, full: Array, found: Life, batch: Array, lengths: Lengths
 ) -> ServingMetrics:
-    found = life(times, engine, batch, lengths)
     room = max_batch(times, engine.scheduler, lengths)
     way_in = way_in_s(engine.overheads, lengths)
     for_room = found.total_s / room * full ** (np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
