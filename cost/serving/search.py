@@ -32,7 +32,7 @@ def first_reaching(quantity: Callable[[Array], Array], level: Array, low: Array,
     halvings = _AT_ONCE if prod(shape) <= _FEW else 1
     points, widths = np.empty((2**halvings + 1, *shape)), [2**k for k in reversed(range(halvings))]
     points[0], points[-1] = low, high
-    every = tuple(np.indices(shape, sparse=True))
+    every: tuple[NDArray[np.intp], ...] = tuple(np.indices(shape, sparse=True))
     for _ in range(_HALVINGS // halvings):
         for width in widths:
             points[width :: 2 * width] = (points[: -1 : 2 * width] + points[2 * width :: 2 * width]) / 2
@@ -40,7 +40,7 @@ def first_reaching(quantity: Callable[[Array], Array], level: Array, low: Array,
         for width in widths:
             at = at + np.where(reached[at + width - 1, *every], 0, width)
         points[0], points[-1] = points[at, *every], points[at + 1, *every]
-    return points[-1]
+    return np.asarray(points[-1])
 
 
 def first_reaching_each(parts: Parts, level: Array, high: Array) -> Array:

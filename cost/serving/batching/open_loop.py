@@ -52,12 +52,13 @@ def at_rate(times: StepTimes, engine: Engine, rate_per_s: Nums, lengths: Lengths
         room,
     )
     batch = np.minimum(1.0 + others, room)
-    return _metrics(times, engine, rate, full, life(times, engine, batch, lengths, prompts), batch, lengths)
+    return _metrics(times, engine, rate, full, batch, lengths)
 
 
 def _metrics(
-    times: StepTimes, engine: Engine, rate: Array, full: Array, found: Life, batch: Array, lengths: Lengths
+    times: StepTimes, engine: Engine, rate: Array, full: Array, batch: Array, lengths: Lengths
 ) -> ServingMetrics:
+    found = life(times, engine, batch, lengths)
     room = max_batch(times, engine.scheduler, lengths)
     way_in = way_in_s(engine.overheads, lengths)
     for_room = found.total_s / room * full ** (np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
