@@ -153,8 +153,8 @@ class StageProgram:
             if shares is None or not has_say:
                 found, which = kept.lay_all(self.policy, degree[d], None, self.recomputed)
             else:
-                own, met = np.unique(shares[1][rows], return_inverse=True)
-                found, of_own = kept.lay_all(self.policy, degree[d], shares[0][own], self.recomputed)
+                kinds, met = np.unique(shares[1][rows], return_inverse=True)
+                found, of_own = kept.lay_all(self.policy, degree[d], shares[0][kinds], self.recomputed)
                 which = of_own[met]
             layouts |= {id(layout): layout for layout in found}
             places = [number.setdefault(id(layout), len(number)) for layout in found]
