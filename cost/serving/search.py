@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from .batching.times import Array
 
 # Halvings of an interval, to a billionth of it; of few intervals, so many are prepared in one call of the quantity:
 # numpy takes longer to be called than to work on few numbers.
-_HALVINGS, _AT_ONCE, _FEW = 40, 4, 32
+_HALVINGS, _AT_ONCE, _FEW = 40, 4, 128
 # Points at most by which brackets are narrowed beforehand, and how narrow is narrow enough, of the interval.
 _POINTS, _NARROW = 40, 2.0**-48
 
@@ -28,18 +29,18 @@ def first_reaching(quantity: Callable[[Array], Array], level: Array, low: Array,
     3.0
     """
     shape = np.broadcast_shapes(np.shape(low), np.shape(high), np.shape(quantity(low) >= level))
-    ends = np.stack([np.broadcast_to(low, shape), np.broadcast_to(high, shape)])
-    halvings = _AT_ONCE if ends[0].size <= _FEW else 1
+    halvings = _AT_ONCE if prod(shape) <= _FEW else 1
+    points, widths = np.empty((2**halvings + 1, *shape)), [2**k for k in reversed(range(halvings))]
+    points[0], points[-1] = low, high
+    every: tuple[NDArray[np.intp], ...] = tuple(np.indices(shape, sparse=True))
     for _ in range(_HALVINGS // halvings):
-        points = ends
-        for _ in range(halvings):
-            middles = (points[:-1] + points[1:]) / 2
-            points = np.insert(points, np.arange(1, len(points)), middles, axis=0)
-        reached, at = quantity(points[1:-1]) >= level, np.zeros((1, *shape), dtype=np.intp)
-        for width in 2 ** np.arange(halvings)[::-1]:
-            at += np.where(np.take_along_axis(reached, at + width - 1, 0), 0, width)
-        ends = np.concatenate([np.take_along_axis(points, at, 0), np.take_along_axis(points, at + 1, 0)])
-    return np.asarray(ends[1])
+        for width in widths:
+            points[width :: 2 * width] = (points[: -1 : 2 * width] + points[2 * width :: 2 * width]) / 2
+        reached, at = quantity(points[1:-1]) >= level, np.zeros(shape, dtype=np.intp)
+        for width in widths:
+            at = at + np.where(reached[at + width - 1, *every], 0, width)
+        points[0], points[-1] = points[at, *every], points[at + 1, *every]
+    return np.asarray(points[-1])
 
 
 def first_reaching_each(parts: Parts, level: Array, high: Array) -> Array:

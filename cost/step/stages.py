@@ -13,7 +13,7 @@ from ...ir.graph import Graph, Region
 from ...ir.layers import num_layers
 from ...ir.ops import work_of
 from ...ir.plan import PlanTable
-from ...ir.plan.layout.layouts import Layouts
+from ...ir.plan.layout.layouts import Layouts, distinct_rows
 from ...ir.plan.layout.stages import Recomputed, StageLayout, between_stages, by_cost
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, total
@@ -142,35 +142,37 @@ class StageProgram:
             own, which = _distinct(pp[rows], vpp[rows])
             pair[rows] = which + len(degree)
             degree += [(p, v, kind.name) for p, v in own]
-        share, point = self._shares(points, [(p, v) for p, v, _ in degree], len(plans))
-        met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
-        kept = self.layouts.of(self.graph)
         said = [by_cost(self.num_blocks, self.policy, p * v) for p, v, _ in degree]
-        asked = [(p, v, share[s] if said[d] else None, schedule) for d, s in met for p, v, schedule in (degree[d],)]
-        found = kept.lay_all(self.policy, asked, self.recomputed)
-        laid = {id(layout): layout for layout in found}
-        number = {name: k for k, name in enumerate(laid)}
-        index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
-        return staging_of(self.graph, list(laid.values()), index[which], (pp, vpp))
+        shares = self._shares(points) if any(said) else None
+        kept, index = self.layouts.of(self.graph), np.empty(len(plans), dtype=np.intp)
+        number: dict[int, int] = {}
+        layouts: dict[int, StageLayout] = {}
+        for d, has_say in enumerate(said):
+            rows = np.flatnonzero(pair == d)
+            if shares is None or not has_say:
+                found, which = kept.lay_all(self.policy, degree[d], None, self.recomputed)
+            else:
+                kinds, met = np.unique(shares[1][rows], return_inverse=True)
+                found, of_own = kept.lay_all(self.policy, degree[d], shares[0][kinds], self.recomputed)
+                which = of_own[met]
+            layouts |= {id(layout): layout for layout in found}
+            places = [number.setdefault(id(layout), len(number)) for layout in found]
+            index[rows] = np.array(places, dtype=np.intp)[which]
+        return staging_of(self.graph, list(layouts.values()), index, (pp, vpp))
 
-    def _shares(
-        self, points: Points, degrees: Sequence[tuple[int, int]], num: int
-    ) -> tuple[Sequence[tuple[float, ...] | None], Index]:
-        """Distinct costs by which stages are balanced, and which of them each plan has; None where they have no say.
+    def _shares(self, points: Points) -> tuple[Array, Index] | None:
+        """Distinct costs by which stages are balanced, as (row, region), and the row of each plan; None if all are 0.
 
         Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
         """
-        if not any(by_cost(self.num_blocks, self.policy, p * v) for p, v in degrees):
-            return [None], np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)
         costs = self.costs.evaluate(env, int(point.max()) + 1)
         if not costs.any():
-            return [None], np.zeros(num, dtype=np.intp)
-        rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()
-        number: dict[tuple[float, ...], int] = {}
-        share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
-        return list(number), share[point]
+            return None
+        rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T
+        first, which = distinct_rows(rounded)
+        return rounded[first], which[point]
 
 
 # Families of plans share most of their regions: each is added up once.
@@ -186,15 +188,6 @@ def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:
     code = (pp * base + vpp).astype(np.intp)
     first, which = distinct(code, int(code.max()) + 1)
     return [divmod(c, base) for c in code[first].tolist()], which
-
-
-def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tuple[list[tuple[int, int]], Index]:
-    """Return the pairs of degree and share that plans have, and which of them each plan has."""
-    if num_shares == 1:
-        return [(d, 0) for d in range(num_degrees)], degree
-    code = degree * num_shares + share
-    first, which = distinct(code, num_degrees * num_shares)
-    return [divmod(c, num_shares) for c in code[first].tolist()], which
 
 
 def staging_of(

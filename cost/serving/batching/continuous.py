@@ -32,8 +32,8 @@ from ....ir.records import dataclass
 from ..capacity import max_batch
 from ..metrics import ServingMetrics
 from ..traffic.requests import Lengths
-from .steps import budget, decode_pass_s, groups_of, host_s, prefill_s, stretch, way_in_s
-from .times import Array, Nums, StepTimes
+from .steps import attention_over, budget, decode_pass_s, groups_of, host_s, prefill_s, stretch, way_in_s
+from .times import Array, Curve, Nums, StepTimes
 
 # Ranks that attend apart and share experts: what is a rank's own takes as long as on the one with most prompts.
 
@@ -124,6 +124,27 @@ class _Mix:
     chunk: Array
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompts:
+    """What requests of some lengths take whatever else is in flight: worked out once where many loads are tried.
+
+    Attributes:
+        decode_attention: mean attention of their decode steps, by sequences: see `attention_over`.
+        attention_s: attention of one prompt.
+        alone_s: one prompt by itself.
+    """
+
+    decode_attention: Curve | None
+    attention_s: Array
+    alone_s: Array
+
+    @classmethod
+    def of(cls, times: StepTimes, engine: Engine, lengths: Lengths) -> Prompts:
+        """Work them out."""
+        attention_s = times.chunk_attention_s(lengths.cached, lengths.prompt)
+        return cls(attention_over(times, lengths), attention_s, prefill_s(times, engine, lengths))
+
+
 def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths) -> ServingMetrics:
     """Return latencies and rates with `concurrency` requests in flight: each answer is followed by a new request.
 
@@ -163,26 +184,31 @@ def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> Servi
     return _metrics(best, best, found, np.zeros_like(best), lengths)
 
 
-def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Life:
-    """Return what a request goes through with `batch` of its kind in flight on the replica, whether or not they fit."""
+def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths, prompts: Prompts | None = None) -> Life:
+    """Return what a request goes through with `batch` of its kind in flight on the replica, whether or not they fit.
+
+    `prompts` is what is known of requests of these lengths.
+    """
+    prompts = prompts or Prompts.of(times, engine, lengths)
     groups = groups_of(times, batch)
     in_group = np.asarray(batch, dtype=np.float64) / groups
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
-    decode = decode_pass_s(times, mix.decodes, lengths)
+    decode = decode_pass_s(times, mix.decodes, lengths, prompts.decode_attention)
     # The others of ranks that wait for one another have as many requests, and none of them is the one asked for.
     mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
     beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
-    prompt = slower * _prompts_s(times, engine, mix, lengths)
+    added = _prompts_s(times, engine, mix, lengths, prompts.attention_s)
+    prompt = slower * added
     others = beside * prompt
-    joined = _joined_s(times, engine, mix, lengths)
+    joined = _joined_s(times, engine, mix, lengths, mix.prompts * added, mix.prompts * prompts.attention_s)
     step = slower * decode + host_s(over, mix.decodes)
     tpot = step + over.interference * others
     # What others' prompts take and do not add between tokens they add before the first: the work is done all the same.
     before = lengths.gaps * np.maximum(1.0 - over.interference, 0.0) * others
     spared = np.maximum(before - _BEFORE * over.interference * lengths.gaps * others, 0.0)
     waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * slower * joined + before
-    alone = prefill_s(times, engine, lengths)
+    alone = prompts.alone_s
     first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
     # Steps of a prompt where all have come at once and steps are full; none beside decodes if it runs apart.
     packed = np.asarray(lengths.fresh / budget(engine.scheduler, lengths) * engine.scheduler.mixed)
@@ -209,26 +235,26 @@ def _apart(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
     return _Mix(np.ones_like(chunk), lengths.gaps + 1.0 + 0.0 * batch, batch, prompts, chunk)
 
 
-def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths, attention_s: Array) -> Array:
     """What one prompt of others adds, in steps of `chunk` tokens of prompts."""
-    attention = times.chunk_attention_s(lengths.cached, lengths.prompt)
     if engine.scheduler.mixed:
         grown = times.prompt_rest(mix.decodes + mix.chunk) - times.prompt_rest(mix.decodes)
     else:
         grown = times.prompt_rest(mix.chunk) + engine.overheads.step_s
-    return np.asarray(lengths.fresh / mix.chunk * np.maximum(grown, 0.0) + attention)
+    return np.asarray(lengths.fresh / mix.chunk * np.maximum(grown, 0.0) + attention_s)
 
 
-def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
-    """What other prefills add to a request's own chunks: beside them as much as fits, the rest in steps before."""
-    alone = mix.prompts * _prompts_s(times, engine, mix, lengths)
+def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths, alone: Array, attention: Array) -> Array:
+    """What other prefills add to a request's own chunks: beside them as much as fits, the rest in steps before.
+
+    `alone` is what they add to steps of their own, `attention` the part of it that their attention takes.
+    """
     if not engine.scheduler.mixed:
         return np.asarray(alone)
     own = lengths.fresh / mix.chunks
     beside = np.minimum(mix.chunk, np.maximum(budget(engine.scheduler, lengths) - own, 0.0))
     before = mix.decodes + own
     grown = np.maximum(times.prompt_rest(before + beside) - times.prompt_rest(before), 0.0)
-    attention = mix.prompts * times.chunk_attention_s(lengths.cached, lengths.prompt)
     left = 1.0 - beside / mix.chunk
     return np.asarray(mix.prompts * lengths.fresh / mix.chunk * grown + attention + left * (alone - attention))
 

@@ -23,7 +23,7 @@ from ..capacity import max_batch
 from ..metrics import ServingMetrics
 from ..search import first_reaching
 from ..traffic.requests import Lengths
-from .continuous import Life, life, most_throughput
+from .continuous import Life, Prompts, life, most_throughput
 from .steps import budget, prompt_steps, way_in_s
 from .times import Array, Nums, StepTimes
 
@@ -44,8 +44,12 @@ def at_rate(times: StepTimes, engine: Engine, rate_per_s: Nums, lengths: Lengths
     if (full >= 1).any():
         raise InfeasibleError(_too_many(rate, best.requests_per_s, full))
     room = max_batch(times, engine.scheduler, lengths)
+    prompts = Prompts.of(times, engine, lengths)
     others = first_reaching(
-        lambda n: n / life(times, engine, np.minimum(1.0 + n, room), lengths).total_s, rate, np.zeros_like(room), room
+        lambda n: n / life(times, engine, np.minimum(1.0 + n, room), lengths, prompts).total_s,
+        rate,
+        np.zeros_like(room),
+        room,
     )
     batch = np.minimum(1.0 + others, room)
     return _metrics(times, engine, rate, full, batch, lengths)

@@ -22,10 +22,12 @@ class Curve:
 
     at: Array
     value: Array
+    _inner: Array = field(init=False, repr=False, compare=False)
     slope: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Work out the slopes."""
+        object.__setattr__(self, "_inner", self.at[1:-1])
         object.__setattr__(self, "slope", np.diff(self.value) / np.diff(self.at))
 
     def __call__(self, size: Nums) -> Array:
@@ -34,7 +36,7 @@ class Curve:
         >>> Curve(np.array([0.0, 2.0]), np.array([1.0, 3.0]))(np.array([1.0, 4.0]))
         array([2., 5.])
         """
-        place = _place(self.at, size)
+        place = self._inner.searchsorted(size, side="right")
         return np.asarray(self.value[place] + self.slope[place] * (np.asarray(size) - self.at[place]))
 
     def mean(self, start: Nums, stop: Nums) -> Array:
@@ -62,11 +64,14 @@ class Surface:
 
     def __call__(self, row: Nums, column: Nums) -> Array:
         """Return the value at pairs of sizes, broadcast against each other."""
-        x, y = np.broadcast_arrays(np.asarray(row, dtype=np.float64), np.asarray(column, dtype=np.float64))
-        i, u = _between(self.rows, x)
-        j, v = _between(self.columns, y)
-        low = self.value[i, j] * (1 - v) + self.value[i, j + 1] * v
-        high = self.value[i + 1, j] * (1 - v) + self.value[i + 1, j + 1] * v
+        i, u = _between(self.rows, np.asarray(row, dtype=np.float64))
+        j, v = _between(self.columns, np.asarray(column, dtype=np.float64))
+        # Where the first of the four values around a pair lies in memory, and what of each is before the next column.
+        first, left = i * len(self.columns) + j, 1 - v
+        below = first + len(self.columns)
+        value = self.value.ravel()
+        low = value[first] * left + value[first + 1] * v
+        high = value[below] * left + value[below + 1] * v
         return np.asarray(low * (1 - u) + high * u)
 
     def mean(self, row: Nums, start: Nums, stop: Nums) -> Array:
@@ -97,14 +102,14 @@ def _areas(at: Array, value: Array) -> Array:
     return np.concatenate([np.zeros_like(value[..., :1]), np.cumsum(pieces, axis=-1)], axis=-1)
 
 
-def _place(at: Array, size: Nums) -> NDArray[np.intp]:
-    """The piece that each size lies on: the number of inner points up to it, so that the ends need no clipping."""
-    return np.asarray(at[1:-1].searchsorted(size, side="right"))
-
-
 def _between(at: Array, size: Array) -> tuple[NDArray[np.intp], Array]:
-    place = _place(at, size)
-    return place, (size - at[place]) / (at[place + 1] - at[place])
+    """The piece that each size lies on, and how far along it.
+
+    The piece is the number of inner points up to the size, so that the ends need no clipping.
+    """
+    place = np.asarray(at[1:-1].searchsorted(size, side="right"))
+    start = at[place]
+    return place, (size - start) / (at[place + 1] - start)
 
 
 @dataclass(frozen=True, slots=True)

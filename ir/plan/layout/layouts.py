@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...graph import Graph
 from ...kept import RecentResults
 from ...layers import num_layers
@@ -17,10 +20,27 @@ _LAYOUTS = 8192
 _FRAMES = 64
 # Rows of blocks that are cut at a time; fewer are cut one by one.
 _MANY = 8
-# Stages, chunks of each, costs by which blocks are shared out if they have a say, and the schedule.
-Asked = tuple[int, int, tuple[float, ...] | None, str]
+Index = NDArray[np.intp]
+# Stages, chunks of each, and the schedule.
+Degree = tuple[int, int, str]
 # Of a graph, all that a layout depends on: its regions, and how often it runs which.
 Frame = tuple[tuple[str, ...], tuple[tuple[tuple[str, ...], int], ...]]
+
+
+def distinct_rows(table: NDArray[np.float64] | Index) -> tuple[Index, Index]:
+    """Return the first row of each kind, and which kind each row is of: by its bytes, so that -0.0 is not 0.0.
+
+    >>> distinct_rows(np.array([[1.0, 2.0], [0.0, 2.0], [1.0, 2.0]]))
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    rows = np.ascontiguousarray(table)
+    number: dict[bytes, int] = {}
+    # Zeros at the end of the bytes are left out of every row alike.
+    each = rows.view(f"S{rows.strides[0]}").ravel().tolist()
+    which = np.array([number.setdefault(row, len(number)) for row in each], dtype=np.intp)
+    first = np.empty(len(number), dtype=np.intp)
+    first[which[::-1]] = np.arange(len(rows))[::-1]
+    return first, which
 
 
 def frame_of(graph: Graph) -> Frame:
@@ -46,7 +66,7 @@ class Layouts:
 class LayoutsOf:
     """Layouts of one graph asked for so far."""
 
-    __slots__ = ("_asked", "_balances", "_cut", "_laid", "_num_blocks", "graph")
+    __slots__ = ("_asked", "_balances", "_laid", "_num_blocks", "graph")
 
     def __init__(self, graph: Graph, balances: RecentResults[Hashable, Balance]) -> None:
         """Keep none yet; rows of blocks are kept in `balances`."""
@@ -55,8 +75,6 @@ class LayoutsOf:
         self._laid = RecentResults[Hashable, StageLayout](_LAYOUTS)
         self._balances = balances
         self._num_blocks = num_layers(graph)
-        # Sizes of chunks that are known before they are asked for, by costs and number.
-        self._cut: dict[tuple[tuple[float, ...] | None, int], tuple[int, ...]] = {}
 
     def lay(
         self,
@@ -72,28 +90,35 @@ class LayoutsOf:
         vpp = kind.chunks_of(vpp) if pp > 1 else vpp
 
         def laid() -> StageLayout:
-            sizes = self._cut.get((costs, pp * vpp)) or stage_sizes(self.graph, policy, pp, vpp, costs, self._balance)
-            key = (pp, vpp, sizes, recomputed, kind.places)
-            return self._laid.of(key, lambda: lay_sizes(self.graph, pp, vpp, sizes, recomputed, schedule))
+            sizes = stage_sizes(self.graph, policy, pp, vpp, costs, self._balance)
+            return self._of_sizes((pp, vpp, schedule), sizes, recomputed)
 
         return self._asked.of((policy, pp, vpp, costs, recomputed, kind.places), laid)
 
-    def lay_all(self, policy: str, asked: Sequence[Asked], recomputed: Recomputed = 0) -> list[StageLayout]:
-        """Return what `lay` does for each of many; rows with costs of their own are cut many at a time."""
-        new: dict[int, dict[tuple[float, ...], None]] = {}
-        for pp, vpp, costs, schedule in asked:
-            parts = pp * (schedule_kind(schedule).chunks_of(vpp) if pp > 1 else vpp)
-            if costs is not None and by_cost(self._num_blocks, policy, parts) and parts <= self._num_blocks:
-                new.setdefault(parts, {})[costs] = None
-        self._cut = {
-            (costs, parts): sizes
-            for parts, rows in new.items()
-            if len(rows) >= _MANY
-            for costs, sizes in zip(rows, many_stage_sizes(self.graph, list(rows), parts), strict=True)
-        }
-        found = [self.lay(policy, pp, vpp, costs, recomputed, schedule) for pp, vpp, costs, schedule in asked]
-        self._cut = {}
-        return found
+    def lay_all(
+        self, policy: str, degree: Degree, costs: NDArray[np.float64] | None, recomputed: Recomputed = 0
+    ) -> tuple[list[StageLayout], Index]:
+        """Return the layouts that `lay` returns for rows of costs, each once, and which of them each row has.
+
+        `costs` are as (row, region); None where they have no say. Many rows are cut at once.
+        """
+        pp, vpp, schedule = degree
+        parts = pp * (schedule_kind(schedule).chunks_of(vpp) if pp > 1 else vpp)
+        if costs is None or not by_cost(self._num_blocks, policy, parts):
+            return [self.lay(policy, pp, vpp, None, recomputed, schedule)], np.zeros(1, dtype=np.intp)
+        if len(costs) < _MANY or parts > self._num_blocks:
+            laid = [self.lay(policy, pp, vpp, tuple(row), recomputed, schedule) for row in costs.tolist()]
+            return laid, np.arange(len(laid))
+        sizes = many_stage_sizes(self.graph, costs, parts)
+        first, which = distinct_rows(sizes)
+        return [self._of_sizes(degree, tuple(row), recomputed) for row in sizes[first].tolist()], which
+
+    def _of_sizes(self, degree: Degree, sizes: tuple[int, ...], recomputed: Recomputed) -> StageLayout:
+        pp, vpp, schedule = degree
+        kind = schedule_kind(schedule)
+        vpp = kind.chunks_of(vpp) if pp > 1 else vpp
+        key = (pp, vpp, sizes, recomputed, kind.places)
+        return self._laid.of(key, lambda: lay_sizes(self.graph, pp, vpp, sizes, recomputed, schedule))
 
     def _balance(self, costs: Sequence[float], first: float, last: float) -> Balance:
         return self._balances.of((tuple(costs), first, last), lambda: Balance(costs, first, last))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +19,8 @@ _AT_ONCE = 512
 _WIDE = 16
 
 
-def many_parts(costs: Array, first: Array, last: Array, num_parts: int) -> list[tuple[int, ...]]:
-    """Return the sizes of two parts or more that `balanced_parts` finds, row by row.
+def many_parts(costs: Array, first: Array, last: Array, num_parts: int) -> Index:
+    """Return the sizes of two parts or more that `balanced_parts` finds, as (row, part).
 
     The arithmetic is that of `Balance`, element by element, but over few ends of each part: those between which a cut
     exists whose dearest part costs no more than that of an even cut, which is a cut too.
@@ -31,20 +31,20 @@ def many_parts(costs: Array, first: Array, last: Array, num_parts: int) -> list[
         last: what the last part costs on top.
         num_parts: parts of every row.
 
-    >>> many_parts(np.ones((2, 8)), np.zeros(2), np.array([2.0, 0.0]), 3)
-    [(3, 3, 2), (2, 3, 3)]
+    >>> many_parts(np.ones((2, 8)), np.zeros(2), np.array([2.0, 0.0]), 3).tolist()
+    [[3, 3, 2], [2, 3, 3]]
     """
-    found: list[tuple[int, ...]] = []
+    found = np.empty((len(costs), num_parts), dtype=np.intp)
     for start in range(0, len(costs), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         sums = np.concatenate([np.zeros((len(costs[some]), 1)), np.cumsum(costs[some], axis=1)], axis=1)
         rows = _Rows(sums, first[some], last[some])
         ends = _ends(rows, num_parts)
         if max(map(len, ends)) <= _WIDE:
-            found += _cut(rows, ends)
+            found[some] = _cut(rows, ends)
         else:
             each = zip(costs[some].tolist(), rows.first.tolist(), rows.last.tolist(), strict=True)
-            found += [Balance(*row).sizes(num_parts) for row in each]
+            found[some] = [Balance(*row).sizes(num_parts) for row in each]
     return found
 
 
@@ -90,18 +90,21 @@ def _ends(rows: _Rows, num_parts: int) -> list[Index]:
     # A little more than the sums round.
     most = rows.even_cost(num_parts) * (1.0 + 1e-9) + sums[:, -1] * 1e-12
     latest, earliest = list[int](), list[int]()
-    ahead = (sums <= (most - rows.first)[:, None]).sum(axis=1) - 1
-    behind = (sums < (sums[:, -1] + rows.last - most)[:, None]).sum(axis=1)
+    # Sums never fall, and an infinite one behind them ends every search.
+    beyond = np.concatenate([sums, np.full((len(sums), 1), np.inf)], axis=1)
+    ahead = (beyond > (most - rows.first)[:, None]).argmax(axis=1) - 1
+    behind = (beyond >= (sums[:, -1] + rows.last - most)[:, None]).argmax(axis=1)
     every = np.arange(len(sums))
     for _ in range(num_parts - 1):
         latest.append(int(ahead.max()))
         earliest.append(int(behind.min()))
-        ahead = (sums <= (sums[every, ahead] + most)[:, None]).sum(axis=1) - 1
-        behind = (sums < (sums[every, behind] - most)[:, None]).sum(axis=1)
+        ahead = (beyond > (sums[every, ahead] + most)[:, None]).argmax(axis=1) - 1
+        behind = (beyond >= (sums[every, behind] - most)[:, None]).argmax(axis=1)
     return [np.arange(a, b + 1) for a, b in zip(reversed(earliest), latest, strict=True)]
 
 
-def _cut(rows: _Rows, ends: Sequence[Index]) -> Iterator[tuple[int, ...]]:
+def _cut(rows: _Rows, ends: Sequence[Index]) -> Index:
+    """Sizes of parts with the least sum of squares among those with the least dearest, as (row, part)."""
     begin, end = rows.begins(ends[0]), rows.closes(ends[-1])
     middle = [rows.between(a, b) for a, b in pairwise(ends)]
     dearest = begin
@@ -120,4 +123,4 @@ def _cut(rows: _Rows, ends: Sequence[Index]) -> Iterator[tuple[int, ...]]:
     for k in reversed(range(len(ways))):
         at = ways[k][every, :, at].argmin(axis=1)
         found[:, k + 1] = ends[k][at]
-    yield from map(tuple, np.diff(found, axis=1).tolist())
+    return np.diff(found, axis=1)

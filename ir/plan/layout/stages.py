@@ -205,11 +205,13 @@ def stage_sizes(
     return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
 
 
-def many_stage_sizes(graph: Graph, costs: Sequence[Sequence[float]], parts: int) -> list[tuple[int, ...]]:
-    """Return the blocks of each of so many chunks, balanced by the costs of regions, row by row: see `stage_sizes`."""
+def many_stage_sizes(graph: Graph, table: NDArray[np.float64], parts: int) -> NDArray[np.intp]:
+    """Return the blocks of each of so many chunks, balanced by costs of regions, as (row, chunk): see `stage_sizes`.
+
+    `table` holds what one run of each region costs, as (row, region).
+    """
     model = layer_row(graph)
     place = {r.name: k for k, r in enumerate(graph.regions)}
-    table = np.array(costs, dtype=np.float64)
     nothing = np.zeros(len(table))
     kinds = {unit: sum((table[:, place[name]] for name in unit), nothing) for unit in dict.fromkeys(model.units)}
     first, last = (sum((table[:, place[name]] for name in end), nothing) for end in (model.head, model.tail))

@@ -40,10 +40,11 @@ def test_what_is_kept_is_what_would_be_laid(twelve: Graph) -> None:
 @pytest.mark.parametrize("policy", ["balanced", "auto"])
 def test_many_costs_are_laid_as_each_is(twelve: Graph, policy: str) -> None:
     draw = np.random.default_rng(11)
-    costs = [(a, b, c) for a, b, c in draw.uniform(0.1, 3.0, (30, 3)).tolist()]
-    asked = [(pp, 2, row, schedule) for row in costs for pp, schedule in ((2, "1f1b"), (5, "1f1b"), (4, "zb-v"))]
-    found = Layouts().of(twelve).lay_all(policy, asked)
-    assert found == [lay_stages(twelve, policy, pp, v, row, 0, schedule) for pp, v, row, schedule in asked]
+    costs, kept = draw.uniform(0.1, 3.0, (30, 3)), Layouts().of(twelve)
+    for pp, schedule in ((2, "1f1b"), (5, "1f1b"), (4, "zb-v")):
+        found, which = kept.lay_all(policy, (pp, 2, schedule), costs)
+        each = [found[k] for k in np.broadcast_to(which, 30)]
+        assert each == [lay_stages(twelve, policy, pp, 2, row, 0, schedule) for row in costs.tolist()]
 
 
 def test_equal_layouts_are_one_object(twelve: Graph) -> None:
