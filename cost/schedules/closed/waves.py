@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -15,51 +16,44 @@ from ..tasks import Array, Index, Order, Schedule, schedule_of
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
-    """Units of tasks that may run at the same time, numbered one behind the other.
-
-    All that they read are rows of one table: ends of units, a row of zeros, seconds of tasks, seconds of gradients of
-    weights, and when each stage may start.
-
-    Attributes:
-        first: the first unit.
-        stop: the one behind the last.
-        rows: for each unit the end of the one before it on its stage, behind these the ends of those that they wait
-            for, then what each takes, and where `late` is set, the gradients of weights that come before it.
-        late: whether gradients of weights come before any.
-        sends: the stage that sends what each waits for, or the number of stages for none.
-        second: of joined tasks: their places in the wave, what they wait for too, and the stage that sends it.
-    """
-
-    first: int
-    stop: int
-    rows: Index
-    late: bool
-    sends: Index
-    second: tuple[Index, Index, Index]
-
-
-@dataclass(frozen=True, slots=True)
 class Waves:
-    """A step of a schedule as waves of units, one behind the other.
+    """A step of a schedule as waves of units, one behind the other; units of a wave may run at the same time.
+
+    Units are numbered wave behind wave. All that they read are rows of one table: ends of units, a row of zeros,
+    seconds of tasks, seconds of gradients of weights, and when each stage may start.
 
     Attributes:
-        waves: the waves.
-        num_units: units in all; behind their rows in the table stands the row of zeros.
+        first: the first unit of each wave, and the number of units.
+        start: where the rows of each wave start in `rows`, and how many there are in all.
+        rows: of each wave, for each of its units the end of the one before it on its stage, behind these the ends of
+            those that they wait for, then what each takes, and if any has some, the gradients of weights before it.
+        sends: the stage that sends what each unit waits for, or the number of stages for none.
+        joined: of joined tasks, wave behind wave: their places in the wave, what they wait for too, and the stage that
+            sends it, as (3, unit).
+        start_joined: where those of each wave start, and how many there are in all.
         weights: stage and number of each row of gradients of weights.
-        first: the first unit of each stage; it is a forward task.
-        last: its last one.
+        first_of: the first unit of each stage; it is a forward task.
+        last_of: its last one.
         late: gradients of weights behind it, as (stage, 1).
         rolls: whether stages go on to the next step without waiting for one another.
     """
 
-    waves: tuple[Wave, ...]
-    num_units: int
+    first: Sequence[int]
+    start: Sequence[int]
+    rows: Index
+    sends: Index
+    joined: Index
+    start_joined: Sequence[int]
     weights: tuple[Index, Array]
-    first: Index
-    last: Index
+    first_of: Index
+    last_of: Index
     late: Array
     rolls: bool
+
+    @property
+    def num_units(self) -> int:
+        """Units in all; behind their rows in the table stands the row of zeros."""
+        return self.first[-1]
 
     def step_s(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: Array) -> Array:
         """Return the seconds of a step, plan by plan; times are those of each stage, as (stage, plan).
@@ -68,13 +62,13 @@ class Waves:
         `simulate.run`.
         """
         table = self._table(forward_s, dgrad_s, wgrad_s)
-        clock = table[-len(self.first) :]
+        clock = table[-len(self.first_of) :]
         sends = np.concatenate([send_s, np.zeros_like(send_s[:1])]) if send_s.any() else None
         behind = wgrad_s * self.late
         done = self._done(table, sends, behind)
         if not self.rolls:
             return np.asarray(done.max(axis=0))
-        spans = done - (table[self.first] - forward_s)
+        spans = done - (table[self.first_of] - forward_s)
         found, left = spans.max(axis=0), np.ones(spans.shape[1], dtype=np.bool_)
         for _ in range(MOST_STEPS):
             clock[:] = done - done.min(axis=0)
@@ -89,22 +83,23 @@ class Waves:
 
     def _done(self, table: Array, sends: Array | None, behind: Array) -> Array:
         """Run the waves, and return when each stage is done, as (stage, plan)."""
-        held = np.empty((max(len(wave.rows) for wave in self.waves), table.shape[1]))
-        for wave in self.waves:
-            num, found = wave.stop - wave.first, held[: len(wave.rows)]
-            table.take(wave.rows, axis=0, out=found, mode="clip")
+        held = np.empty((max(stop - start for start, stop in pairwise(self.start)), table.shape[1]))
+        bounds = zip(*map(pairwise, (self.first, self.start, self.start_joined)), strict=True)
+        for (first, stop), (start, end), (some, more) in bounds:
+            num, found = stop - first, held[: end - start]
+            table.take(self.rows[start:end], axis=0, out=found, mode="clip")
             free, there = found[:num], found[num : 2 * num]
-            if wave.late:
+            if len(found) > 3 * num:
                 np.add(free, found[3 * num :], out=free)
             if sends is not None:
-                there += sends[wave.sends]
+                there += sends[self.sends[first:stop]]
             np.maximum(free, there, out=free)
-            place, waits, sent = wave.second
-            if len(place):
+            if more > some:
+                place, waits, sent = self.joined[:, some:more]
                 other = table[waits] if sends is None else table[waits] + sends[sent]
                 free[place] = np.maximum(free[place], other)
-            np.add(free, found[2 * num : 3 * num], out=table[wave.first : wave.stop])
-        return np.asarray(table[self.last] + behind)
+            np.add(free, found[2 * num : 3 * num], out=table[first:stop])
+        return np.asarray(table[self.last_of] + behind)
 
     def _table(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array) -> Array:
         """Rows of units, still to be filled, then all that is known of a stage."""
@@ -123,7 +118,7 @@ _ROW = {Kind.FORWARD: 0, Kind.DGRAD: 1, Kind.BACKWARD: 2}
 _PAIR = 3
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int) -> Waves:
     """Sort the tasks of a step of a schedule into waves."""
     schedule = schedule_of(name, num_stages, num_micro_batches, num_chunks)
@@ -135,17 +130,40 @@ def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int
     weights, row = _weights(units, num_stages)
     late = num + 1 + 4 * num_stages
     clock = late + len(weights[0])
-    rows = _Rows(
-        np.where(units.before >= 0, number[units.before], clock + units.stage),
-        number[units.waits],
-        units.sends,
-        num + 1 + units.kind,
-        np.where(row >= 0, late + row, num),
+    # Of each unit, in the order of the waves, the rows that it reads.
+    parts = np.stack(
+        [
+            np.where(units.before >= 0, number[units.before], clock + units.stage),
+            number[units.waits[0]],
+            num + 1 + units.kind,
+            np.where(row >= 0, late + row, num),
+        ]
+    )[:, order]
+    first = np.flatnonzero(np.diff(units.depth[order], prepend=-1))
+    width = np.diff(first, append=num)
+    wave = np.repeat(np.arange(len(first)), width)
+    each = 3 + (np.maximum.reduceat(parts[3] != num, first))
+    start = np.concatenate([[0], np.cumsum(width * each)])
+    # Part k of a wave stands behind k parts, each as long as the wave.
+    at = start[wave] + np.arange(num) - first[wave] + np.arange(4)[:, None] * width[wave]
+    there = np.arange(4)[:, None] < each[wave]
+    rows = np.empty(start[-1], dtype=np.intp)
+    rows[at[there]] = parts[there]
+    waits, sends = number[units.waits[1, order]], units.sends[:, order]
+    two = np.flatnonzero(waits != num)
+    return Waves(
+        [*first.tolist(), num],
+        start.tolist(),
+        rows,
+        sends[0],
+        np.stack([two - first[wave[two]], waits[two], sends[1, two]]),
+        np.searchsorted(wave[two], np.arange(len(first) + 1)).tolist(),
+        weights,
+        number[units.first],
+        number[units.last],
+        units.behind[:, None],
+        schedule.rolls,
     )
-    depth = units.depth[order]
-    edges = [0, *(np.flatnonzero(np.diff(depth)) + 1).tolist(), num]
-    waves = tuple(_wave(rows, order[a:b], a, b, num) for a, b in pairwise(edges))
-    return Waves(waves, num, weights, number[units.first], number[units.last], units.behind[:, None], schedule.rolls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,25 +223,6 @@ class _Units:
             graph.first[1:] - 1,
             behind,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of the table that every unit reads, and which stages send it what it waits for."""
-
-    before: Index
-    waits: Index
-    sends: Index
-    kind: Index
-    late: Index
-
-
-def _wave(table: _Rows, units: Index, first: int, stop: int, none: int) -> Wave:
-    late = bool((table.late[units] != none).any())
-    rows = [table.before[units], table.waits[0, units], table.kind[units], *([table.late[units]] if late else [])]
-    two = np.flatnonzero(table.waits[1, units] != none)
-    second = (two, table.waits[1, units[two]], table.sends[1, units[two]])
-    return Wave(first, stop, np.concatenate(rows), late, table.sends[0, units], second)
 
 
 def _weights(units: _Units, num_stages: int) -> tuple[tuple[Index, Array], Index]:
