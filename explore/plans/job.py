@@ -297,7 +297,7 @@ class PlanWorker:
         yield from (found[block.number] for block in blocks)
 
     def _worked(self, blocks: Sequence[Block], own: bool = False) -> Generator[Pipelines, Paced, list[Found]]:
-        """What is found in each of some blocks whose plans may be one table; `own` asks for the graph of their family."""
+        """What is found in each of some blocks whose plans may be one table; `own`: on the graph of their family."""
         parts = [self._job.parts[block.part] for block in blocks]
         families = [part.family if own else self._job.lowered_for(part.family) for part in parts]
         lowered = self._lower(families[0])

@@ -14,16 +14,50 @@ up to half longer, the bound lies at most 0.5 % above the run with every micro-b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ....ir.records import dataclass
 from ....ir.schedules.kind import ScheduleKind
 from ..tasks import Array
-from .waves import waves_of
+from .waves import Units, steps_s, units_of
 
-# Numbers that one run holds at a time.
-_HELD = 1_500_000
 # Steps that are run have so many times the rounds that fill the pipeline.
 _OVER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Plans whose steps have one form.
+
+    Attributes:
+        schedule: what orders the tasks.
+        times: forward, dgrad, wgrad and send seconds of one chunk of each stage, as (4, stage, plan).
+        num_micro_batches: micro-batches of each plan.
+        num_run: micro-batches that are run; plans have as many or more.
+        chunks: of each stage, of all copies of the model together.
+    """
+
+    schedule: ScheduleKind
+    times: Array
+    num_micro_batches: Array
+    num_run: int
+    chunks: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether some plan has more micro-batches than are run, and messages take time."""
+        return bool(self.times[3].any() and np.any(self.num_micro_batches > self.num_run))
+
+    @property
+    def fewer(self) -> int:
+        """Micro-batches that are run besides, where messages take time: a round less."""
+        return self.num_run - self.num_run // rounds_run(self.schedule)
+
+    def units(self, num_micro_batches: int) -> Units:
+        """Return the tasks of a step of so many micro-batches."""
+        return units_of(self.schedule.name, self.times.shape[1], num_micro_batches, self.chunks)
 
 
 def rounds_run(schedule: ScheduleKind) -> int:
@@ -31,30 +65,20 @@ def rounds_run(schedule: ScheduleKind) -> int:
     return _OVER * schedule.filling_rounds
 
 
-def extrapolated_s(schedule: ScheduleKind, times: Array, num_micro_batches: Array, num_run: int, chunks: int) -> Array:
-    """Return the seconds of a step.
+def extrapolated_s(asked: Sequence[Steps]) -> list[Array]:
+    """Return the seconds of steps, plan by plan; all are run side by side."""
+    also = [k for k, one in enumerate(asked) if one.waits]
+    runs = [(one.units(one.num_run), one.times) for one in asked]
+    found = steps_s([*runs, *((asked[k].units(asked[k].fewer), asked[k].times) for k in also)])
+    before = dict(zip(also, found[len(asked) :], strict=True))
+    return [_carried_on(one, found[k], before.get(k)) for k, one in enumerate(asked)]
 
-    Args:
-        schedule: what orders the tasks.
-        times: forward, dgrad, wgrad and send seconds of one chunk of each stage, as (4, stage, plan).
-        num_micro_batches: micro-batches of each plan.
-        num_run: micro-batches that are run; plans have as many or more.
-        chunks: of each stage, of all copies of the model together.
-    """
-    so_far = _run(schedule, chunks, num_run, times)
-    growth_s = (times[0] + times[1] + times[2]).max(axis=0) * (chunks / schedule.copies)
-    waits = times[3].any(axis=0)
-    if waits.any() and np.any(num_micro_batches > num_run):
+
+def _carried_on(one: Steps, so_far: Array, before: Array | None) -> Array:
+    """Steps of all micro-batches, from those that were run, and from a round less where messages take time."""
+    growth_s = (one.times[0] + one.times[1] + one.times[2]).max(axis=0) * (one.chunks / one.schedule.copies)
+    if before is not None:
         # Joined tasks wait for a message each time round.
-        fewer = num_run - num_run // rounds_run(schedule)
-        seen_s = (so_far - _run(schedule, chunks, fewer, times)) / (num_run - fewer)
-        growth_s = np.where(waits, np.maximum(growth_s, seen_s), growth_s)
-    return np.asarray(so_far + (num_micro_batches - num_run) * growth_s)
-
-
-def _run(schedule: ScheduleKind, chunks: int, num_micro_batches: int, times: Array) -> Array:
-    """Run a step of so many micro-batches, as many plans at a time as stay in the cache."""
-    waves = waves_of(schedule.name, times.shape[1], num_micro_batches, chunks)
-    width = max(_HELD // waves.num_units, 8)
-    starts = range(0, times.shape[2], width)
-    return np.concatenate([waves.step_s(*times[..., k : k + width]) for k in starts])
+        seen_s = (so_far - before) / (one.num_run - one.fewer)
+        growth_s = np.where(one.times[3].any(axis=0), np.maximum(growth_s, seen_s), growth_s)
+    return np.asarray(so_far + (one.num_micro_batches - one.num_run) * growth_s)
