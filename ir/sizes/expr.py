@@ -71,7 +71,7 @@ class Expr:
         """Add two expressions."""
         more = other.terms if isinstance(other, Expr) else _constant_terms(other)
         if not more or not self.terms:
-            return Expr._of(more or self.terms)
+            return as_expr(other) if more else self
         out = dict(self.terms)
         for m, c in more:
             out[m] = out.get(m, 0) + c
@@ -132,7 +132,7 @@ class Expr:
     def symbols(self) -> frozenset[str]:
         """The names this expression depends on; a share depends on its axis, a rounded size on what is rounded."""
         if self._symbols is None:
-            self._symbols = frozenset(name for s in self.factors for name in depends_on(s))
+            self._symbols = frozenset[str]().union(*map(depends_on, self.factors))
         return self._symbols
 
     @property
@@ -231,6 +231,7 @@ class Derived(str):
         return np.maximum(a, b) if is_larger else np.minimum(a, b)
 
 
+@lru_cache(maxsize=8192)
 def depends_on(name: str) -> frozenset[str]:
     """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
     if isinstance(name, Derived):
@@ -371,8 +372,7 @@ def _power(term: Expr, base: Expr, exponent: int) -> Expr:
 
 
 def _term(monomial: Monomial, coefficient: Coefficient) -> Terms:
-    tidy = _tidy(coefficient)
-    return ((monomial, tidy),) if tidy != 0 else ()
+    return ((monomial, tidy),) if (tidy := _tidy(coefficient)) != 0 else ()
 
 
 @lru_cache(maxsize=8192)

@@ -67,18 +67,15 @@ def rounds_run(schedule: ScheduleKind) -> int:
 
 def extrapolated_s(asked: Sequence[Steps]) -> list[Array]:
     """Return the seconds of steps, plan by plan; all are run side by side."""
-    also = [k for k, one in enumerate(asked) if one.waits]
-    runs = [(one.units(one.num_run), one.times) for one in asked]
-    found = steps_s([*runs, *((asked[k].units(asked[k].fewer), asked[k].times) for k in also)])
-    before = dict(zip(also, found[len(asked) :], strict=True))
-    return [_carried_on(one, found[k], before.get(k)) for k, one in enumerate(asked)]
-
-
-def _carried_on(one: Steps, so_far: Array, before: Array | None) -> Array:
-    """Steps of all micro-batches, from those that were run, and from a round less where messages take time."""
-    growth_s = (one.times[0] + one.times[1] + one.times[2]).max(axis=0) * (one.chunks / one.schedule.copies)
-    if before is not None:
-        # Joined tasks wait for a message each time round.
-        seen_s = (so_far - before) / (one.num_run - one.fewer)
-        growth_s = np.where(one.times[3].any(axis=0), np.maximum(growth_s, seen_s), growth_s)
-    return np.asarray(so_far + (one.num_micro_batches - one.num_run) * growth_s)
+    also = [one for one in asked if one.waits]
+    runs = [(one, one.num_run) for one in asked] + [(one, one.fewer) for one in also]
+    so_far = steps_s([(one.units(num), one.times) for one, num in runs])
+    before, found = iter(so_far[len(asked) :]), list[Array]()
+    for one, seconds in zip(asked, so_far[: len(asked)], strict=True):
+        growth_s = (one.times[0] + one.times[1] + one.times[2]).max(axis=0) * (one.chunks / one.schedule.copies)
+        if one.waits:
+            # Joined tasks wait for a message each time round.
+            seen_s = (seconds - next(before)) / (one.num_run - one.fewer)
+            growth_s = np.where(one.times[3].any(axis=0), np.maximum(growth_s, seen_s), growth_s)
+        found.append(np.asarray(seconds + (one.num_micro_batches - one.num_run) * growth_s))
+    return found

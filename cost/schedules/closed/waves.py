@@ -18,7 +18,7 @@ from ..tasks import Array, Index, Order, Schedule, schedule_of
 _ROW = {Kind.FORWARD: 0, Kind.DGRAD: 1, Kind.BACKWARD: 2}
 _PAIR = 3
 # Numbers that one table holds, and fewest plans that it has.
-_HELD, _NARROW = 3_000_000, 8
+_HELD, _NARROW = 1_500_000, 16
 
 
 @dataclass(frozen=True, slots=True)
