@@ -56,7 +56,8 @@ class Expr:
     def __hash__(self) -> int:
         """Hash by value; a constant as its number, which it equals."""
         if self._hash is None:
-            self._hash = _hash(self.terms)
+            terms = self.terms or (((), 0),)
+            self._hash = hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -335,12 +336,6 @@ def _print_power(s: str, e: int) -> str:
 def as_expr(value: Dim | float) -> Expr:
     """Return the value as an expression."""
     return value if isinstance(value, Expr) else _constant(value)
-
-
-def _hash(terms: Terms) -> int:
-    if not terms:
-        return hash(0)
-    return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
 
 
 @lru_cache(maxsize=8192)
