@@ -187,23 +187,23 @@ class Waves:
             sends = np.concatenate([part for own in times for part in (own[3], np.zeros_like(own[3, :1]))])
         behind = np.concatenate([own[2] * one.behind for one, own in zip(self.units, times, strict=True)])
         stages = [len(one.first) for one in self.units]
-        start, of = _starts(stages)[:-1], np.repeat(np.arange(len(stages)), stages)
+        begins, of = _starts(stages)[:-1], np.repeat(np.arange(len(stages)), stages)
         done = self._done(table, sends, behind)
         if not self.units[0].rolls:
-            return np.asarray(np.maximum.reduceat(done, start))
+            return np.asarray(np.maximum.reduceat(done, begins))
         clock = np.concatenate([np.arange(b - n, b) for n, b in zip(stages, self.known[1:], strict=True)])
         spans = done - (table[self.ends[0]] - np.concatenate([own[0] for own in times]))
-        found = np.maximum.reduceat(spans, start)
+        found = np.maximum.reduceat(spans, begins)
         left = np.ones(found.shape, dtype=np.bool_)
         for _ in range(MOST_STEPS):
-            began = done - np.minimum.reduceat(done, start)[of]
+            began = done - np.minimum.reduceat(done, begins)[of]
             table[clock] = began
             done = self._done(table, sends, behind)
             spans = done - began
-            longest = np.maximum.reduceat(spans, start)
+            longest = np.maximum.reduceat(spans, begins)
             # A plan that is settled stays as it is, however long others take.
             found[left] = longest[left]
-            left &= longest - np.minimum.reduceat(spans, start) > SETTLED * found
+            left &= longest - np.minimum.reduceat(spans, begins) > SETTLED * found
             if not left.any():
                 break
         return np.asarray(found)
@@ -249,8 +249,8 @@ def steps_s(asked: Sequence[tuple[Units, Array]]) -> list[Array]:
             # Columns that a schedule has too few plans for have those of its last one.
             columns = [np.minimum(np.arange(start, start + width), len(found[k]) - 1) for k, start in group]
             waves = Waves.of([asked[k][0] for k, _ in group])
-            times = [asked[k][1][..., which] for (k, _), which in zip(group, columns, strict=True)]
-            for (k, _), which, seconds in zip(group, columns, waves.steps_s(times), strict=True):
+            own = [asked[k][1][..., which] for (k, _), which in zip(group, columns, strict=True)]
+            for (k, _), which, seconds in zip(group, columns, waves.steps_s(own), strict=True):
                 found[k][which] = seconds
     return found
 
