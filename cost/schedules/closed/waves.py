@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
@@ -41,9 +42,9 @@ class Units:
         rolls: whether stages go on to the next step without waiting for one another.
     """
 
-    depth: Index
-    reads: Index
-    sends: Index
+    depth: NDArray[np.int32]
+    reads: NDArray[np.int32]
+    sends: NDArray[np.int32]
     weights: tuple[Index, Array]
     first: Index
     last: Index
