@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.graph import Graph, Phase
-from ..ir.ops import work_of
+from ..ir.graph import Graph, Phase, Region
+from ..ir.ops import works_of
+from ..ir.ops.base import AttentionShape
 from ..ir.ops.masking import executed_share
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, as_expr
@@ -41,6 +43,20 @@ class _Attention:
     balanced: bool
 
 
+# Families of plans share most of their regions: each is looked at once.
+@lru_cache(maxsize=512)
+def _counted(
+    region: Region, count: int, phases: frozenset[Phase]
+) -> tuple[tuple[Phase, Expr, AttentionShape | None], ...]:
+    """The model's work of each node in some phases: tensor FLOPs of all runs of the region, and what it attends to."""
+    nodes = ((node.phase, work) for node, work in zip(region.nodes, works_of(region), strict=True))
+    return tuple(
+        (phase, work.tensor_flops * (count * work.model_share), work.attention)
+        for phase, work in nodes
+        if phase in phases
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFlops:
     """FLOPs of one pass over the unsharded graph, per phase, as expressions over batch, seq and kv.
@@ -61,17 +77,11 @@ class ModelFlops:
         dense: dict[Phase, Expr] = {}
         masked: dict[Phase, list[_Attention]] = {}
         for region in graph.regions:
-            count = graph.counts[region.name]
-            for node in (n for n in region.nodes if n.phase in phases):
-                work = work_of(region, node)
-                flops = work.tensor_flops * (count * work.model_share)
-                if work.attention is None:
-                    dense[node.phase] = dense.get(node.phase, as_expr(0)) + flops
+            for phase, flops, a in _counted(region, graph.counts[region.name], phases):
+                if a is None:
+                    dense[phase] = dense.get(phase, as_expr(0)) + flops
                     continue
-                a = work.attention
-                masked.setdefault(node.phase, []).append(
-                    _Attention(flops, a.q_len, a.kv_len, a.causal, a.reach, a.balanced)
-                )
+                masked.setdefault(phase, []).append(_Attention(flops, a.q_len, a.kv_len, a.causal, a.reach, a.balanced))
         return cls(dense, {p: tuple(a) for p, a in masked.items()}, fixed_sizes(graph)[0])
 
     def total(self, env: Mapping[str, Array], convention: Convention) -> Array:

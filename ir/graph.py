@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from .errors import InternalError
 from .meaning import Argument, Meaning
@@ -224,8 +224,14 @@ class Constraint:
     @property
     def binds(self) -> bool:
         """Whether it says anything: a dim that has the axes as factors is divided by them anyway."""
-        degrees = product(map(symbol, self.axes))
-        return not degrees.symbols.isdisjoint((as_expr(self.dim) / degrees).symbols)
+        return _binds(self.dim, self.axes)
+
+
+# Lowerings of one model ask it of the same few dims again and again.
+@lru_cache(maxsize=2048)
+def _binds(dim: Dim, axes: tuple[str, ...]) -> bool:
+    degrees = product(map(symbol, axes))
+    return not degrees.symbols.isdisjoint((as_expr(dim) / degrees).symbols)
 
 
 @dataclass(frozen=True, slots=True)

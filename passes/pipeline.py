@@ -69,7 +69,8 @@ class Pipeline(Pass):
         scatter, made, names = self.scatter and TP in graph.axes, dict[_Kind, Region](), list[str]()
         for border in _borders(graph):
             # Borders of one kind have messages that are alike: layers of two kinds in turns use ports in turns.
-            kind = tuple(tuple(sorted((c.kind for c in border[phase].values()), key=str)) for phase in _PHASES)
+            kinds = ([c.kind for c in border[phase].values()] for phase in _PHASES)
+            kind = tuple(tuple(sorted(some, key=str) if len(some) > 1 else some) for some in kinds)
             if kind not in made:
                 made[kind] = _between(f"{BOUNDARY}{len(made) or ''}", border, scatter)
             names.append(made[kind].name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.kernels import joined, kernel_work, source_of
-from ...ir.ops import OpCall, OpClass, Trait, Work, call_of, has, op_def, work_of
+from ...ir.ops import OpCall, OpClass, Trait, Work, call_of, has, op_def, works_of
 from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.ops.tensors.normalize import NormAttrs
@@ -214,17 +214,17 @@ def _entries(region: Region, count: int, trains: bool) -> tuple[tuple[PricedEntr
     """Every kernel of a region that runs so often, with the symbols of its work or of its message."""
     shared = joined(region)
     found: list[tuple[PricedEntry, frozenset[str]]] = []
-    for node in region.nodes:
+    for node, work in zip(region.nodes, works_of(region), strict=True):
         if node.kernel is None and not has(node, OpClass.FREE):
-            entry = _entry(region, node, shared.get(node.key, (node,)), count, trains)
+            entry = _entry(region, node, work, shared.get(node.key, (node,)), count, trains)
             works = exprs_of([entry.work], [entry.shape])
             own = entry.message.symbols if entry.message is not None else frozenset(s for e in works for s in e.symbols)
             found.append((entry, own))
     return tuple(found)
 
 
-def _entry(region: Region, node: Node, inside: Sequence[Node], count: int, trains: bool) -> PricedEntry:
-    """One kernel of a region, of one node or of several."""
+def _entry(region: Region, node: Node, work: Work, inside: Sequence[Node], count: int, trains: bool) -> PricedEntry:
+    """One kernel of a region, of one node with its work or of several."""
     kind = op_def(node.op).kind
     axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
     dtype, second = operand_types(region, node)
@@ -239,7 +239,7 @@ def _entry(region: Region, node: Node, inside: Sequence[Node], count: int, train
         node.scope,
         count,
         dtype,
-        work_of(region, node) if alone else kernel_work(region, inside),
+        work if alone else kernel_work(region, inside),
         axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
         across,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,12 @@ from ...ir.records import dataclass
 from ...ir.schedules.closed.line import Line, one_number
 from ...ir.schedules.kind import ClosedCase, PipelineShape, ScheduleKind
 from ...ir.schedules.registry import SCHEDULES
-from .closed.extrapolate import extrapolated_s, rounds_run
+from .closed.extrapolate import Steps, extrapolated_s, rounds_run
 from .closed.rows import StageRuns, alike
 from .tasks import Array, Index
 
 # Of a plan, the place of its closed form, or one of these: it has a single stage, or its tasks are run.
 _ALONE, _RUN = -2, -1
-# Plans that are run at a time.
-_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +149,7 @@ def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
                 part = _part(run, one.times, one.which, shape)
                 left.setdefault(kind, []).append(_Some(run, total_s, *part, one.rows))
         found.append((total_s, micro_s, pace, one.num_micro_batches))
-    for kind, some in left.items():
-        _run(kind, some)
+    _run(left)
     return [Paced.of(*one) for one in found]
 
 
@@ -203,10 +200,10 @@ def _closed_s(
     return found
 
 
-def _run(kind: ScheduleKind, tables: Sequence[_Some]) -> None:
-    """Run a schedule: plans together with as many stages, chunks and, where it is small, micro-batches."""
-    forms: dict[tuple[int, int, int], list[tuple[_Some, Index]]] = {}
-    for table in tables:
+def _run(left: Mapping[ScheduleKind, Sequence[_Some]]) -> None:
+    """Run schedules: plans together with as many stages, chunks and, where it is small, micro-batches."""
+    forms: dict[tuple[ScheduleKind, int, int, int], list[tuple[_Some, Index]]] = {}
+    for kind, table in ((kind, table) for kind, tables in left.items() for table in tables):
         shape = table.shape
         held = np.where(shape.v == 1, kind.chunks, shape.v) * kind.copies
         each = np.where(shape.v > 1, shape.each, shape.p) if kind.interleaves else shape.p
@@ -215,17 +212,14 @@ def _run(kind: ScheduleKind, tables: Sequence[_Some]) -> None:
         few = np.minimum(shape.m, rounds_run(kind) * each)
         met, form = np.unique(np.stack([shape.p, held, few]).astype(np.int64), axis=1, return_inverse=True)
         for k, (p, v, number) in enumerate(met.T.tolist()):
-            forms.setdefault((p, v, number), []).append((table, np.flatnonzero(form.reshape(-1) == k)))
-    for (p, v, number), parts in forms.items():
+            forms.setdefault((kind, p, v, number), []).append((table, np.flatnonzero(form.reshape(-1) == k)))
+    asked = list[Steps]()
+    for (kind, p, v, number), parts in forms.items():
         chunks = [_chunk_times(table, plans, p) for table, plans in parts]
         chunk, m = (np.concatenate(column, axis=-1) for column in zip(*chunks, strict=True))
         chunk[:3] *= kind.copies / v
-        seconds = np.concatenate(
-            [
-                extrapolated_s(kind, chunk[..., start : start + _AT_ONCE], m[start : start + _AT_ONCE], number, v)
-                for start in range(0, len(m), _AT_ONCE)
-            ]
-        )
+        asked.append(Steps(kind, chunk, m, number, v))
+    for parts, seconds in zip(forms.values(), extrapolated_s(asked), strict=True):
         ends = np.cumsum([len(plans) for _, plans in parts])[:-1]
         for (table, plans), some in zip(parts, np.split(seconds, ends), strict=True):
             table.total_s[table.plans[plans]] = some

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...ir.graph import Graph, Region
 from ...ir.layers import num_layers
-from ...ir.ops import work_of
+from ...ir.ops import works_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts, distinct_rows
 from ...ir.plan.layout.stages import Recomputed, StageLayout, between_stages, by_cost
@@ -179,7 +179,7 @@ class StageProgram:
 @lru_cache(maxsize=512)
 def tensor_flops(region: Region) -> Expr:
     """Return the tensor FLOPs of one run of a region, on a rank."""
-    return total(work_of(region, n).tensor_flops for n in region.nodes)
+    return total(work.tensor_flops for work in works_of(region))
 
 
 def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:

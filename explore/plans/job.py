@@ -36,7 +36,7 @@ from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, MetricLimit
 from ..machine import MachineChoice, contents
 from .degrees import NUMBERS, Counts, candidates, counted
-from .lowerings import Lowerings, side_by_side
+from .lowerings import Lowerings, side_by_side, with_stages
 from .metrics import metrics_of
 from .pieces import BlockPieces, Index, Piece
 from .space import PlanSpace
@@ -132,6 +132,14 @@ class PlanJob:
         """What families start from, on any machine."""
         return tuple(dict.fromkeys(base for machine in self.machines for base in machine.bases))
 
+    def lowered_for(self, family: Family) -> Family:
+        """Return the family on whose graph plans are priced: their own, or one with stages that is there too."""
+        return self._staged.get(family, family)
+
+    @cached_property
+    def _staged(self) -> Mapping[Family, Family]:
+        return with_stages({part.family for part in self.parts})
+
     @cached_property
     def num_blocks(self) -> int:
         """Layers that pipeline stages share out."""
@@ -215,7 +223,7 @@ class PlanJob:
         found: list[Block] = []
         for k, part in enumerate(self.parts):
             found += cut(k, self.numbers(part).shape[1], self.rows_at_once, len(found))
-        place = side_by_side([part.family for part in self.parts])
+        place = side_by_side([self.lowered_for(part.family) for part in self.parts])
         return tuple(sorted(found, key=lambda block: (place[block.part], block.number)))
 
     def blocks(self) -> Sequence[Block]:
@@ -280,7 +288,7 @@ class PlanWorker:
         alike: dict[Hashable, list[Block]] = {}
         for block in blocks:
             part = self._job.parts[block.part]
-            family = part.family
+            family = self._job.lowered_for(part.family)
             # Money is that of a system of so many devices: a table of several numbers of them is cut by these.
             own = self._job.terms is not None and block.number
             key = replace(family, schedule=USUAL), family.pipeline.split_backward, part.machine, own
@@ -288,16 +296,22 @@ class PlanWorker:
         found = {one.number: one for some in together(map(self._worked, alike.values())) for one in some}
         yield from (found[block.number] for block in blocks)
 
-    def _worked(self, blocks: Sequence[Block]) -> Generator[Pipelines, Paced, list[Found]]:
-        """What is found in each of some blocks whose plans may be one table."""
+    def _worked(self, blocks: Sequence[Block], own: bool = False) -> Generator[Pipelines, Paced, list[Found]]:
+        """What is found in each of some blocks whose plans may be one table; `own`: on the graph of their family."""
         parts = [self._job.parts[block.part] for block in blocks]
-        lowered = self._lower(parts[0].family)
+        families = [part.family if own else self._job.lowered_for(part.family) for part in parts]
+        lowered = self._lower(families[0])
+        if isinstance(lowered, str) and own:
+            return [Found(block.number, {lowered: len(block)}, 0, self._none()) for block in blocks]
         if isinstance(lowered, str):
-            none = self._none()
-            return [Found(block.number, {lowered: len(block)}, 0, none) for block in blocks]
+            # Of a model that cannot have stages, plans without any may still be priced.
+            each = list[Found]()
+            for block in blocks:
+                each += yield from self._worked([block], own=True)
+            return each
         pieces = [
-            Piece(block, part.family, self._job.numbers(part)[:, block.first : block.last])
-            for block, part in zip(blocks, parts, strict=True)
+            Piece(block, family, self._job.numbers(part)[:, block.first : block.last])
+            for block, part, family in zip(blocks, parts, families, strict=True)
         ]
         if self._job.terms is None:
             return (yield from self._found(lowered, BlockPieces(pieces)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...driver.estimate import Lowered, compiled, pipeline_for
@@ -11,9 +11,11 @@ from ...ir.graph import Graph, Region
 from ...ir.kept import RecentResults
 from ...ir.plan import Family
 from ...ir.plan.layout.layouts import Layouts
+from ...ir.schedules.registry import USUAL
 from ...ir.sizes.fixed_sizes import check_open
 from ...passes.base import Pass
 from ...passes.manager import Prefixes
+from ...passes.pipeline import Pipeline
 
 
 def side_by_side(families: Sequence[Family]) -> list[int]:
@@ -23,14 +25,36 @@ def side_by_side(families: Sequence[Family]) -> list[int]:
     """
     number: dict[tuple[Pass, ...], int] = {}
     keys = list[tuple[int, ...]]()
-    for family in families:
-        try:
-            passes = pipeline_for(family).passes
-        except SlipstickError:  # whoever lowers it says so
-            passes = ()
+    for passes in map(_passes, families):
         keys.append(tuple(number.setdefault(passes[: k + 1], len(number)) for k in range(len(passes))))
     place = {key: k for k, key in enumerate(sorted(set(keys)))}
     return [place[key] for key in keys]
+
+
+def with_stages(families: Collection[Family]) -> Mapping[Family, Family]:
+    """Return, of each family without stages, one of the same passes and stages besides, where families have these.
+
+    A plan of one stage is the same to the last bit on its graph: what stages exchange, none sends. So a search that
+    tries both lowers half as many graphs.
+    """
+    staged = {_without_stages(family): replace(family, schedule=USUAL) for family in families if family.pp}
+    found = {family: staged[key] for family in families if not family.pp and (key := _without_stages(family)) in staged}
+    return {
+        family: other
+        for family, other in found.items()
+        if _passes(family) == tuple(step for step in _passes(other) if step.name != Pipeline.name)
+    }
+
+
+def _without_stages(family: Family) -> Family:
+    return replace(family, pp=False, scatter_p2p=False, schedule=USUAL)
+
+
+def _passes(family: Family) -> tuple[Pass, ...]:
+    try:
+        return pipeline_for(family).passes
+    except SlipstickError:  # whoever lowers it says so
+        return ()
 
 
 # Families compiled and graphs in between that are kept, some megabytes each for a large model.

@@ -68,6 +68,13 @@ def work_of(region: Region, node: Node) -> Work:
     return _work(call_of(region, node))
 
 
+# What is worked out of a region reads this, and families of plans share most regions. A large model has a dozen.
+@lru_cache(maxsize=512)
+def works_of(region: Region) -> tuple[Work, ...]:
+    """Return what each node of a region costs, in their order."""
+    return tuple(work_of(region, node) for node in region.nodes)
+
+
 def complaints_of(region: Region, node: Node) -> tuple[str, ...]:
     """Return what is wrong with the node's call, nothing when it keeps the op's type rule."""
     return _complaints(call_of(region, node))
@@ -84,4 +91,17 @@ def _complaints(call: OpCall) -> tuple[str, ...]:
     return tuple(op_def(call.op).complaints(call))
 
 
-__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Trait", "Work", "call_of", "complaints_of", "has", "op_def", "work_of"]
+__all__ = [
+    "OPS",
+    "OpCall",
+    "OpClass",
+    "OpDef",
+    "Trait",
+    "Work",
+    "call_of",
+    "complaints_of",
+    "has",
+    "op_def",
+    "work_of",
+    "works_of",
+]

@@ -56,7 +56,8 @@ class Expr:
     def __hash__(self) -> int:
         """Hash by value; a constant as its number, which it equals."""
         if self._hash is None:
-            self._hash = _hash(self.terms)
+            terms = self.terms or (((), 0),)
+            self._hash = hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +72,7 @@ class Expr:
         """Add two expressions."""
         more = other.terms if isinstance(other, Expr) else _constant_terms(other)
         if not more or not self.terms:
-            return Expr._of(more or self.terms)
+            return as_expr(other) if more else self
         out = dict(self.terms)
         for m, c in more:
             out[m] = out.get(m, 0) + c
@@ -132,7 +133,7 @@ class Expr:
     def symbols(self) -> frozenset[str]:
         """The names this expression depends on; a share depends on its axis, a rounded size on what is rounded."""
         if self._symbols is None:
-            self._symbols = frozenset(name for s in self.factors for name in depends_on(s))
+            self._symbols = frozenset[str]().union(*map(depends_on, self.factors))
         return self._symbols
 
     @property
@@ -231,6 +232,7 @@ class Derived(str):
         return np.maximum(a, b) if is_larger else np.minimum(a, b)
 
 
+@lru_cache(maxsize=8192)
 def depends_on(name: str) -> frozenset[str]:
     """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
     if isinstance(name, Derived):
@@ -336,12 +338,6 @@ def as_expr(value: Dim | float) -> Expr:
     return value if isinstance(value, Expr) else _constant(value)
 
 
-def _hash(terms: Terms) -> int:
-    if not terms:
-        return hash(0)
-    return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
-
-
 @lru_cache(maxsize=8192)
 def _constant(value: Coefficient) -> Expr:
     return Expr._of(_constant_terms(value))
@@ -371,8 +367,7 @@ def _power(term: Expr, base: Expr, exponent: int) -> Expr:
 
 
 def _term(monomial: Monomial, coefficient: Coefficient) -> Terms:
-    tidy = _tidy(coefficient)
-    return ((monomial, tidy),) if tidy != 0 else ()
+    return ((monomial, tidy),) if (tidy := _tidy(coefficient)) != 0 else ()
 
 
 @lru_cache(maxsize=8192)

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
 from slipstick.driver import Estimates, Lowered, estimate_many
+from slipstick.explore.plans.lowerings import with_stages
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Value
 from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
 from slipstick.ir.placement import REPLICATE
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.ir.plan.precision import RECIPES, counted_dtype
+from slipstick.ir.schedules.registry import USUAL
 from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
@@ -203,6 +205,25 @@ def test_axes_of_degree_one_change_nothing(
         assert float(structured.memory_bytes[part][0]) == float(simple.memory_bytes[part][0]), part
     for name in ("step_time_s", "mfu", "hfu"):
         assert float(structured.metrics[name][0]) == pytest.approx(float(simple.metrics[name][0]), rel=1e-9), name
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_plan_of_one_stage_is_the_same_to_the_last_bit_on_a_graph_that_has_stages(
+    machine: System, lowered: Lowering, cases: Cases, data: st.DataObject
+) -> None:
+    """A search prices plans of one stage on graphs with stages (`with_stages`): what stages exchange, none sends."""
+    model, plan = data.draw(cases)
+    family = replace(plan.family, pp=True, schedule=data.draw(st.sampled_from(["1f1b", "gpipe"])), pp_layout="auto")
+    alone = replace(family, pp=False, schedule=USUAL, scatter_p2p=False)
+    if with_stages({family, alone}) != {alone: replace(family, schedule=USUAL)}:
+        assert isinstance(family.recomputed_layers, tuple)
+        return
+    one = plan.under(alone, {"pp": 1, "vpp": 1, "num_gpus": plan.num_gpus // plan.pp})
+    found, staged = (priced(lowered(model, f), machine, one.under(f)) for f in (alone, replace(family, schedule=USUAL)))
+    assert {n: float(v[0]) for n, v in found.metrics.items()} == {n: float(v[0]) for n, v in staged.metrics.items()}
+    held = {part: float(v[0]) for part, v in staged.memory_bytes.items()}
+    assert held == {**dict.fromkeys(held, 0.0), **{part: float(v[0]) for part, v in found.memory_bytes.items()}}
 
 
 @settings(max_examples=40)

@@ -14,16 +14,50 @@ up to half longer, the bound lies at most 0.5 % above the run with every micro-b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ....ir.records import dataclass
 from ....ir.schedules.kind import ScheduleKind
 from ..tasks import Array
-from .waves import waves_of
+from .waves import Units, steps_s, units_of
 
-# Numbers that one run holds at a time.
-_HELD = 1_500_000
 # Steps that are run have so many times the rounds that fill the pipeline.
 _OVER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Plans whose steps have one form.
+
+    Attributes:
+        schedule: what orders the tasks.
+        times: forward, dgrad, wgrad and send seconds of one chunk of each stage, as (4, stage, plan).
+        num_micro_batches: micro-batches of each plan.
+        num_run: micro-batches that are run; plans have as many or more.
+        chunks: of each stage, of all copies of the model together.
+    """
+
+    schedule: ScheduleKind
+    times: Array
+    num_micro_batches: Array
+    num_run: int
+    chunks: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether some plan has more micro-batches than are run, and messages take time."""
+        return bool(self.times[3].any() and np.any(self.num_micro_batches > self.num_run))
+
+    @property
+    def fewer(self) -> int:
+        """Micro-batches that are run besides, where messages take time: a round less."""
+        return self.num_run - self.num_run // rounds_run(self.schedule)
+
+    def units(self, num_micro_batches: int) -> Units:
+        """Return the tasks of a step of so many micro-batches."""
+        return units_of(self.schedule.name, self.times.shape[1], num_micro_batches, self.chunks)
 
 
 def rounds_run(schedule: ScheduleKind) -> int:
@@ -31,30 +65,17 @@ def rounds_run(schedule: ScheduleKind) -> int:
     return _OVER * schedule.filling_rounds
 
 
-def extrapolated_s(schedule: ScheduleKind, times: Array, num_micro_batches: Array, num_run: int, chunks: int) -> Array:
-    """Return the seconds of a step.
-
-    Args:
-        schedule: what orders the tasks.
-        times: forward, dgrad, wgrad and send seconds of one chunk of each stage, as (4, stage, plan).
-        num_micro_batches: micro-batches of each plan.
-        num_run: micro-batches that are run; plans have as many or more.
-        chunks: of each stage, of all copies of the model together.
-    """
-    so_far = _run(schedule, chunks, num_run, times)
-    growth_s = (times[0] + times[1] + times[2]).max(axis=0) * (chunks / schedule.copies)
-    waits = times[3].any(axis=0)
-    if waits.any() and np.any(num_micro_batches > num_run):
-        # Joined tasks wait for a message each time round.
-        fewer = num_run - num_run // rounds_run(schedule)
-        seen_s = (so_far - _run(schedule, chunks, fewer, times)) / (num_run - fewer)
-        growth_s = np.where(waits, np.maximum(growth_s, seen_s), growth_s)
-    return np.asarray(so_far + (num_micro_batches - num_run) * growth_s)
-
-
-def _run(schedule: ScheduleKind, chunks: int, num_micro_batches: int, times: Array) -> Array:
-    """Run a step of so many micro-batches, as many plans at a time as stay in the cache."""
-    waves = waves_of(schedule.name, times.shape[1], num_micro_batches, chunks)
-    width = max(_HELD // waves.num_units, 8)
-    starts = range(0, times.shape[2], width)
-    return np.concatenate([waves.step_s(*times[..., k : k + width]) for k in starts])
+def extrapolated_s(asked: Sequence[Steps]) -> list[Array]:
+    """Return the seconds of steps, plan by plan; all are run side by side."""
+    also = [one for one in asked if one.waits]
+    runs = [(one, one.num_run) for one in asked] + [(one, one.fewer) for one in also]
+    so_far = steps_s([(one.units(num), one.times) for one, num in runs])
+    before, found = iter(so_far[len(asked) :]), list[Array]()
+    for one, seconds in zip(asked, so_far[: len(asked)], strict=True):
+        growth_s = (one.times[0] + one.times[1] + one.times[2]).max(axis=0) * (one.chunks / one.schedule.copies)
+        if one.waits:
+            # Joined tasks wait for a message each time round.
+            seen_s = (seconds - next(before)) / (one.num_run - one.fewer)
+            growth_s = np.where(one.times[3].any(axis=0), np.maximum(growth_s, seen_s), growth_s)
+        found.append(np.asarray(seconds + (one.num_micro_batches - one.num_run) * growth_s))
+    return found

@@ -167,7 +167,7 @@ def test_plans_that_have_not_settled_are_run_each_with_its_own_micro_batches(mon
     wanted = pytest.approx([exact[m] for m in micro], rel=1e-12)
     among = ("zb-h2", times, [(0, 1, 2)], np.zeros(10, dtype=np.intp), np.ones(10), micro)
     assert pipeline_time(*among).total_s == wanted
-    monkeypatch.setattr("slipstick.cost.schedules.closed.extrapolate._HELD", 1)
+    monkeypatch.setattr("slipstick.cost.schedules.closed.waves._HELD", 1)
     assert pipeline_time(*among).total_s == wanted
 
 
