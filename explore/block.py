@@ -69,6 +69,12 @@ class Found:
     places: Array | None = None
     left_out: int = 0
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel as one table: thirty columns of a few rows each would take longer to pack than to find."""
+        table = np.array(list(self.columns.values()), dtype=np.float64)
+        parts = (self.number, self.pruned, self.num_legal, tuple(self.columns), table)
+        return _arrived, (*parts, self.crashed, self.places, self.left_out)
+
     @property
     def num_rows(self) -> int:
         """Number of plans that are here as rows."""
@@ -83,6 +89,19 @@ class Found:
     def num_candidates(self) -> int:
         """Number of candidates of the block: each is pruned, kept, or crashed its worker."""
         return sum(self.pruned.values()) + self.num_kept + len(self.crashed)
+
+
+def _arrived(
+    number: int,
+    pruned: Mapping[str, int],
+    num_legal: int,
+    names: tuple[str, ...],
+    table: NDArray[np.float64],
+    crashed: tuple[str, ...],
+    places: Array | None,
+    left_out: int,
+) -> Found:
+    return Found(number, pruned, num_legal, dict(zip(names, table, strict=True)), crashed, places, left_out)
 
 
 def joined(parts: Sequence[Found]) -> Found:
