@@ -11,19 +11,24 @@ import heapq
 import resource
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from slipstick.explore.block import Block, Found
+    from slipstick.explore.block import Block, Found, Stored
     from slipstick.explore.executors.messages import Errand, Report
     from slipstick.explore.goals import Goal
     from slipstick.explore.job import Job, Worker
     from slipstick.explore.plans.job import PlanJob
+    from slipstick.explore.runs.ledger import Ledger
 
 # Workers that work on their errands one after another before the driver goes on: as on a machine of its own, it finds
 # in its cache what it left there.
@@ -189,16 +194,48 @@ class MadeUp:
         return work_through(self.pool, Pieces(blocks, job.columns), news=news_of(job), clock=self.pool.now_s)
 
 
-def driving(model: str, num_workers: str, num_states: str, num_blocks: str, reduced: str) -> dict[str, list[float]]:
-    """Time the driver a block, with rows sent whole (`rows`) or reduced (`reduced`), and take its memory."""
+@dataclass
+class NoDisk:
+    """A shard that is not written: what a worker packs and keeps does not pass the driver."""
+
+    columns: Sequence[str]
+    _heads: dict[int, tuple[int | str | bytes, ...]] = field(default_factory=dict)
+
+    def write(self, found: Found) -> Stored:
+        """Return what a shard says of a block like this one."""
+        from slipstick.explore.block import Stored
+        from slipstick.explore.runs.packed import packed
+
+        if found.num_rows not in self._heads:
+            head, _ = packed(found, self.columns)
+            self._heads[found.num_rows] = (*head[1:], head.checksum())
+        return Stored("made-up.sqlite", (found.number, *self._heads[found.num_rows]))
+
+
+@contextmanager
+def recorded(job: RepeatedJob) -> Iterator[Ledger]:
+    """A ledger whose workers keep rows in shards that are not written."""
+    from slipstick.explore.runs.ledger import Ledger
+    from slipstick.explore.runs.run import SearchRun
+    from slipstick.explore.runs.shards import Shards
+
+    shard = NoDisk(job.columns)
+    with TemporaryDirectory() as folder, patch.object(Shards, "open", lambda _: shard):
+        with Ledger.create(Path(folder, "made-up.sqlite"), SearchRun.of(job, "")) as ledger:
+            yield ledger
+
+
+def driving(model: str, num_workers: str, num_states: str, num_blocks: str, how: str) -> dict[str, list[float]]:
+    """Time the driver a block, with rows nowhere (`reduced`) or in shards of workers (`shards`), and its memory."""
     from slipstick.explore.searching import search
 
     job = RepeatedJob.of(job_of(model), int(num_blocks))
     executor = MadeUp(int(num_workers), int(num_states), job.took_s)
-    start = process_time()
-    done = search(job, executor, reduced=reduced == "reduced")
-    assert executor.pool is not None
-    took_s = process_time() - start - executor.pool.own_s
+    with recorded(job) if how == "shards" else nullcontext() as ledger:
+        start = process_time()
+        done = search(job, executor, ledger, reduced=True)
+        assert executor.pool is not None
+        took_s = process_time() - start - executor.pool.own_s
     return {
         "driver_s": [took_s / job.num_blocks],
         "block_s": [job.took_s],

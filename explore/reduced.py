@@ -19,6 +19,7 @@ from .block import Block, Found
 from .goals import Goal
 from .job import Job, News, Worker
 from .kinds import KIND, Kinds
+from .runs.shards import Shards
 
 # Rows of a front that workers hear of: others stand between these.
 _FEW = 256
@@ -38,18 +39,20 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class ReducedJob:
-    """A job whose workers leave out rows that cannot count; of a ledger it is the job itself.
+    """A job whose workers leave out rows that cannot count.
 
     Attributes:
         job: what is searched.
         goals: the first sorts; the next break ties.
         most: best rows that are asked for.
+        shards: where workers keep all rows; None where nobody wants them.
         board: where workers' news stand.
     """
 
     job: Job
     goals: Sequence[Goal]
     most: int
+    shards: Shards | None = None
     board: Board = field(default_factory=Board)
 
     @property
@@ -109,6 +112,9 @@ class ReducingWorker:
         self._worker, self._of = worker, of
         self._best, self._kinds = Best(of.goals, of.most), Kinds(of.goals[0])
         self._left = {block.number: len(block) for block in of.job.blocks()}
+        self._shard = of.shards.open() if of.shards is not None else None
+        # Of rows that must be kept and cannot be here, none stays behind.
+        self._is_whole = of.shards is not None and self._shard is None
 
     def learn(self, packet: bytes) -> None:
         """Go on from what the process that asked knows."""
@@ -120,8 +126,9 @@ class ReducingWorker:
         """Return what is found in a block, less the rows of a whole one that others leave behind."""
         found = self._worker.work(block)
         # A block that comes again is sent whole: its rows may not count twice among those sent.
-        if self._left.pop(block.number, None) != len(block) or not found.num_rows:
+        if self._is_whole or self._left.pop(block.number, None) != len(block) or not found.num_rows:
             return found
+        stored = self._shard.write(found) if self._shard is not None else None
         rows = self._of.compared(placed([found]))
         self._best.take_rows(rows)
         self._kinds.take_rows(rows)
@@ -130,4 +137,5 @@ class ReducingWorker:
         places = np.unique(np.concatenate(own))
         which = places.astype(np.intp)
         columns = {name: column[which] for name, column in found.columns.items()}
-        return replace(found, columns=columns, places=places, left_out=found.num_rows - len(which))
+        left_out = found.num_rows - len(which)
+        return replace(found, columns=columns, places=places, left_out=left_out, stored=stored)

@@ -16,6 +16,7 @@ from .kinds import Kinds
 from .reduced import ReducedJob
 from .runs.ledger import Ledger
 from .runs.running import Ran, run_blocks
+from .runs.shards import Shards
 
 # Blocks and rows that are gathered at a time; of reduced blocks, which have a row or two, more.
 _BLOCKS, _REDUCED, _ROWS = 32, 128, 4096
@@ -90,12 +91,14 @@ def search(
         ledger: keeps each block as it is done, and gives those that it holds; None for none.
         top: best rows that are kept, besides the Pareto front.
         watch: is shown each block, and the best so far, without some of the last blocks.
-        reduced: have other processes leave out rows that cannot count, where no ledger keeps them.
+        reduced: have other processes leave out rows that cannot count; with a ledger they keep all in its shards.
     """
     best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals[0])
     waiting, num_waiting = list[Found](), 0
     elsewhere = executor is not None and not isinstance(executor, InProcess)
-    asked = ReducedJob(job, tuple(job.goals), top) if reduced and ledger is None and elsewhere else job
+    asked: Job = job
+    if reduced and elsewhere:
+        asked = ReducedJob(job, tuple(job.goals), top, None if ledger is None else Shards.of(ledger))
     most = _REDUCED if isinstance(asked, ReducedJob) else _BLOCKS
 
     def gather() -> None:

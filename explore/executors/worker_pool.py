@@ -63,8 +63,8 @@ class WorkerPool(Protocol):
 class _Place:
     """A worker as its pool sees it: what it was given and has not answered, and the part of the space it knows.
 
-    `since_s` is when it began with the first errand of these, of which it has answered `num_answered` pieces; `heard` is
-    the number of the last news that it was sent.
+    `since_s` is when it began with the first errand of these, of which it has answered `num_answered` pieces; `heard`
+    is the number of the last news that it was sent.
     """
 
     is_ready: bool = False
