@@ -220,9 +220,12 @@ def recorded(job: RepeatedJob) -> Iterator[Ledger]:
     from slipstick.explore.runs.shards import Shards
 
     shard = NoDisk(job.columns)
-    with TemporaryDirectory() as folder, patch.object(Shards, "open", lambda _: shard):
-        with Ledger.create(Path(folder, "made-up.sqlite"), SearchRun.of(job, "")) as ledger:
-            yield ledger
+    with (
+        TemporaryDirectory() as folder,
+        patch.object(Shards, "open", lambda _: shard),
+        Ledger.create(Path(folder, "made-up.sqlite"), SearchRun.of(job, "")) as ledger,
+    ):
+        yield ledger
 
 
 def driving(model: str, num_workers: str, num_states: str, num_blocks: str, how: str) -> dict[str, list[float]]:

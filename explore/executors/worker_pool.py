@@ -19,7 +19,7 @@ from .retry import Pieces
 _AT_HAND = 2
 # Pieces of one errand: what takes a second or so, far fewer than are left for each worker. To send one and to wait for
 # it takes the one who asks as long whatever is in it, on Ray 0.4 ms.
-_ERRAND_S, _MOST_PIECES, _ROUNDS_LEFT = 1.0, 16, 8
+_ERRAND_S, _MOST_PIECES, _ROUNDS_LEFT = 1.0, 16, 4
 # The weight of the last errand in what a piece is thought to take.
 _NEWEST = 0.1
 _MAX_FALSE_STARTS = 3
