@@ -222,7 +222,7 @@ def recorded(job: RepeatedJob) -> Iterator[Ledger]:
     shard = NoDisk(job.columns)
     with (
         TemporaryDirectory() as folder,
-        patch.object(Shards, "open", lambda _: shard),
+        patch.object(Shards, "begin", lambda _: shard),
         Ledger.create(Path(folder, "made-up.sqlite"), SearchRun.of(job, "")) as ledger,
     ):
         yield ledger

@@ -82,8 +82,8 @@ class Found:
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as one table: thirty columns of a few rows each would take longer to pack than to find."""
         table = np.array(list(self.columns.values()), dtype=np.float64)
-        parts = (self.number, self.pruned, self.num_legal, tuple(self.columns), table)
-        return _arrived, (*parts, self.crashed, self.places, self.left_out, self.stored)
+        before = (self.number, self.pruned, self.num_legal)
+        return _arrived, (before, tuple(self.columns), table, (self.crashed, self.places, self.left_out, self.stored))
 
     @property
     def num_rows(self) -> int:
@@ -102,18 +102,12 @@ class Found:
 
 
 def _arrived(
-    number: int,
-    pruned: Mapping[str, int],
-    num_legal: int,
+    before: tuple[int, Mapping[str, int], int],
     names: tuple[str, ...],
     table: NDArray[np.float64],
-    crashed: tuple[str, ...],
-    places: Array | None,
-    left_out: int,
-    stored: Stored | None,
+    behind: tuple[tuple[str, ...], Array | None, int, Stored | None],
 ) -> Found:
-    columns = dict(zip(names, table, strict=True))
-    return Found(number, pruned, num_legal, columns, crashed, places, left_out, stored)
+    return Found(*before, dict(zip(names, table, strict=True)), *behind)
 
 
 def joined(parts: Sequence[Found]) -> Found:

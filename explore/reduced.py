@@ -112,7 +112,7 @@ class ReducingWorker:
         self._worker, self._of = worker, of
         self._best, self._kinds = Best(of.goals, of.most), Kinds(of.goals[0])
         self._left = {block.number: len(block) for block in of.job.blocks()}
-        self._shard = of.shards.open() if of.shards is not None else None
+        self._shard = of.shards.begin() if of.shards is not None else None
         # Of rows that must be kept and cannot be here, none stays behind.
         self._is_whole = of.shards is not None and self._shard is None
 

@@ -71,8 +71,8 @@ class OnRay:
     def drive(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
         """Do so in this process."""
         with cluster(self.address, self.num_workers or num_cores(), self.timeout_s):
-            crew, pieces = _RayCrew(job, self.num_workers), Pieces(blocks, job.columns)
-            yield from work_through(crew, pieces, self.limit_s, news_of(job))
+            pool, pieces = _RayCrew(job, self.num_workers), Pieces(blocks, job.columns)
+            yield from work_through(pool, pieces, self.limit_s, news_of(job))
 
 
 class _Method(Protocol):

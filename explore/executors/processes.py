@@ -50,8 +50,8 @@ class Processes:
             SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
         """
         size = self.num_workers or num_cores()
-        crew, pieces = _ProcessCrew(job, size), Pieces(blocks, job.columns)
-        return work_through(crew, pieces, self.limit_s, news_of(job))
+        pool, pieces = _ProcessCrew(job, size), Pieces(blocks, job.columns)
+        return work_through(pool, pieces, self.limit_s, news_of(job))
 
 
 def check_num_workers(num_workers: int | None) -> None:

@@ -94,7 +94,10 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
                         yield report.found
                         if (latest := news()).number > heard:
                             heard = latest.number
-                            _told(process, latest)
+                            # One that is dying hears none.
+                            with suppress(OSError):
+                                pickle.dump(latest, _pipe(process.stdin))
+                                _pipe(process.stdin).flush()
                 why = why or _why(process, told) if left else ""
         except UsageError as error:
             if (why or before) and not isinstance(error, ClusterLostError):
@@ -139,13 +142,6 @@ def _reports(process: subprocess.Popen[bytes], work: bytes) -> Iterator[Report]:
         while True:
             reports: tuple[Report, ...] = pickle.loads(pickle.load(_pipe(process.stdout)))
             yield from reports
-
-
-def _told(process: subprocess.Popen[bytes], news: News) -> None:
-    """Let a driver hear news; one that is dying hears none."""
-    with suppress(OSError):
-        pickle.dump(news, _pipe(process.stdin))
-        _pipe(process.stdin).flush()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

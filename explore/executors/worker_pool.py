@@ -148,7 +148,8 @@ class _Dispatch:
         Where news will come, none gets two before the first: workers send much that they would leave out with news.
         """
         if self._open and self._pieces.num_waiting:
-            for num_given in range(_AT_HAND if self._is_known() else 1):
+            is_known = self._news is News or self._news().number > 0
+            for num_given in range(_AT_HAND if is_known else 1):
                 for number in sorted(self._open):
                     place = self._places[number]
                     if len(place.given) == num_given and self._may_have_more(place):
@@ -196,10 +197,6 @@ class _Dispatch:
                 found = self._pieces.overdue(first, self._limit_s)
                 if found is not None:
                     yield found
-
-    def _is_known(self) -> bool:
-        """Whether there is news, or none will ever be."""
-        return self._news is News or self._news().number > 0
 
     def _may_have_more(self, place: _Place) -> bool:
         """Whether a worker may have another errand: not behind a suspect, nor while one waits for an idle worker."""

@@ -45,7 +45,7 @@ class Shards:
             (folder / _TOKEN).write_text(token, encoding="utf-8")
         return cls(str(folder), token, ledger.run)
 
-    def open(self) -> Ledger | None:
+    def begin(self) -> Ledger | None:
         """Begin a shard of this process; None on a machine that does not share the disk, whose plans must be sent."""
         try:
             is_shared = Path(self.folder, _TOKEN).read_text(encoding="utf-8") == self.token

@@ -129,9 +129,9 @@ def test_a_ledger_reads_no_file_outside_its_folder(tmp_path: Path, name: str) ->
 def test_a_machine_without_the_disk_sends_its_rows(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "a.sqlite", run_of(JOB)) as ledger:
         there = Shards.of(ledger)
-        assert there.open() is not None
-        assert replace(there, token="other").open() is None
-        assert replace(there, folder=str(tmp_path / "elsewhere")).open() is None
+        assert there.begin() is not None
+        assert replace(there, token="other").begin() is None
+        assert replace(there, folder=str(tmp_path / "elsewhere")).begin() is None
 
 
 @pytest.mark.usefixtures("jobs_are_importable")
