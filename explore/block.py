@@ -107,7 +107,10 @@ def _arrived(
     table: NDArray[np.float64],
     behind: tuple[tuple[str, ...], Array | None, int, Stored | None],
 ) -> Found:
-    return Found(*before, dict(zip(names, table, strict=True)), *behind)
+    number, pruned, num_legal = before
+    crashed, places, left_out, stored = behind
+    columns = dict(zip(names, table, strict=True))
+    return Found(number, pruned, num_legal, columns, crashed, places, left_out, stored)
 
 
 def joined(parts: Sequence[Found]) -> Found:

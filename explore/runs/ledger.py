@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from shutil import rmtree
+from time import monotonic
 from types import TracebackType
 
 from ...ir.errors import UsageError
@@ -27,8 +28,8 @@ from .run import SearchRun
 SUFFIX = ".sqlite"
 _HEAD = "number, num_legal, pruned, crashed, num_rows, least, most, data_sum, checksum"
 _REPLACE = f"REPLACE INTO block ({_HEAD}, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Blocks in shards that are written down together.
-_TOGETHER = 64
+# Blocks in shards that are written down together, and how long the first of them may wait for the others.
+_TOGETHER, _TOGETHER_S = 64, 1.0
 # Shards that are open at once, and what they may hold together to become part of the one file when it is closed.
 _OPEN, _FOLDED_BYTES = 32, 256 << 20
 _TABLES = """
@@ -39,6 +40,14 @@ CREATE TABLE block (
     checksum BLOB NOT NULL, data BLOB NOT NULL
 );
 """
+
+
+@dataclass(slots=True)
+class _Heads:
+    """What was heard of shards and is not written down yet, and since when."""
+
+    rows: list[tuple[int | str | bytes, ...]] = field(default_factory=list)
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Ledger:
     _db: sqlite3.Connection = field(repr=False)
     _lock: Lock | None = field(default=None, repr=False)
     _shards: dict[str, sqlite3.Connection] = field(default_factory=dict, repr=False)
-    _heads: list[tuple[int | str | bytes, ...]] = field(default_factory=list, repr=False)
+    _heads: _Heads = field(default_factory=_Heads, repr=False)
 
     @classmethod
     def create(cls, path: Path, run: SearchRun) -> Ledger:
@@ -117,8 +126,10 @@ class Ledger:
         StorageError leaves the ledger as it was. Returns where it is now.
         """
         if found.stored is not None:
-            self._heads.append((*found.stored.head, found.stored.shard))
-            if len(self._heads) >= _TOGETHER:
+            heads = self._heads
+            heads.since_s = heads.since_s if heads.rows else monotonic()
+            heads.rows.append((*found.stored.head, found.stored.shard))
+            if len(heads.rows) >= _TOGETHER or monotonic() - heads.since_s > _TOGETHER_S:
                 self._write_heads()
             return found.stored
         head, data = packed(found, self.run.columns)
@@ -130,11 +141,11 @@ class Ledger:
     def _write_heads(self) -> None:
         """Commit what was heard of shards: a process that is killed before finds it in them again."""
         with storing(self.path):
-            if self._heads:
+            if self._heads.rows:
                 self._db.execute("BEGIN")
                 with self._db:
-                    self._db.executemany(_REPLACE, self._heads)
-            self._heads.clear()
+                    self._db.executemany(_REPLACE, self._heads.rows)
+            self._heads.rows.clear()
 
     def heads(self) -> Iterator[Head]:
         """Yield what is said of each block that is done, in order, without its plans; UsageError at damage."""
@@ -223,7 +234,7 @@ class Ledger:
                 for head in shard.heads() if shard.run == self.run else ():
                     if head.number not in known:
                         known.add(head.number)
-                        self._heads.append((*head, head.checksum(), file.name))
+                        self._heads.rows.append((*head, head.checksum(), file.name))
         self._write_heads()
 
     def _fold(self) -> None:
