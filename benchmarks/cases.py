@@ -251,17 +251,22 @@ def layouts(repeat: int) -> Iterator[Row]:
 
 
 def driver(repeat: int) -> Iterator[Row]:
-    """What the process that asks does a block, and how many workers that holds: 1,000 made-up ones, blocks measured."""
-    for how, blocks in (("rows", 1_500), ("reduced", 3_000)):
-        found = measured("driving", MODEL, "1000", "20", str(blocks), how)
-        what = f"{found['block_plans'][0]:,.0f} plans, {how}"
-        yield row(f"driver of a search, a block of {what}", [s * 1e3 for s in found["driver_s"]], "ms")
-        yield row(f"worker, a block of {what}", [s * 1e3 for s in found["block_s"]], "ms")
-        workers = [block / own for block, own in zip(found["block_s"], found["driver_s"], strict=True)]
-        yield row(f"workers that a driver holds, {how}", workers, "1", Target(1_000, at_most=False))
-        yield row(
-            f"peak memory of a driver, {blocks * found['block_plans'][0]:,.0f} plans, {how}", found["peak_bytes"], "B"
-        )
+    """What the process that asks does a block, and how many workers that holds; made-up ones, blocks measured.
+
+    Each worker has as many blocks as one of 1,000 has of a billion plans: what is dear is its first one. Memory is that
+    of the driver and all made-up workers.
+    """
+    for how, workers in (("shards", 100), ("reduced", 1), ("reduced", 10), ("reduced", 100)):
+        found = measured("driving", MODEL, str(workers), str(workers), str(61 * workers), how)
+        plans = found["block_plans"][0]
+        if workers == 100:
+            what = f"a block of {plans:,.0f} plans, {how}"
+            yield row(f"driver of a search, {what}", [s * 1e3 for s in found["driver_s"]], "ms")
+            yield row(f"worker, {what}", [s * 1e3 for s in found["block_s"]], "ms")
+            held = [block / own for block, own in zip(found["block_s"], found["driver_s"], strict=True)]
+            yield row(f"workers that a driver holds, {how}", held, "1", Target(1_000, at_most=False))
+        memory = f"peak memory of a search, {61 * workers * plans:,.0f} plans, {how}"
+        yield row(memory, found["peak_bytes"], "B", Target(5e9))
 
 
 def products(repeat: int) -> Iterator[Row]:

@@ -56,17 +56,37 @@ class Best:
         for are dropped before any are sorted: with many rows, that is nearly all.
         """
         aims = self._aims(rows)
+        some = np.arange(len(rows[ROW]))
         full = 0 < self.most == len(self.top.get(ROW, ()))
-        ahead = _some(rows, np.flatnonzero(~(aims[0] > self._aims(self.top)[0][-1]))) if full else rows
-        self.top = self._first(_with(self.top, _some(ahead, self._ordered(ahead)[: self.most])), self.most)
-        unbeaten = _some(rows, np.flatnonzero(~_beaten(aims, self._aims(self.front)))) if self.front else rows
-        merged = _with(self.front, _some(unbeaten, np.flatnonzero(pareto(self._aims(unbeaten)))))
-        self.front = self._first(_some(merged, np.flatnonzero(pareto(self._aims(merged)))), None)
-        self._waiting.append(_thinned(_some(rows, np.flatnonzero(_mixed(rows) <= self._room))))
+        ahead = np.flatnonzero(~(aims[0] > self._aims(self.top)[0][-1])) if full else some
+        if len(ahead) or not self.top:
+            first = ahead[_ordered(rows, aims, ahead)[: self.most]]
+            self.top = self._first(_with(self.top, _some(rows, first)), self.most)
+        unbeaten = np.flatnonzero(~_beaten(aims, self._aims(self.front))) if self.front else some
+        if len(unbeaten) or not self.front:
+            best = unbeaten[pareto([aim[unbeaten] for aim in aims])]
+            merged = _with(self.front, _some(rows, best))
+            self.front = self._first(_some(merged, np.flatnonzero(pareto(self._aims(merged)))), None)
+        self._waiting.append(_thinned(rows, np.flatnonzero(_mixed(rows) <= self._room)))
         if sum(len(some[BLOCK]) for some in self._waiting) > _CLOUD:
             self._cloud = self._all_thinned()
             self._room = _mixed(self._cloud).max()
             self._waiting.clear()
+
+    def learn(self, top: Columns, front: Columns, room: int) -> None:
+        """Go on from what another knows: rows behind that are behind here too.
+
+        Its rows take the place of one's own, which may be among them: no row may count twice.
+        """
+        self.top, self.front = top, front
+        if room < self._room:
+            self._room, self._cloud = np.uint64(room), {}
+            self._waiting.clear()
+
+    @property
+    def room(self) -> int:
+        """The largest mixed place that the sample has room for."""
+        return int(self._room)
 
     @property
     def cloud(self) -> Columns:
@@ -76,16 +96,19 @@ class Best:
     def _all_thinned(self) -> Columns:
         """The cloud with the rows that wait: many blocks at a time, for most of them are small."""
         parts = [*([self._cloud] if self._cloud else []), *self._waiting]
-        return _thinned({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return _thinned(rows, np.arange(len(rows[ROW])))
 
     def _aims(self, rows: Columns) -> list[Array]:
         return [np.asarray(rows[goal.name] * goal.sign) for goal in self.goals]
 
-    def _ordered(self, rows: Columns) -> NDArray[np.intp]:
-        return np.lexsort([rows[ROW], rows[BLOCK], *self._aims(rows)[::-1]])
-
     def _first(self, rows: Columns, most: int | None) -> Columns:
-        return _some(rows, self._ordered(rows)[:most])
+        return _some(rows, _ordered(rows, self._aims(rows), slice(None))[:most])
+
+
+def _ordered(rows: Columns, aims: Sequence[Array], which: NDArray[np.intp] | slice) -> NDArray[np.intp]:
+    """The order of some rows by what is aimed at, one goal behind the other, and then by their places."""
+    return np.lexsort([rows[ROW][which], rows[BLOCK][which], *(aim[which] for aim in aims[::-1])])
 
 
 def placed(found: Sequence[Found]) -> Columns:
@@ -105,11 +128,11 @@ def _mixed(rows: Columns) -> NDArray[np.uint64]:
     return np.asarray(place * np.uint64(0x9E3779B97F4A7C15))
 
 
-def _thinned(rows: Columns) -> Columns:
-    """A sample that depends on nothing but which rows there are, in the order of their places."""
-    if len(rows[BLOCK]) > _CLOUD:
-        rows = _some(rows, np.argpartition(_mixed(rows), _CLOUD)[:_CLOUD])
-    return _some(rows, np.lexsort([rows[ROW], rows[BLOCK]]))
+def _thinned(rows: Columns, which: NDArray[np.intp]) -> Columns:
+    """A sample of some rows that depends on nothing but which there are, in the order of their places."""
+    if len(which) > _CLOUD:
+        which = which[np.argpartition(_mixed(rows)[which], _CLOUD)[:_CLOUD]]
+    return _some(rows, which[np.lexsort([rows[ROW][which], rows[BLOCK][which]])])
 
 
 def _beaten(aims: Sequence[Array], front: Sequence[Array]) -> NDArray[np.bool_]:

@@ -48,6 +48,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """Where all rows of a block are kept: a shard of a ledger by its file, and what it says of the block."""
+
+    shard: str
+    head: tuple[int | str | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What was found in a block: how many candidates went which way, and those that count as columns.
 
@@ -59,6 +67,7 @@ class Found:
         crashed: candidates that killed their worker or failed in it, and how, in words.
         places: of each row among all that were kept, where some of these were left out; None where all are here.
         left_out: rows that were left out.
+        stored: where a worker keeps all of them; None where nobody does yet.
     """
 
     number: int
@@ -68,6 +77,13 @@ class Found:
     crashed: tuple[str, ...] = field(default=())
     places: Array | None = None
     left_out: int = 0
+    stored: Stored | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel as one table: thirty columns of a few rows each would take longer to pack than to find."""
+        table = np.array(list(self.columns.values()), dtype=np.float64)
+        before = (self.number, self.pruned, self.num_legal)
+        return _arrived, (before, tuple(self.columns), table, (self.crashed, self.places, self.left_out, self.stored))
 
     @property
     def num_rows(self) -> int:
@@ -83,6 +99,18 @@ class Found:
     def num_candidates(self) -> int:
         """Number of candidates of the block: each is pruned, kept, or crashed its worker."""
         return sum(self.pruned.values()) + self.num_kept + len(self.crashed)
+
+
+def _arrived(
+    before: tuple[int, Mapping[str, int], int],
+    names: tuple[str, ...],
+    table: NDArray[np.float64],
+    behind: tuple[tuple[str, ...], Array | None, int, Stored | None],
+) -> Found:
+    number, pruned, num_legal = before
+    crashed, places, left_out, stored = behind
+    columns = dict(zip(names, table, strict=True))
+    return Found(number, pruned, num_legal, columns, crashed, places, left_out, stored)
 
 
 def joined(parts: Sequence[Found]) -> Found:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from ..ir.records import dataclass
 from .block import Block, Found
 
 
@@ -22,6 +23,41 @@ class ManyAtOnce(Protocol):
 
     def work_through(self, blocks: Iterable[Block]) -> Iterator[Found]:
         """Yield what `work` returns for each block, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the one who asked knows by now, for workers that leave out what is behind it; later news have more."""
+
+    number: int = 0
+    packet: bytes = b""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A job that has news for its workers while they work; a copy of it in another process hears them first."""
+
+    def news(self) -> News:
+        """Return the latest."""
+        ...
+
+    def hear(self, news: News) -> None:
+        """Take the latest."""
+        ...
+
+
+def news_of(job: object) -> Callable[[], News]:
+    """Return what gives the latest news of a job; one that has none gives empty ones."""
+    return job.news if isinstance(job, Telling) else News
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A worker that takes news."""
+
+    def learn(self, packet: bytes) -> None:
+        """Take what the one who asked knows."""
         ...
 
 

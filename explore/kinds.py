@@ -59,13 +59,16 @@ class Kinds:
         """Take some more rows, one at least, with their places; those that are no plans have no kinds."""
         if "tp" not in new or self.goal.name not in new:
             return
-        old = self.rows
-        both = new if not old else {name: np.concatenate([old[name], new[name]]) for name in old}
-        aim = self.goal.aim(both[self.goal.name])
+        parts = [self.rows, new] if self.rows else [new]
+        aims = [self.goal.aim(part[self.goal.name]) for part in parts]
         # A worse goal is a greater one where less is better, and a lesser where more is: twice, or half as much.
-        best = float(aim.min())
-        near = np.flatnonzero(aim <= (best * _WORST if best > 0 else best / _WORST))
-        order = near[np.lexsort([both[ROW][near], both[BLOCK][near], aim[near]])]
+        best = min(float(aim.min()) for aim in aims)
+        which = [np.flatnonzero(aim <= (best * _WORST if best > 0 else best / _WORST)) for aim in aims]
+        if self.rows and not len(which[-1]):
+            return
+        pairs = [*zip(parts, which, strict=True)]
+        both = {name: np.concatenate([part[name][near] for part, near in pairs]) for name in parts[0]}
+        order = np.lexsort([both[ROW], both[BLOCK], self.goal.aim(both[self.goal.name])])
         keys = np.ascontiguousarray(keys_of(both, order))
         lines = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
         # Where each different row is met first.

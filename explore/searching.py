@@ -16,9 +16,10 @@ from .kinds import Kinds
 from .reduced import ReducedJob
 from .runs.ledger import Ledger
 from .runs.running import Ran, run_blocks
+from .runs.shards import Shards
 
-# Blocks and rows that are gathered at a time.
-_BLOCKS, _ROWS = 32, 4096
+# Blocks and rows that are gathered at a time; of reduced blocks, which have a row or two, more.
+_BLOCKS, _REDUCED, _ROWS = 32, 128, 4096
 
 
 class Aimed(Job, Protocol):
@@ -90,30 +91,39 @@ def search(
         ledger: keeps each block as it is done, and gives those that it holds; None for none.
         top: best rows that are kept, besides the Pareto front.
         watch: is shown each block, and the best so far, without some of the last blocks.
-        reduced: have other processes leave out rows that cannot count, where no ledger keeps them.
+        reduced: have other processes leave out rows that cannot count; with a ledger they keep all in its shards.
     """
     best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals[0])
-    waiting = list[Found]()
+    waiting, num_waiting = list[Found](), 0
+    elsewhere = executor is not None and not isinstance(executor, InProcess)
+    asked: Job = job
+    if reduced and elsewhere:
+        asked = ReducedJob(job, tuple(job.goals), top, None if ledger is None else Shards.of(ledger))
+    most = _REDUCED if isinstance(asked, ReducedJob) else _BLOCKS
 
     def gather() -> None:
+        nonlocal num_waiting
+        num_waiting = 0
         if waiting:
             rows = placed(waiting)
             best.take_rows(rows)
             kinds.take_rows(rows)
             waiting.clear()
+            if isinstance(asked, ReducedJob):
+                asked.tell(best, kinds)
 
     def take(found: Found) -> None:
+        nonlocal num_waiting
         tally.take(found)
-        if found.num_rows:
+        if num_rows := found.num_rows:
             waiting.append(found)
+            num_waiting += num_rows
         # Most blocks of a small search have a few rows: they are compared with the best many at a time.
-        if len(waiting) >= _BLOCKS or sum(one.num_rows for one in waiting) >= _ROWS:
+        if len(waiting) >= most or num_waiting >= _ROWS:
             gather()
         if watch is not None:
             watch(found, best)
 
-    elsewhere = executor is not None and not isinstance(executor, InProcess)
-    asked = ReducedJob(job, tuple(job.goals), top) if reduced and ledger is None and elsewhere else job
     ran = run_blocks(asked, executor or InProcess(), ledger, take)
     gather()
     return Searched(best, tally, ran, kinds)

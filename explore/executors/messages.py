@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,14 @@ ONE_THREAD = (
     "VECLIB_MAXIMUM_THREADS",
 )
 _LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Pieces to be worked on one after another and answered together, with news that come before them."""
+
+    pieces: Sequence[Block]
+    news: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +97,30 @@ def worked(worker: Worker, piece: Block) -> Done | Failed | RefusedPiece:
         return Failed(in_words(error))
 
 
-def packed(report: Report) -> bytes:
-    """Return a report as bytes that can be read in the process that asked; an error that cannot is told in words."""
+def answered(worker: Worker, errand: Errand) -> bytes:
+    """Take the news, work on every piece, and return all reports as bytes; what is refused ends it."""
+    from ..job import Learning
+
+    if errand.news and isinstance(worker, Learning):
+        worker.learn(errand.news)
+    reports = list[Report]()
+    for piece in errand.pieces:
+        reports.append(worked(worker, piece))
+        if isinstance(reports[-1], RefusedPiece):
+            break
+    return packed(*reports)
+
+
+def packed(*reports: Report) -> bytes:
+    """Return reports as bytes that can be read in the process that asked; an error that cannot is told in words."""
+    refused = [report for report in reports if isinstance(report, RefusedPiece)]
     try:
-        packet = pickle.dumps(report, protocol=pickle.HIGHEST_PROTOCOL)
-        if isinstance(report, RefusedPiece):
+        packet = pickle.dumps(reports, protocol=pickle.HIGHEST_PROTOCOL)
+        if refused:
             pickle.loads(packet)
     except Exception as error:
-        cause = report.error if isinstance(report, RefusedPiece) else error
-        return pickle.dumps(RefusedPiece(InternalError(f"a worker failed: {in_words(cause)}")))
+        cause = refused[0].error if refused else error
+        return pickle.dumps((RefusedPiece(InternalError(f"a worker failed: {in_words(cause)}")),))
     return packet
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
-from ..job import Job
-from .messages import Gone, RefusedPiece, Report
+from ..job import Job, news_of
+from .messages import Errand, Gone, RefusedPiece, Report
 from .processes import check_num_workers, num_cores
 from .ray_cluster import cluster, is_connected, need_ray
 from .ray_driver import relayed
@@ -71,7 +71,8 @@ class OnRay:
     def drive(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
         """Do so in this process."""
         with cluster(self.address, self.num_workers or num_cores(), self.timeout_s):
-            yield from work_through(_RayCrew(job, self.num_workers), Pieces(blocks, job.columns), self.limit_s)
+            pool, pieces = _RayCrew(job, self.num_workers), Pieces(blocks, job.columns)
+            yield from work_through(pool, pieces, self.limit_s, news_of(job))
 
 
 class _Method(Protocol):
@@ -127,16 +128,18 @@ class _RayCrew:
         self._workers[self._num_spawned] = _Worker(actor, deque([actor.open.remote(self._versions, self._job)]))
         return self._num_spawned
 
-    def give(self, number: int, piece: Block) -> None:
+    def give(self, number: int, errand: Errand) -> None:
         worker = self._workers[number]
-        worker.asked.append(worker.actor.work.remote(piece.number, piece.part, piece.first, piece.last))
+        worker.asked.append(worker.actor.work.remote(pickle.dumps(errand)))
 
     def poll(self) -> Sequence[tuple[int, Report]]:
         import ray
 
         numbers = {worker.asked[0]: number for number, worker in self._workers.items() if worker.asked}
         ready, _ = ray.wait(list(numbers), num_returns=1, timeout=_LISTEN_S)
-        return [(numbers[ref], self._received(numbers[ref])) for ref in ready]
+        # All that is there: to ask for each of a thousand takes longer than what it says.
+        more, _ = ray.wait(list(numbers), num_returns=len(numbers), timeout=0) if len(numbers) > 1 else (ready, [])
+        return [(numbers[ref], report) for ref in more or ready for report in self._received(numbers[ref])]
 
     def end(self, number: int) -> None:
         self._end(self._workers.pop(number))
@@ -145,7 +148,7 @@ class _RayCrew:
         while self._workers:
             self._end(self._workers.popitem()[1])
 
-    def _received(self, number: int) -> Report:
+    def _received(self, number: int) -> Sequence[Report]:
         import ray
         from ray.exceptions import RayError
 
@@ -154,11 +157,11 @@ class _RayCrew:
             packet = ray.get(worker.asked[0])
         except RayError as error:
             self._end(self._workers.pop(number))
-            return RefusedPiece(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error, worker.is_open)
+            return [RefusedPiece(_not_installed(error)) if _NOT_MADE in str(error) else _gone(error, worker.is_open)]
         worker.asked.popleft()
         worker.is_open = True
-        report: Report = pickle.loads(packet)
-        return report
+        reports: tuple[Report, ...] = pickle.loads(packet)
+        return reports
 
     def _end(self, worker: _Worker) -> None:
         import ray

@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 
-from .messages import ONE_THREAD, Ready, RefusedPiece, opened, packed, worked
+from .messages import ONE_THREAD, Ready, RefusedPiece, answered, opened, packed
 
 
 def serve(connection: Connection, job: bytes, folder: str) -> None:
@@ -25,7 +25,7 @@ def serve(connection: Connection, job: bytes, folder: str) -> None:
     try:
         connection.send_bytes(packed(worker if isinstance(worker, RefusedPiece) else Ready()))
         while not isinstance(worker, RefusedPiece):
-            connection.send_bytes(packed(worked(worker, connection.recv())))
+            connection.send_bytes(answered(worker, connection.recv()))
     except (EOFError, OSError):
         return
 

@@ -15,8 +15,8 @@ from multiprocessing.context import SpawnProcess
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
-from ..job import Job
-from .messages import Gone, Report
+from ..job import Job, news_of
+from .messages import Errand, Gone, Report
 from .process_worker import serve
 from .retry import Pieces
 from .worker_pool import LIMIT_S, work_through
@@ -50,7 +50,8 @@ class Processes:
             SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
         """
         size = self.num_workers or num_cores()
-        return work_through(_ProcessCrew(job, size), Pieces(blocks, job.columns), self.limit_s)
+        pool, pieces = _ProcessCrew(job, size), Pieces(blocks, job.columns)
+        return work_through(pool, pieces, self.limit_s, news_of(job))
 
 
 def check_num_workers(num_workers: int | None) -> None:
@@ -97,16 +98,17 @@ class _ProcessCrew:
         self._workers[self._num_spawned] = _Worker(process, ours)
         return self._num_spawned
 
-    def give(self, number: int, piece: Block) -> None:
+    def give(self, number: int, errand: Errand) -> None:
         with suppress(OSError):
-            self._workers[number].connection.send(piece)
+            self._workers[number].connection.send(errand)
 
     def poll(self) -> Sequence[tuple[int, Report]]:
         ready = wait([worker.connection for worker in self._workers.values()], _LISTEN_S)
         return [
-            (number, self._received(number))
+            (number, report)
             for number, worker in [*self._workers.items()]
             if worker.connection in ready
+            for report in self._received(number)
         ]
 
     def end(self, number: int) -> None:
@@ -120,13 +122,13 @@ class _ProcessCrew:
         while self._workers:
             self._reap(self._workers.popitem()[1])
 
-    def _received(self, number: int) -> Report:
+    def _received(self, number: int) -> Sequence[Report]:
         try:
             packet = self._workers[number].connection.recv_bytes()
         except (EOFError, OSError):
-            return Gone(self._reap(self._workers.pop(number)))
-        report: Report = pickle.loads(packet)
-        return report
+            return [Gone(self._reap(self._workers.pop(number)))]
+        reports: tuple[Report, ...] = pickle.loads(packet)
+        return reports
 
     def _reap(self, worker: _Worker) -> str:
         """Leave no trace of a worker that is dead or dying, and return how it ended."""

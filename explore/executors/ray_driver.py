@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Protocol
@@ -21,7 +22,7 @@ from typing import IO, Protocol
 from ...ir.errors import ClusterLostError, UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
-from ..job import Job
+from ..job import Job, News, Telling, news_of
 from .messages import Done, RefusedPiece, Report, packed
 from .ray_cluster import answering, seclude
 
@@ -69,6 +70,7 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
         UsageError: what `OnRay.run` raises before the first block.
     """
     left, beginnings, why, before = {block.number: block for block in blocks}, 0, "", ""
+    news = news_of(job)
     while left:
         beginnings += 1
         if beginnings > _BEGINNINGS:
@@ -80,6 +82,7 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
             with _driver() as (process, told):
                 # A cluster that was lost answers for a moment longer, and then no more.
                 before, why = why or before, ""
+                heard = news().number
                 for report in _reports(process, work):
                     if isinstance(report, RefusedPiece) and isinstance(report.error, ClusterLostError):
                         why = str(report.error)
@@ -89,6 +92,12 @@ def relayed(wanted: Driven, job: Job, blocks: Sequence[Block]) -> Generator[Foun
                         beginnings = 0
                         del left[report.found.number]
                         yield report.found
+                        if (latest := news()).number > heard:
+                            heard = latest.number
+                            # One that is dying hears none.
+                            with suppress(OSError):
+                                pickle.dump(latest, _pipe(process.stdin))
+                                _pipe(process.stdin).flush()
                 why = why or _why(process, told) if left else ""
         except UsageError as error:
             if (why or before) and not isinstance(error, ClusterLostError):
@@ -131,8 +140,8 @@ def _reports(process: subprocess.Popen[bytes], work: bytes) -> Iterator[Report]:
         pickle.dump(_Asked(sys.path, work), _pipe(process.stdin))
         _pipe(process.stdin).flush()
         while True:
-            report: Report = pickle.loads(pickle.load(_pipe(process.stdout)))
-            yield report
+            reports: tuple[Report, ...] = pickle.loads(pickle.load(_pipe(process.stdout)))
+            yield from reports
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -157,13 +166,16 @@ def main() -> None:
     os.dup2(2, 1)
     asked: _Asked = pickle.load(sys.stdin.buffer)
     sys.path[:] = asked.paths
-    threading.Thread(target=_end_with_the_search, daemon=True).start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard: deque[News] = deque(maxlen=1)
+    threading.Thread(target=_end_with_the_search, args=(heard,), daemon=True).start()
     try:
         wanted, job, blocks = pickle.loads(asked.work)
         if wanted.address is None:
             seclude()
         for found in wanted.drive(job, blocks):
+            if heard and isinstance(job, Telling):
+                job.hear(heard.pop())
             pickle.dump(packed(Done(found)), told)
             told.flush()
     except KeyboardInterrupt:
@@ -173,9 +185,11 @@ def main() -> None:
         told.flush()
 
 
-def _end_with_the_search() -> None:
-    """Wait until the search hangs up, end in order, and at once if that takes long."""
-    sys.stdin.buffer.read()
+def _end_with_the_search(heard: deque[News]) -> None:
+    """Hear news until the search hangs up, end in order, and at once if that takes long."""
+    with suppress(EOFError, OSError, pickle.UnpicklingError):
+        while True:
+            heard.append(pickle.load(sys.stdin.buffer))
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(_LEAVE_S)
     os._exit(1)

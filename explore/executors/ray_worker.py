@@ -8,10 +8,9 @@ import platform
 import numpy as np
 
 from ...ir.errors import UsageError
-from ..block import Block
 from ..job import Job, Worker
 from ..runs.tool import tool_version
-from .messages import Ready, RefusedPiece, opened, packed, worked
+from .messages import Ready, RefusedPiece, answered, opened, packed
 
 
 def versions() -> str:
@@ -41,10 +40,10 @@ class RayWorker:
         self._worker = result
         return packed(Ready())
 
-    def work(self, number: int, part: int, first: int, last: int) -> bytes:
-        """Work on a piece of an open search."""
+    def work(self, errand: bytes) -> bytes:
+        """Work on the pieces of a pickled errand of an open search."""
         assert self._worker is not None, "opened before"
-        return packed(worked(self._worker, Block(number, part, first, last)))
+        return answered(self._worker, pickle.loads(errand))
 
 
 def _mixed(asked: str) -> UsageError:

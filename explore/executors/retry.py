@@ -88,6 +88,10 @@ class Pieces:
             self._begun.discard(part)
         return piece
 
+    def more(self, part: int) -> Block | None:
+        """Return the next piece of a part; None when none waits, whatever does elsewhere."""
+        return self.next(part, is_idle=False) if part in self._waiting else None
+
     def back(self, piece: Block) -> None:
         """Take a piece back that its worker had not begun when it died: it comes again before others of its part."""
         self.num_waiting += 1
@@ -104,8 +108,8 @@ class Pieces:
         self._lost_in_a_row = 0
         return self._settled(piece, found)
 
-    def lost(self, piece: Block, why: str) -> Found | None:
-        """Take a piece that its worker died of; return what its block found if this was the last of it.
+    def lost(self, pieces: Sequence[Block], why: str) -> Found | None:
+        """Take pieces one of which a worker died of; return what a block found if this was the last of it.
 
         Raises:
             InternalError: worker after worker died, and none did anything in between.
@@ -113,10 +117,11 @@ class Pieces:
         self._lost_in_a_row += 1
         if self._lost_in_a_row > MAX_LOST_IN_A_ROW:
             raise InternalError(
-                f"{self._lost_in_a_row} workers died one after another, the last one ({why}) on {_words(piece)}; "
+                f"{self._lost_in_a_row} workers died one after another, the last one ({why}) on {_words(pieces[0])}; "
                 "this is no fault of single candidates: is there memory enough for so many workers?"
             )
-        return self.failed(piece, why)
+        found = [self.failed(piece, why) for piece in reversed(pieces)]
+        return found[0]
 
     def overdue(self, piece: Block, limit_s: float) -> Found | None:
         """Take a piece that took longer than it may: chance does not do that, so that it gets no second try.

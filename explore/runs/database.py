@@ -26,7 +26,7 @@ def read_only(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise UsageError(f"'{path}' is no file: there is no such ledger")
     with guarded(path):
-        db = _readable(path)
+        db = readable(path)
         try:
             _check(db, path)
         except BaseException:
@@ -114,7 +114,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_S)
 
 
-def _readable(path: Path) -> sqlite3.Connection:
+def readable(path: Path) -> sqlite3.Connection:
     """Connect to read; where the folder cannot be written and no log is left, without one."""
     db = _connected(path, "ro")
     try:

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import rmtree
 
 from ...ir.errors import StorageError, UnknownNameError, UsageError
 from ...ir.records import dataclass
 from .database import storing
-from .ledger import SUFFIX, Ledger, lock_of
+from .ledger import SUFFIX, Ledger, lock_of, shards_of
 from .lock import Lock
 from .run import SearchRun
 
@@ -87,6 +88,7 @@ class LedgerFolder:
                 for ending in ("", "-wal", "-shm", "-journal"):
                     path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
                 study_of(path).unlink(missing_ok=True)
+                rmtree(shards_of(path), ignore_errors=True)
             finally:
                 lock.release()
 

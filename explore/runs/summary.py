@@ -12,7 +12,7 @@ import numpy as np
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..goals import Goal
-from .ledger import Ledger, lock_of
+from .ledger import Ledger, lock_of, shards_of
 from .lock import holder
 from .packed import Head, ends
 from .run import SearchRun
@@ -124,6 +124,6 @@ def summaries(runs: LedgerFolder) -> list[Summary]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a ledger and of the log beside it; of files that are there."""
-    files = [path, path.with_name(f"{path.name}-wal")]
+    """Bytes of a ledger, of the log beside it and of its shards; of files that are there."""
+    files = [path, path.with_name(f"{path.name}-wal"), *shards_of(path).glob("*")]
     return sum(file.stat().st_size for file in files if file.exists())

@@ -32,6 +32,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "pickle.loads": "of our own workers",
     },
     "explore/executors/ray_worker.py": {"pickle.loads": "of the process that started it"},
+    "explore/reduced.py": {"pickle.loads": "of the process that started it"},
+    "explore/runs/shards.py": {"Path(self.folder, _TOKEN).read_text": "a token that the search wrote, held against it"},
     "explore/runs/lock.py": {"os.open": "a lock, which is not read"},
     "explore/runs/tool.py": {"open": "code of the package"},
     "explore/trials/optuna_file.py": {"path.open": "cut off behind its last line, once it was read by the door"},

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.explore.block import Block, Found, cut
-from slipstick.explore.executors.messages import Done, Failed, Gone, Ready, RefusedPiece, Report
+from slipstick.explore.executors.messages import Done, Errand, Failed, Gone, Ready, RefusedPiece, Report
 from slipstick.explore.executors.retry import MAX_CRASHED, MAX_LOST_IN_A_ROW, Pieces
 from slipstick.explore.executors.worker_pool import work_through
 from slipstick.explore.job import InProcess
@@ -52,7 +52,7 @@ def test_what_failed_once_is_no_ones_fault() -> None:
         assert pieces.next(None) is block
         pieces.back(block)
     assert pieces.next(None) is block
-    assert pieces.lost(block, "killed") is None
+    assert pieces.lost([block], "killed") is None
     assert pieces.next(None) is block
     assert pieces.done(block, Found(0, {"odd": 8}, 8, {})) == Found(0, {"odd": 8}, 8, {})
 
@@ -109,9 +109,9 @@ def test_when_all_workers_die_it_is_no_fault_of_candidates() -> None:
     (block,) = cut(0, 2**MAX_LOST_IN_A_ROW, 2**MAX_LOST_IN_A_ROW, 0)
     pieces = Pieces([block], ())
     for _ in range(MAX_LOST_IN_A_ROW):
-        assert pieces.lost(pieces.next(None) or block, "killed") is None
+        assert pieces.lost([pieces.next(None) or block], "killed") is None
     with pytest.raises(InternalError, match=r"51 workers died one after another, .*\(killed\) on candidates"):
-        pieces.lost(pieces.next(None) or block, "killed")
+        pieces.lost([pieces.next(None) or block], "killed")
 
 
 class FakeWorkerPool:
@@ -132,8 +132,8 @@ class FakeWorkerPool:
         self.queues[self.num_spawned] = deque([None])
         return self.num_spawned
 
-    def give(self, number: int, piece: Block) -> None:
-        self.queues[number].append(piece)
+    def give(self, number: int, errand: Errand) -> None:
+        self.queues[number].extend(errand.pieces)
         self.most_given = max(self.most_given, sum(map(len, self.queues.values())))
 
     def poll(self) -> Sequence[tuple[int, Report]]:
