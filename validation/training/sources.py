@@ -30,8 +30,10 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that a row's recipe fills."""
     cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
     if not row.text("model").startswith(DENSE):
-        # expert_tensor_parallel_size=1
-        return {**cells, "etp": "1", **_nodes(row), **_again(row), **_low(row), **_further(row)}
+        cells["etp"] = "1"  # expert_tensor_parallel_size=1
+        if _name(row) == "DeepSeekV3" and "w/o MTP" not in row.text("model"):
+            cells["mtp"] = "1"  # the layer that predicts the token after next
+        return {**cells, **_nodes(row), **_again(row), **_low(row)}
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
@@ -77,11 +79,6 @@ def _low(row: Row) -> Mapping[str, str]:
         return {}
     head = {"fp8_output_proj": "True"} if name in ("DeepSeekV3", "GPT OSS 120B") else {}
     return head if name == "DeepSeekV3" else {**head, "fp8_attention": "True"}
-
-
-def _further(row: Row) -> Mapping[str, str]:
-    """The layer that predicts the token after next, which DeepSeek-V3 trains where a row does not say otherwise."""
-    return {"mtp": "1"} if _name(row) == "DeepSeekV3" and "w/o MTP" not in row.text("model") else {}
 
 
 def _in_turn(row: Row) -> bool:

@@ -22,8 +22,8 @@ def errors() -> dict[str, float]:
     with TABLE.open() as file:
         for row in csv.DictReader(file):
             names = ("batch", "heads", "kv_heads", "length", "length", "head_dim", "head_dim")
-            phase = {"causal": row["causal"] == "1", "backward": row["phase"] == "bwd"}
-            sizes = AttentionSizes.of(*(float(row[name]) for name in names), **phase)
+            causal, backward = row["causal"] == "1", row["phase"] == "bwd"
+            sizes = AttentionSizes.of(*(float(row[name]) for name in names), causal=causal, backward=backward)
             time_s = float(flash_times(sizes, system.chip, system.kernels.attention["cudnn"]).time_s)
             found[row["id"]] = time_s / (float(row["time_ms"]) * 1e-3) - 1.0
     return found

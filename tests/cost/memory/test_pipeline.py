@@ -11,6 +11,7 @@ from slipstick.backends.machine.system import System
 from slipstick.cost.memory.fullest import in_flight
 from slipstick.cost.step.stages import StageProgram, Staging
 from slipstick.driver import Lowered, estimate_many, evaluate, lower, screen
+from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
@@ -148,6 +149,20 @@ def test_plans_of_several_depths_are_one_table(deep: Callable[[str], Graph], mad
         assert [float(v[i]) for v in together.memory_bytes.values()] == [
             float(v[0]) for v in alone.memory_bytes.values()
         ]
+
+
+def test_layouts_of_several_depths_and_costs_are_those_of_each_plan() -> None:
+    """Attention of long sequences makes layers dear beside the head: as many stages share them out otherwise."""
+    lowered = lower(load("llama-3.1-8b"), Family(pp=True))
+    sizes = [(seq_len, pp, vpp) for seq_len in (8, 8192, 10**6) for pp, vpp in ((3, 1), (1, 1), (5, 2), (2, 3))]
+    plans = [
+        make_plan(num_gpus=pp, pp=pp, vpp=vpp, seq_len=seq_len, family=Family(pp=True), global_batch=8)
+        for seq_len, pp, vpp in sizes
+    ]
+    _, together = staged(lowered, *plans)
+    assert len(together.layouts) > 4
+    for each, which in zip(plans, together.which, strict=True):
+        assert staged(lowered, each)[1].layouts == (together.layouts[which],)
 
 
 def test_screening_finds_what_an_estimate_finds(deep: Callable[[str], Graph], made_up: System) -> None:

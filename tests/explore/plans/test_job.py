@@ -25,10 +25,11 @@ from slipstick.explore.plans.job import TOO_LARGE, PlanJob, PlanMachine, PlanWor
 from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
 from slipstick.ir.errors import PlanError
-from slipstick.ir.graph import Workload
+from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, PlanTable
 from slipstick.ir.schedules.registry import SCHEDULES
 from slipstick.ir.text.files import load_graph
+from slipstick.passes.pipeline import Pipeline
 from slipstick.report.search.plans import PlanRows
 
 KNOWN = known_metrics(Workload.TRAIN)
@@ -194,6 +195,22 @@ def test_a_family_that_cannot_be_built_says_so_among_the_reasons() -> None:
     ((reason, num),) = found.pruned.items()
     assert num == 2
     assert "nowhere.yaml" in reason
+
+
+def test_a_model_that_cannot_have_stages_is_priced_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Pipeline, graph: Graph) -> Graph:
+        raise PlanError("no stages here")
+
+    job = job_of(GRAPHS[0])
+    blocks = list(job.blocks())
+    usual = list(job.open().work_through(blocks))
+    monkeypatch.setattr(Pipeline, "apply", refused)
+    for block, found, before in zip(blocks, job.open().work_through(blocks), usual, strict=True):
+        if (family := job.parts[block.part].family).pp:
+            assert list(found.pruned) == ["cannot be built: no stages here"]
+        else:
+            assert job.lowered_for(family).pp
+            assert np.array_equal(found.columns["step_time_s"], before.columns["step_time_s"])
 
 
 def test_money_of_several_numbers_of_devices_is_that_of_each() -> None:
