@@ -57,7 +57,9 @@ def test_a_row_without_a_container_is_older_than_any() -> None:
 
 
 def test_recipes_name_what_is_recomputed() -> None:
-    assert bridge_cells(row("DeepSeekV3"))["recompute_modules"] == "mla_up_proj"
+    assert bridge_cells(row("DeepSeekV3", release="26.02"))["recompute_modules"] == "mla_up_proj"
+    assert bridge_cells(row("DeepSeekV3", release="26.04"))["recompute_modules"] == "mlp"
+    assert bridge_cells(row("DeepSeekV3", release="26.06"))["recompute_modules"] == "mla_up_proj"
     assert bridge_cells(row("GPT OSS 120B"))["recompute_modules"] == "layernorm"
     assert "recompute_modules" not in bridge_cells(row("GPT OSS 120B", release="26.06"))
     assert "recompute_modules" not in bridge_cells(row("Qwen3_30B_a3B"))
