@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from .batching.static import batch_prefill_s
-from .batching.steps import decode_step_s, groups_of, way_in_s
+from .batching.steps import groups_of, way_in_s
 from .batching.times import Array, Curve, Nums
 from .capacity import max_batch
 from .metrics import ServingMetrics
@@ -112,7 +112,7 @@ def rates(prefill: Workers, decode: Workers, lengths: Lengths, attention: Curve 
     one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
     return Rates(
         np.asarray(prefill.workers * num / (one * groups * prefill.times.pace)),
-        decode_rate(decode, lengths, room, attention),
+        _rate(np.asarray(decode.workers, dtype=np.float64), OneKind(decode, lengths, attention), lengths, room),
         room,
     )
 
@@ -122,15 +122,9 @@ def most_in_flight(prefill: Workers, decode: Workers, able: Rates) -> Array:
     return np.asarray(able.batch * decode.workers + prefill.workers * at_once(prefill))
 
 
-def decode_rate(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
-    """Return requests a second of a decode pool with `batch` in flight on each worker."""
-    tpot_s = decode_tpot_s(decode, lengths, batch, attention)
-    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * tpot_s))
-
-
-def decode_tpot_s(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
+def decode_tpot_s(decode: Workers, lengths: Lengths, batch: Nums) -> Array:
     """Return the time of a token on a decode worker with `batch` in flight."""
-    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths, attention)
+    return OneKind.of(decode, lengths).tpot_s(batch)
 
 
 def prefill_pass_s(prefill: Workers, lengths: Lengths, num: Nums = 1.0) -> Array:
@@ -279,6 +273,7 @@ class PoolPair:
 
 
 def _rate(workers: Array, tokens: TokenTimes, lengths: Lengths, batch: Array) -> Array:
+    """Requests a second of decode pools with `batch` in flight on each worker."""
     return np.asarray(workers * batch / (lengths.gaps * tokens.tpot_s(batch)))
 
 
