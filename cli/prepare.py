@@ -134,8 +134,9 @@ def dims_of(given: Sequence[str]) -> dict[str, str]:
 
 
 def system_of(request: Request) -> System:
-    """Load the system with its overrides; UsageError when none was named."""
+    """Load the system with its overrides; UsageError when none was named, or its software does not run the phase."""
     from ..backends.machine.load import load_system, system_names
+    from ..backends.machine.software.phases import check_phase
 
     at = request.machine
     if at.loaded is not None:
@@ -145,7 +146,9 @@ def system_of(request: Request) -> System:
         return at.loaded
     if at.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
-    return load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
+    system = load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
+    check_phase(system.stack, request.words.phase)
+    return system
 
 
 def priced(request: Request, answer: Estimate) -> Estimate:
@@ -174,8 +177,11 @@ def _stack(request: Request) -> StackConstants | None:
     if request.machine.stack is None:
         return None
     from ..backends.machine.load import load_stack
+    from ..backends.machine.software.phases import check_phase
 
-    return load_stack(request.machine.stack)
+    stack = load_stack(request.machine.stack)
+    check_phase(stack, request.words.phase)
+    return stack
 
 
 def family_of(request: Request) -> Family:
@@ -187,8 +193,11 @@ def family_of(request: Request) -> Family:
 
 def _deciding(request: Request) -> StackConstants | None:
     """Return the software, where it decides something."""
+    from ..ir.plan.structure import OPEN
+
     words = request.words
-    return _stack(request) if None in (words.kernels, words.scatter_p2p if words.phase == "train" else False) else None
+    left_open = [words.kernels, *(getattr(words, name) for name in OPEN if words.phase == "train")]
+    return _stack(request) if None in left_open else None
 
 
 def _resolved(request: Request) -> PlanWords:

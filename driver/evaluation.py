@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.machine.software.phases import check_phase
 from ..backends.machine.system import System
 from ..backends.machine.system_table import num_machines
 from ..backends.pricing.roofline import Backend
@@ -100,6 +101,7 @@ def evaluated(
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
     if backends is not None:
         lowered = replace(lowered, bindings=lowered.bindings.behind(backends))
+    check_phase(system.stack, str(plans.family.workload))
     check_axes(lowered.graph.axes, plans.mesh)
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     if len(plans) <= ROWS or num_machines(system) is not None:

@@ -7,18 +7,10 @@ from dataclasses import replace
 from ..backends.machine.software.stack import StackConstants
 from ..ir.plan import CP_METHODS, Plan, PlanWords
 from ..ir.plan import plan_of as made_of
-from ..ir.plan.layout.partition import filled_parts
 from ..ir.types import DType
 from .rows.recipes import recipe_of
 from .rows.rows import NotJudged, Row
 
-# Data set -> software stack; a column `stack` in the table goes before.
-STACKS = {
-    "simumax_b200_memory": "megatron-core",
-    "megatron_golden_values": "megatron-core",
-    "torchtitan_memory": "torchtitan",
-    "nanotron_h100_fit": "nanotron",
-}
 # How the note of a row says that nothing was compiled: pointwise functions run one by one.
 EAGER = "eager;"
 _ZERO = {
@@ -33,7 +25,7 @@ _ZERO = {
 
 def stack_of(row: Row) -> str:
     """Return the name of the software that a row was measured with."""
-    return row.text("stack") or STACKS.get(row.dataset, "default")
+    return row.text("stack") or "default"
 
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
@@ -51,15 +43,13 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
         sp=row.flag("sequence_parallel") and tp > 1,
         cp_method=row.text("cp_method") or CP_METHODS[0],
         precision=precision,
-        fp8_param_gather=_gathers_low(row, stack.name, precision),
+        fp8_param_gather=row.flag("fp8_param_gather"),
         fp8_attention=row.flag("fp8_attention"),
         fp8_output_proj=row.flag("fp8_output_proj"),
         zero=_zero(row),
         recompute=_recompute(row),
         recompute_modules=tuple(row.text("recompute_modules").split()),
-        reshard=_reshard(row, stack.name),
-        reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
-        pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
+        reshard=_reshard(row),
         attention="unfused"
         if (row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same))
         else "flash",
@@ -72,7 +62,7 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
         lora_modules=tuple(row.text("lora_modules").split()),
     )
     dp = _replicas(row, words.num_devices, words.zero)
-    micro = _micro_batch(row, stack.name, dp)
+    micro = row.number("micro_batch")
     # Ranks that one expert is split over; a row that only names its model does not say whether it has
     # any.
     given = row.measured("etp")
@@ -91,29 +81,6 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
 def dtype_of(row: Row) -> DType:
     """Return the type of weights and activations: fp16 where a row says so, else bf16."""
     return DType.FP16 if row.text("precision").lower().startswith("fp16") else DType.BF16
-
-
-def _gathers_low(row: Row, stack: str, precision: str) -> bool:
-    """Whether weights are gathered in fp8, which no table says.
-
-    torchtitan's runs without a pipeline are taken to: they need 0.2 GiB less than in bf16, what such gathers save
-    (tables 1 and 3 of `benchmarks/llama3_h100_202412_torchtitan.md`). Of those with one there is no run to compare.
-    """
-    return stack == "torchtitan" and precision == "fp8" and _zero(row) == 3 and row.number("pp", 1) == 1
-
-
-def _nanotron_layout(row: Row) -> str:
-    """Return layers a stage as nanotron lays them: by weights, each stage filled to its share, the head included.
-
-    Source: `build_model` in nanotron `models/base.py`, `get_block_compute_costs` in `models/llama.py`. The code has a
-    stage pass its share; parameters that the runs logged say that reaching it is enough (1.34B on 4 stages: 5 layers on
-    the first). Where the head stands in front of the last stage, it is laid on the last here; the fullest is the first.
-    """
-    hidden = row.number("hidden")
-    layer = 4 * hidden**2 + 3 * row.number("ffn_hidden") * hidden
-    head = float(row.number("vocab") * hidden)
-    sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), head)
-    return ",".join(map(str, sizes))
 
 
 def _zero(row: Row) -> int:
@@ -142,28 +109,12 @@ def _replicas(row: Row, ranks: int, zero: int) -> int:
     return row.number("ep", 1)
 
 
-def _reshard(row: Row, stack: str) -> str:
-    """Return how long ZeRO 3 keeps gathered parameters; torchtitan's pipelines keep them, and whole gradients, a step.
-
-    Source: `apply_fsdp` in torchtitan `parallelisms/parallelize_llama.py` (no resharding behind the forward phase with
-    a pipeline); `backward_maybe_with_nosync` in torch `distributed/pipelining/stage.py`.
-    """
+def _reshard(row: Row) -> str | None:
+    """Return how long ZeRO 3 keeps gathered parameters, where a row says so."""
     given = row.text("fsdp_or_zero").lower()
     if "no reshard after forward" in given:
         return "step"
-    if given == "shard_grad_op":
-        return "microbatch"
-    return "step" if stack == "torchtitan" and _zero(row) == 3 and row.number("pp", 1) > 1 else "layer"
-
-
-def _micro_batch(row: Row, stack: str, dp: int) -> int:
-    """Return the micro-batch; torchtitan cuts a replica's batch into one for each stage unless told otherwise.
-
-    Source: `pipeline_parallel_microbatches or pp` in `parallelisms/pipeline_llama.py` of December 2024.
-    """
-    if row.measured("micro_batch") is None and stack == "torchtitan" and row.number("pp", 1) > 1:
-        return row.number("global_batch") // (dp * row.number("pp"))
-    return row.number("micro_batch")
+    return "microbatch" if given == "shard_grad_op" else None
 
 
 def _chunks(row: Row) -> int:

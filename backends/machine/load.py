@@ -124,7 +124,7 @@ def load_network(name_or_path: str | Path) -> tuple[tuple[NetworkLevel, ...], tu
 def load_stack(name: str | Path) -> StackConstants:
     """Read the constants of a software stack by name, or a YAML file by path; UnknownNameError names the nearest.
 
-    >>> load_stack("megatron-core").kernels
+    >>> load_stack("megatron-core").decides.kernels
     'fused'
     """
     from .files.system_build import build_stack

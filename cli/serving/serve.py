@@ -84,13 +84,16 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     kernels.
     """
     from ...backends.machine.software.engine_file import load_engine
+    from ...backends.machine.software.phases import check_phase
     from ...ir.graph import Workload
     from ...ir.plan.structure import usual_kernels
 
     name = request.machine.dated(name)
     own = [text.removeprefix(_OF_ENGINE) for text in request.machine.overrides if text.startswith(_OF_ENGINE)]
     rest = tuple(text for text in request.machine.overrides if not text.startswith(_OF_ENGINE))
-    stack = request.machine.stack or load_engine(name, overrides=own).stack
+    engine = load_engine(name, overrides=own)
+    check_phase(engine, request.words.phase, "engine")
+    stack = request.machine.stack or engine.stack
     asked = request.said({"overrides": rest, "stack": stack})
     system = system_of(asked)
     kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)

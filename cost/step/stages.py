@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.graph import Graph, Region
+from ...ir.graph import Graph, Region, Role
 from ...ir.layers import num_layers
 from ...ir.ops import works_of
 from ...ir.plan import PlanTable
 from ...ir.plan.layout.layouts import Layouts, distinct_rows
-from ...ir.plan.layout.stages import Recomputed, StageLayout, between_stages, by_cost
+from ...ir.plan.layout.stages import FILLED, Recomputed, StageLayout, between_stages, by_cost
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, total
 from ...ir.sizes.exprtable import ExprTable
@@ -103,9 +103,10 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class StageProgram:
-    """A lowered graph ready to be laid on stages: what one run of each region costs, in tensor FLOPs of a rank.
+    """A lowered graph ready to be laid on stages: what each region costs a rank, as its policy counts.
 
-    `num_blocks` are the layers that stages share out.
+    That is tensor FLOPs of one run; where stages are filled, elements of its matrices. `num_blocks` are the layers that
+    stages share out.
     """
 
     graph: Graph
@@ -123,16 +124,15 @@ class StageProgram:
 
         Layouts go to and come from `layouts`, which may serve other graphs too.
         """
-        costs = ExprTable.of([tensor_flops(r) for r in graph.regions])
-        return cls(graph, policy, costs, num_layers(graph), recomputed, Layouts() if layouts is None else layouts)
+        costs, num_blocks = _costs(graph, policy), num_layers(graph)
+        return cls(graph, policy, costs, num_blocks, recomputed, Layouts() if layouts is None else layouts)
 
     def laid(self, policy: str, recomputed: Recomputed) -> StageProgram:
         """Return the same graph laid out in another way: see `of`."""
-        return (
-            self
-            if (policy, recomputed) == (self.policy, self.recomputed)
-            else replace(self, policy=policy, recomputed=recomputed)
-        )
+        if (policy, recomputed) == (self.policy, self.recomputed):
+            return self
+        costs = self.costs if FILLED not in (policy, self.policy) else _costs(self.graph, policy)
+        return replace(self, policy=policy, costs=costs, recomputed=recomputed)
 
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
@@ -173,6 +173,16 @@ class StageProgram:
         rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T
         first, which = distinct_rows(rounded)
         return rounded[first], which[point]
+
+
+def _costs(graph: Graph, policy: str) -> ExprTable:
+    cost_of = matrix_sizes if policy == FILLED else tensor_flops
+    return ExprTable.of([cost_of(region) for region in graph.regions])
+
+
+def matrix_sizes(region: Region) -> Expr:
+    """Return the elements of the matrices that a region reads, on a rank."""
+    return total(v.type.numel for v in region.of_role(Role.PARAM) if len(v.type.dims) > 1)
 
 
 # Families of plans share most of their regions: each is added up once.

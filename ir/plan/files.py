@@ -12,7 +12,7 @@ from .low_inference import AS_PUBLISHED
 from .plan import Plan, differences, numbers_first, plan_of_case
 from .structure import structure_of
 from .word import Value
-from .words import WORDS
+from .words import PLAIN, WORDS
 
 SCHEMA = "slipstick/plan/1"
 Word: TypeAlias = str | int | float | bool | Sequence[str]
@@ -66,6 +66,7 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
     said |= {row.name: row.written(getattr(words, row.field)) for row in numbers_first() if row.name != "phase"}
     # The engine says how many sequences run, and requests how long they are; inference has no batch of a step.
     left_out = {"seq", "mbs", "gbs"} if serves else {"gbs"} if not train else set()
+    left_out |= {name for name, is_read in _read(plan).items() if not is_read}
     always = {"phase", "gpus", "seq", "mbs", "gbs"}
     if plan.family.published_of:
         said["precision"] = AS_PUBLISHED
@@ -74,6 +75,12 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
         for name, value in said.items()
         if value is not None and name not in left_out and (name in always or value != WORDS[name].unsaid)
     }
+
+
+def _read(plan: Plan) -> Mapping[str, bool]:
+    """Return whether anything depends on each word that a stack decides, or it is as nobody says it."""
+    reads = {"early_stop": plan.recompute != "none", "reshard": plan.zero == 3, "pp_layout": plan.pp > 1}
+    return {name: reads or getattr(plan, name) != getattr(PLAIN, name) for name, reads in reads.items()}
 
 
 def _listed(value: Value) -> Word:

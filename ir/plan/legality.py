@@ -11,7 +11,7 @@ from .experts.words import check_placed
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
-from .words import AXES, CP_METHODS, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
+from .words import AXES, CP_METHODS, LAYOUTS, OFFLOAD, ORDER, PLAIN, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
@@ -76,7 +76,7 @@ def _of_training(family: Family) -> Iterator[str]:
     if family.kernels not in (*SERVING_KERNELS, "plain"):
         yield f"kernels={family.kernels}"
     for name, row in WORDS.items():
-        if row.word.of_training and (value := getattr(family, row.field)) != row.default:
+        if row.word.of_training and (value := getattr(family, row.field)) != getattr(PLAIN, row.field):
             yield f"{name.replace('_', '-')}={row.written(value)}"
     yield from ["dp-shard"] if family.hsdp else []
 

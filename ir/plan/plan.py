@@ -11,7 +11,8 @@ from ..errors import PlanError
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
-from .structure import Defaults, Software, check_structure, family_of, idle_axes, policy_of, structure_of
+from ..decisions import Software
+from .structure import Defaults, check_structure, family_of, idle_axes, policy_of, structure_of
 from .word import PlanWord, changed
 from .words import WORDS, Family, PlanNumbers, PlanWords
 
@@ -39,6 +40,9 @@ class Plan(PlanWords):
     sp: bool  # pyright: ignore[reportGeneralTypeIssues]
     kernels: str  # pyright: ignore[reportGeneralTypeIssues]
     scatter_p2p: bool  # pyright: ignore[reportGeneralTypeIssues]
+    early_stop: bool  # pyright: ignore[reportGeneralTypeIssues]
+    reshard: str  # pyright: ignore[reportGeneralTypeIssues]
+    pp_layout: str  # pyright: ignore[reportGeneralTypeIssues]
     cut: frozenset[str] = frozenset()
 
     @cached_property

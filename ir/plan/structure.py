@@ -10,28 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from operator import attrgetter
-from typing import Protocol
 
 from ..errors import PlanError
 from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import ALIASES
+from ..decisions import Decisions, Software
 from .word import changed
-from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
-
-
-class Software(Protocol):
-    """What a software stack decides where a plan says nothing."""
-
-    @property
-    def kernels(self) -> str:
-        """What its kernels keep and write in place, in the words of a family."""
-        ...
-
-    @property
-    def scatter_p2p(self) -> bool:
-        """Whether tensor-parallel ranks send pieces to the next pipeline stage."""
-        ...
+from .words import AXES, CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +93,8 @@ class Defaults:
     Attributes:
         stack: the software whose kernels and ways to send these are: `system.stack`.
         policy: all that neither degrees nor the words below decide, as the ZeRO stage or what is recomputed; its
-            structure (`sp`, `cp`, `usp`, `ep`, `pp`, `etp`, `hsdp`, ...) and its kernels are not read.
+            structure (`sp`, `cp`, `usp`, `ep`, `pp`, `etp`, `hsdp`, ...) and its kernels are not read. Of what the
+            stack decides, what is not as by default is said.
         cp_method: how attention crosses context-parallel ranks, where there are several.
         sp: sequence parallelism; None: in training, with tp above one that divides the sequence.
         kernels: None: those of the stack, eager where inference has none of that name.
@@ -124,11 +111,14 @@ class Defaults:
     def family(self, numbers: PlanNumbers) -> Family:
         """Return the family of some numbers; eager kernels where nothing says which."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("stack", "policy")}
-        said = {**policy_of(self.policy), **own, "phase": str(self.policy.workload)}
+        left_open = {name: None for name in OPEN if getattr(self.policy, name) == getattr(PLAIN, name)}
+        said = {**policy_of(self.policy), **left_open, **own, "phase": str(self.policy.workload)}
         given = {f.name: getattr(numbers, f.name) for f in fields(PlanNumbers)}
         return structure_of(changed(PlanWords(), {**given, **said}), self.stack)
 
 
+# Words that a stack decides in training where they are left open.
+OPEN = tuple(Decisions().words("none", 0, False))
 _POLICY = tuple(part.name for part in fields(LoweringPolicy))
 _STANDING = attrgetter(*_POLICY)
 
@@ -146,11 +136,12 @@ def structure_of(words: PlanWords, stack: Software | None = None) -> Family:
     (True, 'allgather', False, 'plain')
     """
     train = words.phase == Workload.TRAIN
-    scatter = train and words.pp > 1 and stack is not None and stack.scatter_p2p
+    decides = Decisions() if stack is None or not train else stack.decides
+    follows = decides.words(words.recompute, words.zero, words.pp > 1)
     decided: dict[str, object] = {
+        **{name: word for name, word in follows.items() if getattr(words, name) is None},
         "sp": (train and words.tp > 1 and words.seq_len % words.tp == 0) if words.sp is None else words.sp,
         "kernels": words.kernels or usual_kernels(Workload(words.phase), stack),
-        "scatter_p2p": scatter if words.scatter_p2p is None else words.scatter_p2p,
         "schedule": _schedule(words.schedule, words.vpp),
         "tp_plan": f"auto:{words.tp}" if words.tp_plan == "auto" else words.tp_plan,
     }
@@ -186,7 +177,7 @@ def idle_axes(family: Family, numbers: Mapping[str, float | None]) -> frozenset[
 
 def usual_kernels(workload: Workload, stack: Software | None) -> str:
     """Return the kernels of a stack, plain without one; in inference all that serving engines do not have are eager."""
-    kernels = "plain" if stack is None else stack.kernels
+    kernels = "plain" if stack is None else stack.decides.kernels
     return kernels if workload is Workload.TRAIN or kernels in SERVING_KERNELS else "eager"
 
 

@@ -29,7 +29,7 @@ from .word import PlanWord, SearchAxis, Word, changed, rows_of
 AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
 ORDER = "tp-cp-ep-dp-pp"
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
-LAYOUTS = ("auto", "even", "balanced")
+LAYOUTS = ("auto", "even", "balanced", "filled")
 PHASES = ("train", "prefill", "decode", "serve")
 CP_METHODS = ("allgather", "ring", "ulysses")
 OFFLOAD = ("optimizer", "activations", "params")
@@ -138,7 +138,7 @@ class LoweringPolicy(ExpertWords):
         choices=_SUMS, section="Workload", behind="gbs", of_training=True,
     )] = DType.FP32
     reduce_dtype: Annotated[DType | None, Word(
-        "Data type of gradient reduction.  [default: with ZeRO 0 and 1 --grad-dtype, else the model's]",
+        "Data type of gradient reduction.  [default: with ZeRO 0 and 1 --grad-dtype, else that of the stack]",
         choices=_SUMS, section="Workload", of_training=True,
     )] = None
     main_params_dtype: Annotated[str, Word(
@@ -162,11 +162,12 @@ class LoweringPolicy(ExpertWords):
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
         choices=registry.WORDS, behind="vpp", needs="pp", axis=SearchAxis.CHOICE,
     )] = registry.USUAL
-    pp_layout: Annotated[str, Word(
+    pp_layout: Annotated[str | None, Word(
         "Layers per stage: even, balanced (by cost, embedding and head included), auto (even where it divides, else "
-        "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
+        "balanced), filled (stage by stage, to its share of the weights in products), or a list such as 9,8,8,7 (with "
+        "--vpp: chunk by chunk, in the order of the model).  [default: as the stack does, most of them auto]",
         metavar="WORD|LIST",
-    )] = "auto"
+    )] = None
     scatter_p2p: Annotated[bool | None, Word(
         "Without --sp: scatter activations over tensor-parallel ranks before the send to the next stage; gather "
         "there.  [default: as the "
@@ -191,10 +192,11 @@ class LoweringPolicy(ExpertWords):
         "Replicate an op that has no sharding rule, with a warning, instead of refusing it.", one_way=True,
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=SearchAxis.CHOICE)] = 0
-    reshard: Annotated[str, Word(
-        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.",
+    reshard: Annotated[str | None, Word(
+        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.  [default: layer; with pp > 1 "
+        "as the stack does]",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
-    )] = "layer"
+    )] = None
     kernels: Annotated[str | None, Word(
         "Kernels, and with them the activations that training keeps: one kernel per norm, rotary embedding and "
         "activation (plain); those of the model's own code (eager); as plain with one QKV tensor as in nanotron "
@@ -283,9 +285,10 @@ class LoweringPolicy(ExpertWords):
         "With full, keep the input of every N-th layer only and recompute N together (Megatron: uniform).",
         is_told=False, least=1,
     )] = 1
-    early_stop: Annotated[bool, Word(
-        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.",
-    )] = True
+    early_stop: Annotated[bool | None, Word(
+        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.  "
+        "[default: as the stack does]",
+    )] = None
     offload: Annotated[tuple[str, ...], Word(
         "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
         "separated by commas.",
@@ -360,6 +363,9 @@ class Family(LoweringPolicy):
     """
 
     scatter_p2p: bool = False
+    early_stop: bool = True
+    reshard: str = "layer"
+    pp_layout: str = "auto"
     sp: bool = False
     kernels: str = "plain"
     workload: Workload = Workload.TRAIN
@@ -375,6 +381,8 @@ class Family(LoweringPolicy):
 
 
 # fmt: on
+# A family in which nobody said anything.
+PLAIN = Family()
 WORDS: Mapping[str, PlanWord] = MappingProxyType(dict(rows_of(PlanWords)))
 
 

@@ -28,7 +28,8 @@ def _short(stack: StackConstants, fits: Sequence[FitRecord]) -> Record:
     return {
         "name": stack.name,
         "as_of": stack.as_of or None,
-        "kernels": stack.kernels,
+        "phases": stack.phases,
+        "kernels": stack.decides.kernels,
         "library": stack.library,
         "host_layer_s": stack.host.layer_s,
         "overlap": [f"{axis} {share:g}" for axis, share in asdict(stack.overlap).items() if share],
@@ -48,6 +49,7 @@ def stack_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
     # What is no number.
     said = ("name", "as_of", "version_of", "versions", "since", "until")
     chosen = {f.name: getattr(stack, f.name) for f in fields(stack) if f.name not in said}
+    chosen |= {"phases": ", ".join(stack.phases), **asdict(stack.decides)}
     rows = [
         [key, (value if isinstance(value, str) else "yes" if value else "no")]
         for key, value in chosen.items()

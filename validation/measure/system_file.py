@@ -32,7 +32,6 @@ def write_system(
         "launch_overhead": _measured(silicon.dispatch_s * 1e6, "us", f"an op on one element; {how}", when),
         "collective_overhead": _estimated(50, "us", "a collective of gloo, or of NCCL from eager code"),
         "memory_reserve": _estimated(0, "B", "what the process itself needs is not counted"),
-        "kernels": "plain",
         "library": LIBRARY,
         "attention": ATTENTION_KIND,
     }

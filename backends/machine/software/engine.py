@@ -9,6 +9,7 @@ from ....ir.records import dataclass
 from ..files.kinds import COUNT, INTERFERENCE, LATENCY, RATIO, Key, OneWord, Unwritten
 from ..files.records import NumberRecord
 from ..system import System
+from .phases import PHASES, Phase
 from .stack import FitBounds, StackConstants, fitted, up_to_ms
 from .stack_limits import moved
 
@@ -102,6 +103,7 @@ class Engine:
     Attributes:
         name: as people call it, `vllm`.
         stack: the software stack whose kernels and messages it runs, a name of the catalogue.
+        phases: what it runs, of `train`, `prefill`, `decode` and `serve`.
         scheduler: how requests become steps.
         overheads: what its host adds.
         as_of: the version or month that it describes.
@@ -116,6 +118,7 @@ class Engine:
 
     name: Annotated[str, Key(needed=True)] = "ideal"
     stack: str = "default"
+    phases: tuple[Phase, ...] = PHASES
     scheduler: Scheduler = field(default_factory=Scheduler)
     overheads: Overheads = field(default_factory=Overheads)
     as_of: str = ""

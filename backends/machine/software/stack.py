@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Annotated, TypeVar
 
 from ....ir.ops import OpClass
+from ....ir.decisions import Decisions
 from ....ir.records import dataclass
 from ..files.kinds import (
     CAPACITY,
@@ -17,8 +18,8 @@ from ..files.kinds import (
     SHARE,
     SOME,
     Key,
-    OneWord,
 )
+from .phases import PHASES, Phase
 
 # Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
 _GRADIENT_SHARE = 4.0 / 30.0
@@ -196,7 +197,8 @@ class StackConstants:
         workspace_bytes: scratch buffers of libraries inside of the allocator.
         memory_packing: share of what the allocator holds that tensors fill.
         gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
-        kernels: what its kernels keep and write in place, as in a plan's family.
+        phases: what it runs, of `train`, `prefill`, `decode` and `serve`.
+        decides: what it decides of plans that leave it open.
         library: whose kernels it runs, by its name in calibrations.
         custom_all_reduce: whether it has an all-reduce in one kernel for small messages, as serving engines do.
         fused_all_reduce: whether a kernel behind an all-reduce that adds and normalises its result is part of it.
@@ -208,7 +210,6 @@ class StackConstants:
         overlap: which messages it hides behind computation.
         slowdown: how much longer messages take in a job than alone.
         network: what was measured of the network it runs on.
-        scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
         rank_spread: standard deviation of the time that ranks take for the same work in training, over its mean.
@@ -230,7 +231,8 @@ class StackConstants:
     workspace_bytes: Annotated[float, Key("workspace"), RESERVE] = 0.0
     memory_packing: Annotated[float, RATIO] = 1.0
     gradient_copy: bool = False
-    kernels: Annotated[str, OneWord(("plain", "eager", "merged", "torch", "compiled", "fused"))] = "plain"
+    phases: tuple[Phase, ...] = PHASES
+    decides: Decisions = field(default_factory=Decisions)
     library: str = "pytorch"
     attention: str = "flash2"
     issue_s: Annotated[float, Key("issue_overhead"), LATENCY] = 0.0
@@ -242,7 +244,6 @@ class StackConstants:
     overlap: Overlap = field(default_factory=Overlap)
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
-    scatter_p2p: bool = False
     optimizer_passes: Annotated[float, FACTOR] = fitted(1.0, FitBounds(1.0, 8.0))
     clip_passes: Annotated[float, COUNT] = 0.0
     rank_spread: Annotated[float, SHARE] = fitted(0.0, FitBounds(0.0, 0.1, rolled=True))

@@ -12,7 +12,7 @@ from ...kept import RecentResults
 from ...layers import num_layers
 from ...schedules.registry import USUAL, schedule_kind
 from .partition import Balance
-from .stages import Recomputed, StageLayout, by_cost, lay_sizes, many_stage_sizes, stage_sizes
+from .stages import FILLED, Recomputed, StageLayout, by_cost, lay_sizes, many_stage_sizes, stage_sizes
 
 # Rows of blocks in memory at a time, a few hundred kilobytes each; layouts, a few kilobytes each; and graphs.
 _BALANCES = 32
@@ -106,7 +106,7 @@ class LayoutsOf:
         parts = pp * (schedule_kind(schedule).chunks_of(vpp) if pp > 1 else vpp)
         if costs is None or not by_cost(self._num_blocks, policy, parts):
             return [self.lay(policy, pp, vpp, None, recomputed, schedule)], np.zeros(1, dtype=np.intp)
-        if len(costs) < _MANY or parts > self._num_blocks:
+        if len(costs) < _MANY or parts > self._num_blocks or policy == FILLED:
             laid = [self.lay(policy, pp, vpp, tuple(row), recomputed, schedule) for row in costs.tolist()]
             return laid, np.arange(len(laid))
         sizes = many_stage_sizes(self.graph, costs, parts)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ...errors import PlanError
 
 Array = NDArray[np.float64]
+# Of costs against the dearest.
+_ROUNDING = 1e-8
 
 
 def even_parts(num_blocks: int, num_parts: int) -> tuple[int, ...]:
@@ -100,7 +102,7 @@ def filled_parts(costs: Sequence[float], num_parts: int, last: float = 0.0) -> t
     for cost in costs:
         sizes[part] += 1
         reached += cost
-        part += part < num_parts - 1 and reached >= share * (part + 1) * (1.0 - 1e-12)
+        part += part < num_parts - 1 and reached >= share * (part + 1) * (1.0 - _ROUNDING)
     return tuple(sizes)
 
 

@@ -17,7 +17,7 @@ from ...schedules.registry import USUAL, schedule_kind
 from ...sizes.expr import Num
 from .. import LAYOUTS
 from .many_parts import many_parts
-from .partition import Balance, even_parts
+from .partition import Balance, even_parts, filled_parts
 
 # Begins the name of a region of what crosses from one stage to the next; no pass over the model runs it, a stage does.
 BOUNDARY = "boundary"
@@ -25,6 +25,8 @@ BOUNDARY = "boundary"
 SHARED = "shared"
 # Ends the name of a layer's region that recomputes, beside one that does not.
 RECOMPUTED = "_recomputed"
+# The policy that fills stages one by one.
+FILLED = "filled"
 # Layers that each chunk recomputes, its first ones: 0 where the graph says, or a number a chunk.
 Recomputed: TypeAlias = int | tuple[int, ...]
 # Makes a row ready to be balanced: costs of its blocks, and what its first and its last part cost on top.
@@ -95,8 +97,8 @@ def lay_stages(
 
     Args:
         graph: its first region goes to the first stage, its last to the last.
-        policy: `even`; `balanced` by cost; `auto` (even where the blocks divide, else balanced); or blocks a chunk, in
-            the order of the model: `9,8,8,7`.
+        policy: `even`; `balanced` by cost; `auto` (even where the blocks divide, else balanced); `filled` to their
+            shares of the cost, one by one; or blocks a chunk, in the order of the model: `9,8,8,7`.
         pp: stages.
         vpp: chunks a stage.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
@@ -162,14 +164,15 @@ def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
     """Return whether blocks can be laid on so many chunks in all, as `lay_stages` would; arrays run over plans."""
     parts = np.asarray(chunks)
     if policy in LAYOUTS:
-        return np.asarray(parts <= max(num_blocks, 1))
+        # Stages that are filled one by one may stay empty.
+        return np.asarray((parts <= max(num_blocks, 1)) | (policy == FILLED and num_blocks > 0))
     sizes = _listed(policy)
     return np.asarray((parts == len(sizes)) & (sum(sizes) == num_blocks))
 
 
 def by_cost(num_blocks: int, policy: str, parts: int) -> bool:
     """Return whether costs say how blocks are shared out over so many chunks in all."""
-    return parts > 1 and (policy == "balanced" or (policy == "auto" and num_blocks % parts != 0))
+    return parts > 1 and (policy in ("balanced", FILLED) or (policy == "auto" and num_blocks % parts != 0))
 
 
 def stage_sizes(
@@ -191,7 +194,7 @@ def stage_sizes(
             f"pp={pp} x vpp={vpp} = {parts} stages: {graph.name} is one piece, in which no layers were found that "
             "stages could share out; legal pp x vpp: 1"
         )
-    if parts > max(len(row), 1):
+    if parts > max(len(row), 1) and policy != FILLED:
         raise PlanError(
             f"pp={pp} x vpp={vpp} = {parts} stages are more than the {len(row)} layers of {graph.name}; "
             f"legal pp x vpp: 1 to {len(row)}"
@@ -202,6 +205,8 @@ def stage_sizes(
         return even_parts(len(row), parts)
     each = dict(zip((r.name for r in graph.regions), costs, strict=True))
     costs = [sum(each[name] for name in unit) for unit in row]
+    if policy == FILLED:
+        return filled_parts(costs, parts, last=sum(each[name] for name in model.tail))
     return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
 
 
