@@ -42,6 +42,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "tool_version": __version__,
         "units": "SI",
         "inputs": inputs_of(answer, overrides),
+        "assumed": list(answer.table.system.assumed),
         "feasible": answer.fits,
         "metrics": metrics,
         "intervals": intervals_record(metrics, step_bands(answer), evidence_of_step(answer.table)),

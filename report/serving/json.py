@@ -40,6 +40,7 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
     evidence = evidence_of(answer.server.system, answer.server.engine.name)
     report: dict[str, object] = {
         "inputs": _inputs(answer, overrides),
+        "assumed": list(answer.server.system.assumed),
         "feasible": True,
         "metrics": metrics,
         "intervals": intervals_record(metrics, server_bands(answer), evidence),
