@@ -163,7 +163,11 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
 def _with_software(asked: Asked, plain: Request) -> Request:
     """Return a request with the software of the whole search: that of the widest of its plans."""
     most = max((value for value in asked.axis("gpus") if isinstance(value, int)), default=1)
-    wide = {name: max(asked.axis(name) or (min(most, 2),)) for name in ("tp", "pp", "cp", "ep")}
+    free = (min(most, 2),)
+    wide = {
+        name: max(value for value in asked.axis(name) or free if isinstance(value, int))
+        for name in ("tp", "pp", "cp", "ep")
+    }
     found = with_software(plain.said(wide)).machine
     return plain.said({name: getattr(found, name) for name in ("stack", "served_by", "assumed")})
 

@@ -10,6 +10,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
+from ..json_report import assumed_record
 from ..labels import part_label, software_label
 from ..pictures.picture import Bar, Bars, Picture
 from .result import FILE_COLUMNS, Result
@@ -154,13 +155,8 @@ class MixedResult(Result):
         best = self.best
         for g, (system, num) in enumerate(zip(best.fleet.systems, best.fleet.stages, strict=True)):
             money = {} if not best.money else {"money": dict(best.money[g].metrics)}
-            about = {
-                "system": system.name,
-                "stack": system.stack.name,
-                "assumed": list(system.assumed),
-                "chip": system.chip.name,
-            }
-            yield {**about, "stages": num, "num_gpus": best.num_gpus(g), **money}
+            about = {"system": system.name, "stack": system.stack.name, "chip": system.chip.name}
+            yield {**about, **assumed_record(system), "stages": num, "num_gpus": best.num_gpus(g), **money}
 
 
 def _record(one: MixedStep) -> Mapping[str, object]:

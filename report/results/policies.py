@@ -12,6 +12,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
+from ..json_report import assumed_record
 from ..labels import software_label
 from .result import FILE_COLUMNS, Result
 from .table import Line, Panel, Row
@@ -41,7 +42,7 @@ class PolicyResult(Result):
                 "model": self.model,
                 "system": self.system.name,
                 "stack": self.system.stack.name,
-                "assumed": list(self.system.assumed),
+                **assumed_record(self.system),
                 "limit_bytes": found.limit_bytes,
                 "best": self._record(found.best),
                 "known": [self._record(p) for p in found.known],

@@ -16,6 +16,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..json_report import assumed_record
 from ..labels import stack_label
 from ..pictures.picture import Bar, Bars
 from ..results.documents import DocumentResult
@@ -329,7 +330,7 @@ def fleets_json(found: FleetComparison) -> str:
                 "ties_with_first": k - 1 in ties_of(fleets, found.aim),
                 "system": one.system,
                 "engine": one.answer.server.engine.name,
-                "assumed": list(one.answer.server.system.assumed),
+                **assumed_record(one.answer.server.system),
                 "num_gpus": one.choice.num_gpus,
                 "plan": one.choice.name,
                 "most_requests_per_s": one.choice.most_per_s,
