@@ -13,6 +13,7 @@ from .flags.request import PlanCommand, Request
 from .flags.run import run_of
 from .output.answers import Answering
 from .output.files import check_suffix, write_text
+from .plans.software import with_software
 from .prepare import check_model, lower_of, priced, sized, system_of
 from .verify.kinds import VERIFIERS
 
@@ -47,7 +48,7 @@ class CompileCommand(Answering, PlanCommand):
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return what to write, checked against the other flags; UsageError where they do not go together."""
-        kinds, request = _kinds(str(said["emit"])), Request.of(dict(said))
+        kinds, request = _kinds(str(said["emit"])), with_software(Request.of(dict(said)))
         if request.compiler.stop_after is not None and _PRICED & set(kinds):
             raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
         if kinds == ("onnx",) and said["output"] == "-":
@@ -117,6 +118,7 @@ def compile_command(request: Request) -> CompiledResult:
     from ..report.results.compiled import CompiledResult
 
     check_model(request)
+    request = with_software(request)
     graph, plan = sized(request)
     return CompiledResult(
         graph=graph,

@@ -27,9 +27,9 @@ from .output.answers import (
 )
 from .output.timeline import emit_serving_trace, emit_trace
 from .plans.file import is_given
+from .plans.software import dated_otherwise, with_software
 from .prepare import (
     check_model,
-    dated_otherwise,
     lower_of,
     priced,
     published_otherwise,
@@ -40,7 +40,7 @@ from .serving.checks import check_phase, check_requests
 from .serving.drafts import DRAFTS
 from .serving.flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
 from .serving.pools import POOLS
-from .serving.serve import engine_stack, serve_result
+from .serving.serve import serve_result
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate
@@ -217,8 +217,11 @@ def _step_settings(ctx: click.Context, request: Request, engine: str | None, ans
     """Say on which settings that were left open the step time hangs most."""
     from .output.settings import OF_INFERENCE, OF_TRAINING, changes, changes_text
 
+    # What was assumed for the answer holds for all that is beside it.
+    fixed = with_software(request, engine) if engine is None else request
+
     def again(name: str, value: object) -> float:
-        return _step(request.said({name: value}), engine).metrics["step_time_s"]
+        return _step(fixed.said({"served_by": None, name: value}), engine).metrics["step_time_s"]
 
     known = OF_TRAINING if request.words.phase == "train" else OF_INFERENCE
     settings = {name: values for name, values in known.items() if not is_given(ctx, name)}
@@ -242,13 +245,10 @@ def _served_settings(ctx: click.Context, request: Request, serving: Serving, ser
     return changes_text(metric, now, changes(now, settings, again))
 
 
-def _step(request: Request, engine: str | None) -> Estimate:
+def _step(asked: Request, engine: str | None) -> Estimate:
     """Estimate and price one step, of a whole training run what it comes to; an engine brings its stack."""
-    asked = request
-    if engine is not None:
-        system, request = engine_stack(request, engine)
-    else:
-        system = system_of(request)
+    request = with_software(asked, engine)
+    system = system_of(request)
     run = run_of(request.run, request.words.phase)
     graph, plan = sized(request, system.stack)
     from ..cost.flops import Convention
@@ -257,4 +257,5 @@ def _step(request: Request, engine: str | None) -> Estimate:
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
     answer = priced(request, answer if run is None else train(answer, run))
-    return replace(answer, warnings=(*answer.warnings, *published_otherwise(request), *dated_otherwise(asked, engine)))
+    dated = dated_otherwise(request if engine is None else asked, engine)
+    return replace(answer, warnings=(*answer.warnings, *published_otherwise(request), *dated))

@@ -15,7 +15,7 @@ from .flags.request import Request
 from .output.files import check_suffix, write_text
 from .prepare import check_model, lower_of, plan_of, sized, system_of
 from .serving.checks import check_degrees, check_phase
-from .serving.flags import USUAL_ENGINE, Serving
+from .serving.flags import Serving
 from .serving.serve import machine_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         raise UsageError(
             "--disagg: two servers and what joins them: export each pool by itself, with its --tp and --pp"
         )
-    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    system, engine, asked = machine_of(request, serving.engine)
     check_degrees(asked)
     longest = serving.prompt + serving.output
     plan = plan_of(asked.said({"phase": "decode", "seq": longest}))

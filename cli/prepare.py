@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,7 +134,10 @@ def dims_of(given: Sequence[str]) -> dict[str, str]:
 
 
 def system_of(request: Request) -> System:
-    """Load the system with its overrides; UsageError when none was named, or its software does not run the phase."""
+    """Load the system with its software, as `with_software` fills it in, and overrides.
+
+    UsageError without a name, or where the software does not run the phase.
+    """
     from ..backends.machine.load import load_system, system_names
     from ..backends.machine.software.phases import check_phase
 
@@ -148,7 +151,13 @@ def system_of(request: Request) -> System:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
     system = load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
     check_phase(system.stack, request.words.phase)
-    return system
+    if at.served_by is not None:
+        from ..backends.machine.software.engine_file import load_engine
+
+        engine = load_engine(at.dated(at.served_by), system.chip.name, at.of_engine)
+        check_phase(engine, request.words.phase, "engine")
+        system = engine.under(system)
+    return replace(system, assumed=at.assumed) if at.assumed else system
 
 
 def priced(request: Request, answer: Estimate) -> Estimate:
@@ -223,23 +232,6 @@ def _precision(request: Request) -> Published:
     of_chip = tuple(text for text in request.machine.overrides if text.startswith("chip."))
     chip = system_of(request.said({"overrides": of_chip})).chip
     return published_recipes(request.source.model, tuple(chip.peak_flop_per_s.by_dtype()))
-
-
-def dated_otherwise(request: Request, engine: str | None = None) -> Iterator[str]:
-    """Say where software is not of the version asked for, and where it is younger than the run."""
-    from ..backends.machine.files.catalogue import dated, versions_of
-    from ..backends.machine.files.versions import AT, month_of, younger
-
-    month = None if request.machine.as_of is None else month_of(request.machine.as_of)
-    for kind, name in (("stacks", request.machine.stack), ("engines", engine)):
-        if name is None or name.endswith((".yaml", ".yml")):
-            continue
-        found = dated(kind, request.machine.dated(name))
-        if found.note:
-            yield found.note
-        if month is not None and (AT in name or not found.note):
-            told = (younger(month, one) for one in versions_of(kind, name.partition(AT)[0]) if one.name == found.name)
-            yield from filter(None, told)
 
 
 def published_otherwise(request: Request) -> tuple[str, ...]:

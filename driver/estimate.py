@@ -68,11 +68,12 @@ class Estimate:
     def summary(self) -> tuple[tuple[str, str], ...]:
         """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory."""
         plan, system, graph, m = self.plan, self.table.system, self.table.lowered.source, self.metrics
+        assumed = " assumed" if system.assumed else ""
         shown = (name for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
         memory = f"{format_bytes(m['peak_mem_bytes'])} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
         return (
             (graph.name, f"{graph.workload} in {graph.dtype}"),
-            ("machine", f"{plan.num_gpus} x {system.chip.name} ({system.name}, {system.stack.name})"),
+            ("machine", f"{plan.num_gpus} x {system.chip.name} ({system.name}, {system.stack.name}{assumed})"),
             ("plan", f"{plan.degrees}  mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"),
             ("step", ", ".join(f"{METRICS[name].label} {format_metric(name, m[name])}" for name in shown)),
             ("memory", memory if self.fits else f"{memory}: DOES NOT FIT"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import field, replace
 
 from ..backends.machine.files.many_systems import Systems, files_digest
+from ..backends.machine.software.engine_file import load_engine
 from ..backends.machine.system import System
 from ..ir.records import dataclass
 
@@ -19,6 +21,8 @@ class MachineChoice:
         stack: the software that runs on it; None for its own, or that of the engine of a server.
         calibration: constants of its kernels; None for its own.
         prices: profile of the price book; None for its own.
+        served_by: the engine that runs single steps of inference; None for the stack alone.
+        assumed: flags that nobody typed and that choose its software.
     """
 
     name: str
@@ -26,11 +30,16 @@ class MachineChoice:
     stack: str | None = None
     calibration: str | None = None
     prices: str | None = None
+    served_by: str | None = None
+    assumed: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def load(self, systems: Systems | None = None) -> System:
         """Load the system; `systems` keeps files of those that are alike."""
         files = systems or Systems()
-        return files.load(self.name, self.overrides, self.stack, self.calibration, self.prices)
+        system = files.load(self.name, self.overrides, self.stack, self.calibration, self.prices)
+        if self.served_by is not None:
+            system = load_engine(self.served_by, system.chip.name).under(system)
+        return replace(system, assumed=self.assumed) if self.assumed else system
 
     def __str__(self) -> str:
         """Print as people call it: the name, and what is set."""

@@ -20,7 +20,7 @@ from .columns import in_columns
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
 from .results.documents import DocumentResult
-from .search.plans import plan_label
+from .search.plans import plan_label, software_of_machines
 
 SCHEMA = "slipstick/choose/1"
 _S_PER_HOUR = 3600.0
@@ -179,6 +179,8 @@ def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -
     price = None if one is best[0] else break_even(one, best[0])
     return {
         "system": str(one.machine),
+        "stack": one.machine.stack,
+        "assumed": list(one.machine.assumed),
         "num_gpus": one.num_gpus,
         "plan": plan_label(one.answer.plan),
         "keeps_all": not one.broken,
@@ -200,7 +202,8 @@ def _asked(found: ClusterComparison) -> Iterator[str]:
     length = f"{format_si(amount, '').replace(' ', '') if amount >= 1e6 else f'{amount:,.0f}'} {wanted.run.unit}"
     bounds = [f"{word} {form(most)}" for _, name, word, form in _BOUNDS if (most := getattr(wanted, name)) is not None]
     terms = "rented" if wanted.terms.rented else f"owned at {wanted.terms.basis} prices"
-    yield f"{found.model}: {length}, {', '.join([*bounds, terms])}"
+    software = software_of_machines([one.machine for one in found.clusters])
+    yield f"{found.model}: {length}, {', '.join([*bounds, terms])}, {software}"
     counts = sorted({one.num_gpus for one in found.clusters})
     numbers, tally = ", ".join(f"{n:,}" for n in counts), found.tally
     of = "1 system" if len(systems) == 1 else f"{len(systems)} systems"
@@ -275,7 +278,7 @@ def _intervals(found: ClusterComparison, best: Sequence[Cluster]) -> Iterator[st
         evidence = evidence_of_step(one.answer.table)
         yield f"{one.machine}: {half} in 50 % of runs, {most} in 90 % (measured: {evidence}){word}"
     if any(evidence_of_step(one.answer.table).software is SoftwareEvidence.IDEAL for one in best):
-        yield "no software is named, which makes bands wide: add --stack, see slipstick list stacks"
+        yield "bands without software are wide: --stack names one of slipstick list stacks"
 
 
 def _unpriced(best: Sequence[Cluster]) -> Iterator[str]:

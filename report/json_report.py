@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..backends.machine.system import System
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..driver.uncertainty.answers import evidence_of_step, step_bands
@@ -42,6 +43,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "tool_version": __version__,
         "units": "SI",
         "inputs": inputs_of(answer, overrides),
+        **assumed_record(answer.table.system),
         "feasible": answer.fits,
         "metrics": metrics,
         "intervals": intervals_record(metrics, step_bands(answer), evidence_of_step(answer.table)),
@@ -67,6 +69,11 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "hbm_bytes_per_s": float(chip.hbm_bytes_per_s),
     }
     return _with_nodes(json_text(report, indent=2), _worked(planned_record(planned_step(answer)), answer))
+
+
+def assumed_record(system: System) -> dict[str, object]:
+    """Return the flags that nobody typed and that chose the software; nothing where it was named."""
+    return {"assumed": list(system.assumed)} if system.assumed else {}
 
 
 def _worked(nodes: dict[str, object], answer: Estimate) -> dict[str, object]:

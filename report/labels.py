@@ -11,6 +11,9 @@ from ..ir.plan.optimizer_states import FP32
 from ..ir.plan.precision import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..backends.machine.system import System
     from ..driver.serve.server import Server
 
 # Patterns of --precision-of that the first line of an estimate has room for.
@@ -126,3 +129,24 @@ def low_types(family: Family) -> str:
 def batch_of(server: Server) -> str:
     """Say what one batch is of: a replica, or a rank with attention of its own where ranks share experts."""
     return "rank" if server.times.coupled > 1 else "replica"
+
+
+def software_label(system: System) -> str:
+    """Name the software of a system, and the flags that would choose another where nobody typed any.
+
+    >>> from slipstick.backends.machine.load import load_system
+    >>> software_label(load_system("dgx-h100", stack="fsdp2"))
+    'fsdp2'
+    """
+    return stack_label(system.stack.name, system.assumed)
+
+
+def stack_label(stack: str, assumed: Sequence[str]) -> str:
+    """Name a stack; the pure machine is no software.
+
+    >>> stack_label("default", ("stack",))
+    'no software (assumed; --stack)'
+    """
+    name = "no software" if stack in ("default", "none") else stack
+    flags = ", ".join(f"--{flag}" for flag in assumed)
+    return f"{name} (assumed; {flags})" if assumed else name

@@ -18,7 +18,7 @@ from .explain.intervals import evidence_line, interval_lines
 from .explain.provenance import shares_line, shares_of
 from .explain.sensitivity import sensitivity
 from .explain.trust import Trust, trust_of_parts
-from .labels import bound_label, low_types, parameter_label, part_label
+from .labels import bound_label, low_types, parameter_label, part_label, software_label
 from .training_run import run_lines
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def headline(answer: Estimate) -> str:
     length = "" if "samples_per_s" in answer.metrics else f"  seq {plan.seq_len}"
     batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}{length}"
     low = low_types(plan.family)
-    device = f"{plan.num_gpus} x {system.chip.name}"
+    device = f"{plan.num_gpus} x {system.chip.name}  {software_label(system)}"
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
 
 

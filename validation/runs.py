@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
+from ..backends.machine.files.catalogue import NO_SOFTWARE
 from ..driver.metrics import METRICS
 from ..ir.errors import SlipstickError, UsageError, did_you_mean
 from ..ir.records import dataclass
@@ -67,12 +68,13 @@ class RunJudge:
 
 
 def arguments_of(row: Row, folder: Path) -> tuple[str, ...]:
-    """Return the arguments of a row; paths start where its table lies."""
+    """Return the arguments of a row; paths start where its table lies. Steps of no named software are of none."""
     found = []
     for word in shlex.split(row.text("arguments")):
         beside = folder / word
         found.append(str(beside) if "/" in word and beside.is_file() else word)
-    return tuple(found)
+    named = {"--stack", "--engine", "serve"} & set(found)
+    return tuple(found) if named else (*found, "--stack", NO_SOFTWARE)
 
 
 def _fault(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field, replace
 from typing import Annotated, ClassVar
 
@@ -11,6 +12,14 @@ from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .files.kinds import BANDWIDTH, CAPACITY, COUNT, FLOP_RATE, FREQUENCY, LATENCY, POWER, RATIO, Key
+
+_MAKERS = (
+    ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)\d|RTX")),
+    ("AMD", re.compile(r"MI\d")),
+    ("Google", re.compile(r"TPU")),
+    ("Intel", re.compile(r"Gaudi|Xeon")),
+    ("AWS", re.compile(r"Trainium")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +175,12 @@ class Chip:
         if dtype not in peaks:
             raise UnknownNameError.of(f"matmul dtype of {self.name}", dtype, peaks)
         return peaks[dtype]
+
+
+def maker_of(chip: str) -> str:
+    """Name who makes a chip by how its name begins; empty where that is not known.
+
+    >>> maker_of("MI300X"), maker_of("GB200-186GB"), maker_of("mine")
+    ('AMD', 'NVIDIA', '')
+    """
+    return next((maker for maker, begins in _MAKERS if begins.match(chip)), "")

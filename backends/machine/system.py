@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ...ir.records import dataclass
@@ -38,6 +39,7 @@ class System:
         own_prices: the prices that were given with it; None for the usual ones.
         changed: paths of the numbers that were set beside its files, and differ from what these say: prices and parts
             in the files may be those of another machine.
+        assumed: flags that nobody typed and that chose its software.
     """
 
     name: str
@@ -53,6 +55,7 @@ class System:
     rack: Rack | None = None
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def prices(self) -> Prices:

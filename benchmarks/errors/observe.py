@@ -210,6 +210,8 @@ def _run_unseen(row: Row, path: Path, estimate: object, known: Mapping[tuple[str
         plain = [*_without(arguments, "--stack"), "--calibration", "joint"]
         if "--engine" in plain:
             plain[plain.index("--engine") + 1] = "ideal"
+        else:
+            plain += ["--stack", "none"]
         try:
             document = answered(plain)
         except SlipstickError:

@@ -17,14 +17,31 @@ _OF_THE_TOOL = re.compile(r'("(?:tool_version|digest)": ")[^"]*')
 _SHOWN = 12
 
 
+# Verbs whose steps run on the usual software where a command names none.
+_OF_SOFTWARE = frozenset({"estimate", "search", "compile", "mixed"})
+
+
 def answered(line: str) -> str:
-    """Return the exit code and both streams of a command."""
+    """Return the exit code and both streams of a command; one that names no software is of the pure machine.
+
+    So a change of what is usual moves no answer.
+    """
     from slipstick.cli import run
 
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = run(line.split())
+        code = run(pure(line.split()))
     return f"exit code {code}\n{_plain(out.getvalue())}{err.getvalue()}"
+
+
+def pure(words: list[str]) -> list[str]:
+    """Return a command with the pure machine, where it would assume software.
+
+    >>> pure("estimate gpt2 --tp 2".split())[-2:], pure("estimate gpt2 --stack vllm".split())[-2:]
+    (['--stack', 'default'], ['--stack', 'vllm'])
+    """
+    named = {"--stack", "--engine", "serve", "--help"} & set(words)
+    return words if words[0] not in _OF_SOFTWARE or named else [*words, "--stack", "default"]
 
 
 def _plain(text: str) -> str:

@@ -43,6 +43,8 @@ FROM = click.Option(
     "one quoted word. Flags on the command line override it.",
 )
 
+_OF_ENGINE = "engine."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
@@ -65,7 +67,8 @@ class ModelSource:
 class MachineRequest:
     """The system with its software, constants and prices, and numbers that are set anew.
 
-    From Python it may be `loaded` already; nothing of it is set anew then.
+    From Python it may be `loaded` already; nothing of it is set anew then. What no flag says of it: `served_by`, the
+    engine that runs a single step, and `assumed`, the flags that nobody typed and that choose its software.
     """
 
     system: str | None
@@ -76,6 +79,8 @@ class MachineRequest:
     cuda_graph: bool | None
     overrides: tuple[str, ...]
     loaded: System | None = None
+    served_by: str | None = None
+    assumed: tuple[str, ...] = ()
 
     def dated(self, software: str) -> str:
         """Return a stack or an engine as people ran it in the month asked for; one with a version of its own as it is.
@@ -94,8 +99,18 @@ class MachineRequest:
 
     @property
     def assignments(self) -> tuple[str, ...]:
-        """Numbers of the system that are set anew, as KEY=VALUE."""
-        return (*self.graphs, *self.overrides)
+        """Numbers of the system that are set anew, as KEY=VALUE; without those of the engine that runs a step."""
+        return (*self.graphs, *(self.overrides if self.served_by is None else self.of_system))
+
+    @property
+    def of_system(self) -> tuple[str, ...]:
+        """What --set says of all but the engine."""
+        return tuple(text for text in self.overrides if not text.startswith(_OF_ENGINE))
+
+    @property
+    def of_engine(self) -> tuple[str, ...]:
+        """Numbers of the engine that are set anew, as `--set engine.KEY=VALUE` has them."""
+        return tuple(text.removeprefix(_OF_ENGINE) for text in self.overrides if text.startswith(_OF_ENGINE))
 
     @property
     def graphs(self) -> tuple[str, ...]:

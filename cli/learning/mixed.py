@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from ..flags.names import of_catalogue
 from ..flags.request import PlanCommand, Request
 from ..flags.run import run_of
 from ..output.answers import Answering, deliver_short, format_flag, output_flag
+from ..plans.software import with_software
 from ..prepare import check_model, lower_of, plan_of, sized, system_of, terms_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def mixed_command(request: Request, stages: str, link: str | None, link_latency:
     if request.words.pp not in (1, num):
         raise PlanError(f"--pp {request.words.pp}: --stages {stages} has {num} stages; leave --pp out")
     request = request.said({"pp": num})
-    asked = [request.said({"system": name}) for name, _ in named]
+    asked = _with_one_software([request.said({"system": name}) for name, _ in named])
     systems = [system_of(one) for one in asked]
     fleet = Fleet(
         tuple(systems),
@@ -112,6 +113,17 @@ def mixed_command(request: Request, stages: str, link: str | None, link_latency:
 
     best = answer(plan, fleet)
     return MixedResult(best=best, others=dict(_others(best, fleet, answer)))
+
+
+def _with_one_software(asked: Sequence[Request]) -> Sequence[Request]:
+    """Return requests with the software that usually runs on all of them, without any where that differs."""
+    from ...backends.machine.files.catalogue import NO_SOFTWARE
+
+    found = [with_software(one) for one in asked]
+    if len({one.machine.stack for one in found}) == 1:
+        return found
+    assumed = {name for one in found for name in one.machine.assumed}
+    return [one.said({"stack": one.machine.stack or NO_SOFTWARE, "assumed": tuple(assumed)}) for one in asked]
 
 
 def _named(stages: str) -> list[tuple[str, int]]:

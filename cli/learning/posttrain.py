@@ -18,8 +18,8 @@ from ..flags.run import quantity_of, run_of
 from ..help import Section
 from ..output.answers import Answering, format_flag, output_flag
 from ..plans.file import is_given
+from ..plans.software import with_software
 from ..prepare import check_model, graph_of, plan_of, sized, system_of, terms_of
-from ..serving.flags import USUAL_ENGINE
 from ..serving.serve import machine_of, served_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ _PLACES = (
         "or the engine ahead of the trainer (async).",
     ),
     _number("--staleness", default=1, help="With async: how many steps old the engine's weights may be."),
-    _text("--engine", metavar="NAME|FILE", default=USUAL_ENGINE, help="Rollout engine."),
+    _text("--engine", metavar="NAME|FILE", help="Rollout engine.  [default: the one that usually serves, vllm]"),
     _number("--engine-gpus", help="GPUs of the engine beside those of the trainer (split, async)."),
     _number("--engine-tp", help="Tensor-parallel degree of the engine.  [default: 1]"),
     click.Option(
@@ -124,7 +124,7 @@ _PLACES = (
 class RolloutFlags:
     """What the flags of the engine say, and of the change to it."""
 
-    engine: str
+    engine: str | None
     engine_gpus: int | None
     engine_tp: int | None
     offload_trainer: bool
@@ -194,7 +194,7 @@ def posttrain_command(ctx: click.Context, request: Request, asked: PostTrainFlag
         raise UsageError(
             "a run of post-training is as long as its steps: --steps N, without --checkpoint-... and --mtbf"
         )
-    request = request.said({"seq": longest, "gbs": None})
+    request = with_software(request.said({"seq": longest, "gbs": None}))
     system = system_of(request)
     if asked.find_plans:
         step, tried = _found(ctx, request, asked, work, system)
@@ -260,7 +260,7 @@ def _engine(request: Request, asked: PostTrainFlags, gpus: int, tp: int) -> Serv
     kept = {"seq", "phase"}
     # A word that is not said has its default.
     plain: dict[str, object] = {name: None for name in WORDS if name not in kept}
-    own = request.said({**plain, "stack": None, "gpus": gpus, "tp": tp, "phase": "decode"})
+    own = request.said({**plain, "stack": None, "assumed": (), "gpus": gpus, "tp": tp, "phase": "decode"})
     system, engine, words = machine_of(own, asked.engine)
     served, plan = served_of(words)
     return Server.of(served, system, plan, engine, request.words.seq_len)

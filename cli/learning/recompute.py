@@ -13,6 +13,7 @@ from ..flags.numbers import Named
 from ..flags.request import PlanCommand, Request
 from ..output.answers import Answering, format_flag, output_flag
 from ..output.files import write_text
+from ..plans.software import with_software
 from ..prepare import check_model, sized, system_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class RecomputeCommand(Answering, PlanCommand):
         if said["best_plan"] is not None:
             from ..plans.text import plan_file_text
 
-            at = Request.of(dict(said))
+            at = with_software(Request.of(dict(said)))
             around = {"model": at.source.model, "dtype": at.source.dtype, "system": at.machine.system or ""}
             around |= {"stack": at.machine.stack} if at.machine.stack else {}
             write_text(plan_file_text(result.found.best.plan, around), str(said["best_plan"]))
@@ -91,8 +92,9 @@ def recompute_command(
     if limit_bytes is not None and limit_bytes <= 0:
         raise UsageError(f"--memory-limit {limit}: above 0, as 70GiB")
     check_model(request)
+    request = with_software(request)
     system = system_of(request)
     graph, plan = sized(request, system.stack)
     space = replace(space_of(runs_on), to_host=offloading, by_stage=by_stage)
     found = find_policy(graph, system, plan, limit_bytes, space)
-    return PolicyResult(found=found, model=graph.name, machine=system.name, runs_on=runs_on)
+    return PolicyResult(found=found, model=graph.name, system=system, runs_on=runs_on)

@@ -10,6 +10,7 @@ import click
 from ...ir.plan.files import SCHEMA, SERVE, check_said, plan_yaml
 from ..flags.request import Request
 from .file import defaults
+from .software import with_software
 
 if TYPE_CHECKING:
     from ...ir.plan import Plan
@@ -28,7 +29,7 @@ def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phas
     request = request_of(text)
     if phase == SERVE:
         request = request.said({"phase": str(plan.family.workload), "mbs": plan.micro_batch, "seq": plan.seq_len})
-    check_said(plan, plan_of(request))
+    check_said(plan, plan_of(with_software(request)))
     return text
 
 

@@ -390,4 +390,5 @@ def _plan_text(found: ClusterComparison) -> str:
 
     first = best_of(found.clusters, found.aim)[0]
     dtype = str(first.answer.table.lowered.source.dtype)
-    return plan_file_text(first.answer.plan, {"model": found.model, "system": first.machine.name, "dtype": dtype})
+    around = {"model": found.model, "system": first.machine.name, "dtype": dtype, "stack": first.machine.stack}
+    return plan_file_text(first.answer.plan, {name: word for name, word in around.items() if word is not None})

@@ -13,6 +13,7 @@ from ...ir.plan.word import SearchAxis, Value
 from ...ir.plan.words import WORDS
 from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
+from ..plans.software import with_software
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
 from .axes import ALL, CHOICES, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
 from .memory import MOST_ROWS
@@ -144,16 +145,31 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     names = checked_systems(asked, plain)
     overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
-        bases = tuple(_bases(asked, plain.said({"system": name})))
+        one = _with_software(asked, plain.said({"system": name}))
+        bases, at = tuple(_bases(asked, one)), one.machine
         for own in overrides:
             yield PlanMachine(
                 name=name,
                 bases=bases,
                 overrides=own,
-                stack=plain.machine.stack,
-                calibration=plain.machine.calibration,
-                prices=plain.machine.prices,
+                stack=at.stack,
+                calibration=at.calibration,
+                prices=at.prices,
+                served_by=at.served_by,
+                assumed=at.assumed,
             )
+
+
+def _with_software(asked: Asked, plain: Request) -> Request:
+    """Return a request with the software of the whole search: that of the widest of its plans."""
+    most = max((value for value in asked.axis("gpus") if isinstance(value, int)), default=1)
+    free = (min(most, 2),)
+    wide = {
+        name: max(value for value in asked.axis(name) or free if isinstance(value, int))
+        for name in ("tp", "pp", "cp", "ep")
+    }
+    found = with_software(plain.said(wide)).machine
+    return plain.said({name: getattr(found, name) for name in ("stack", "served_by", "assumed")})
 
 
 def checked_systems(asked: Asked, plain: Request) -> list[str]:

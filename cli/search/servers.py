@@ -9,6 +9,7 @@ from ...ir.errors import UsageError
 from ...ir.plan.word import Value
 from ..flags.request import Request
 from ..flags.run import count_of
+from ..plans.software import engine_for
 from .axes import ALL, Asked
 from .job import checked_systems, single, varied_paths
 from .memory import MOST_ROWS
@@ -76,7 +77,7 @@ def check_servers(asked: Asked) -> None:
 
 
 def _space(asked: Asked, request: Request, limits: list[MetricLimit]) -> ServingSpace:
-    from ...explore.servers.space import USUAL_ENGINE, ServingSpace
+    from ...explore.servers.space import ServingSpace
 
     plain = single(asked, request)
     gpus = _count(asked, "gpus") or 0
@@ -88,7 +89,7 @@ def _space(asked: Asked, request: Request, limits: list[MetricLimit]) -> Serving
         output=_tokens(asked, "osl", 1024), cached=_cached(asked, prompt),
         shared_prefix=bool(asked.one("shared_prefix", False)), ttft_s=target.ttft_s, tpot_s=target.tpot_s,
         ttft_share=target.ttft_share, tpot_share=target.tpot_share, e2el_s=_most(limits, "e2el_s"),
-        engines=tuple(plain.machine.dated(engine) for engine in _texts(asked, "engine") or (USUAL_ENGINE,)),
+        engines=tuple(map(plain.machine.dated, _texts(asked, "engine") or (engine_for(plain, None)[0],))),
         engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
         block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
@@ -110,9 +111,17 @@ def _machines(asked: Asked, plain: Request) -> tuple[MachineChoice, ...]:
     from ...explore.machine import MachineChoice
 
     names, at = checked_systems(asked, plain), plain.machine
+    assumed = () if _texts(asked, "engine") else engine_for(plain, None)[1]
     paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}
     return tuple(
-        MachineChoice(name=name, overrides=overrides, stack=at.stack, calibration=at.calibration, prices=at.prices)
+        MachineChoice(
+            name=name,
+            overrides=overrides,
+            stack=at.stack,
+            calibration=at.calibration,
+            prices=at.prices,
+            assumed=assumed,
+        )
         for name in names
         for overrides in varied_paths(paths, plain, names)
     )

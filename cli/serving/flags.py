@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ...cost.serving.traffic.traffic import Traffic
     from ...driver.serve.load import Load
 
-USUAL_ENGINE = "vllm"
-
 
 def _text(*names: str, metavar: str, help: str, kind: str | None = None) -> click.Option:
     completed = None if kind is None else of_catalogue(kind)
@@ -40,7 +38,7 @@ ENGINE = _text(
     kind="engines",
     metavar="NAME|FILE",
     help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
-    f"[default: {USUAL_ENGINE} to serve; else that of the system]",
+    "[default: the one that usually serves on the system, vllm]",
 )
 REQUESTS = (
     click.Option(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...ir.errors import InfeasibleError, UsageError
 from ..flags.request import Request
 from ..flags.run import failures_of
+from ..plans.software import dated_otherwise, engine_for, with_engine
 from ..prepare import (
     check_model,
-    dated_otherwise,
     graph_of,
     lower_of,
     no_heads,
@@ -21,7 +21,7 @@ from ..prepare import (
     terms_of,
 )
 from .checks import check_degrees
-from .flags import USUAL_ENGINE, Serving
+from .flags import Serving
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Engine
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...driver.serve.pools import Pools
     from ...driver.serve.server import Server
     from ...driver.serve.tables import ServedModel
-    from ...ir.plan import Family, Plan, PlanWords
+    from ...ir.plan import Family, Plan
     from ...report.results.steps import ServeResult
 
     Lowering = Callable[[Request, Family], Lowered]
@@ -74,48 +74,27 @@ def _holds(server: Server) -> bool:
 
 # Steps of a simulation that a trace shows one by one.
 SIMULATED_STEPS = 20_000
-_OF_ENGINE = "engine."
 
 
-def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
+def machine_of(request: Request, engine: str | None) -> tuple[System, Engine, Request]:
     """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
 
     `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, the stack and its
-    kernels.
+    kernels. Without an engine the usual one serves.
     """
     from ...backends.machine.software.engine_file import load_engine
     from ...backends.machine.software.phases import check_phase
     from ...ir.graph import Workload
     from ...ir.plan.structure import usual_kernels
 
-    name = request.machine.dated(name)
-    own = [text.removeprefix(_OF_ENGINE) for text in request.machine.overrides if text.startswith(_OF_ENGINE)]
-    rest = tuple(text for text in request.machine.overrides if not text.startswith(_OF_ENGINE))
-    engine = load_engine(name, overrides=own)
-    check_phase(engine, request.words.phase, "engine")
-    stack = request.machine.stack or engine.stack
-    asked = request.said({"overrides": rest, "stack": stack})
+    name, assumed = engine_for(request, engine)
+    at = request.machine
+    asked = with_engine(request, name).said({"overrides": at.of_system, "assumed": assumed})
     system = system_of(asked)
     kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)
-    words = {"kernels": kernels, **_degrees_of_engines(request.words)}
-    return system, load_engine(name, system.chip.name, own), asked.said(words)
-
-
-def _degrees_of_engines(words: PlanWords) -> Mapping[str, int]:
-    """Return the degree inside experts that `--tp 8 --ep 8` means to engines: whole experts over all tp x dp ranks.
-
-    An ep that lies inside dp is left as it is, and so is a degree inside experts that is given.
-    """
-    replicas = words.num_devices // (words.tp * words.pp)
-    inside = replicas % words.ep == 0
-    whole = words.etp is None and words.tp > 1 and not inside and words.tp * replicas % words.ep == 0
-    return {"etp": 1} if whole and words.ep % words.tp == 0 else {}
-
-
-def engine_stack(request: Request, name: str) -> tuple[System, Request]:
-    """Return the system as an engine runs it, and the request with the stack of the engine, for single steps."""
-    system, engine, asked = machine_of(request, name)
-    return engine.under(system), asked
+    loaded = load_engine(at.dated(name), system.chip.name, at.of_engine)
+    check_phase(loaded, request.words.phase, "engine")
+    return system, loaded, asked.said({"kernels": kernels})
 
 
 def lowered_of(request: Request, family: Family) -> Lowered:
@@ -145,7 +124,7 @@ def server_of(request: Request, serving: Serving, longest: int, lowering: Loweri
     from ...driver.serve.drafts import draft_model
     from ...driver.serve.server import Server
 
-    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    system, engine, asked = machine_of(request, serving.engine)
     served, plan = served_of(asked.said({"seq": longest}), lowering)
     server = Server.of(served, system, plan, serving.limited(engine, longest), longest)
     server = replace(server, convention=Convention(request.flops_convention))
@@ -262,7 +241,7 @@ def serve_result(request: Request, serving: Serving) -> ServeResult:
             *answer.warnings,
             *published_otherwise(request),
             *no_heads(request, serving.drafts.mtp),
-            *dated_otherwise(request, serving.engine or USUAL_ENGINE),
+            *dated_otherwise(request, engine_for(request, serving.engine)[0]),
         ),
     )
     answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer

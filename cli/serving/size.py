@@ -18,7 +18,7 @@ from ..flags.shared import systems_named
 from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag
 from ..plans.file import is_given
 from ..prepare import check_model
-from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, USUAL_ENGINE, ServeCommand, Serving
+from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, ServeCommand, Serving
 from .serve import machine_of, priced_serving, served_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _sizes(
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
 
-    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    system, engine, asked = machine_of(request, serving.engine)
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
     shapes = tuple(shapes_of(system, _has_experts(lowered), **given))

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from ...backends.machine.load import load_system, system_names
+from ...backends.machine.software.usual import choose_stack
 from ...backends.machine.system_table import machine_numbers
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.plan.words import PlanWords
@@ -112,13 +113,18 @@ class Dragged(DraggedMachine):
             *(["--zero", f"{self.zero}"] if self.zero else []),
             *(["--recompute", self.recompute] if self.recompute != "none" else []),
         ]
-        return ["--system", self.system, *said, *policy, *self.moved]
+        return ["--system", self.system, "--stack", self.stack, *said, *policy, *self.moved]
+
+    @property
+    def stack(self) -> str:
+        """The software of all points of a system, so that they can be compared: that of the widest plans."""
+        return choose_stack("train", plain_system(self.system).chip.name, PlanWords(tp=2))
 
 
 @lru_cache(maxsize=32)
-def moved_system(name: str, overrides: tuple[str, ...]) -> System:
-    """Return a system of the catalogue with numbers set anew, as `--set` sets them."""
-    return load_system(name, overrides)
+def moved_system(name: str, overrides: tuple[str, ...], stack: str) -> System:
+    """Return a system of the catalogue under a stack with numbers set anew, as `--set` sets them."""
+    return load_system(name, overrides, stack)
 
 
 @cache

@@ -62,7 +62,7 @@ class SlideRule:
         """Return the answer for a point as a page shows it; where it is no legal plan, why, and the best that is."""
         if isinstance(asked, DraggedServer):
             return self.servers.answer(asked)
-        system = moved_system(asked.system, asked.overrides)
+        system = moved_system(asked.system, asked.overrides, asked.stack)
         found: Record = {
             "command": shlex.join(["slipstick", "estimate", asked.model, *asked.flags]),
             "python": _python(asked),
@@ -96,7 +96,9 @@ class SlideRule:
         """Lower the model for one more family of the plans that the best is chosen from; return how many are left."""
         if isinstance(asked, DraggedServer):
             return self.servers.warm(asked)
-        missing = self._missing(asked, self._candidates(asked, moved_system(asked.system, asked.overrides)))
+        missing = self._missing(
+            asked, self._candidates(asked, moved_system(asked.system, asked.overrides, asked.stack))
+        )
         if missing:
             self._lowered(asked.model, missing[0])
         return max(len(missing) - 1, 0)
@@ -260,6 +262,7 @@ def _shown(answer: Estimate) -> Record:
 
 def _python(asked: Dragged) -> str:
     words = {
+        "stack": asked.stack,
         "gpus": asked.gpus,
         "tp": asked.tp,
         "pp": asked.pp,

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import click
 
 from ..flags.numbers import Named, Whole
-from ..serving.flags import USUAL_ENGINE
 
 # What the page begins with: a plan that is a good one on eight nodes, and a server of one.
 _START: Mapping[str, object] = {
@@ -29,7 +28,6 @@ _SERVER: Mapping[str, object] = {
     "tp": 4,
     "pp": 1,
     "ep": 1,
-    "engine": USUAL_ENGINE,
     "precision": "none",
     "isl": 2048,
     "osl": 256,
@@ -65,12 +63,16 @@ def ui_command(model: str, system: str, phase: str, port: int, opens: bool) -> N
     slipstick ui llama-3.1-405b --system dgx-h100
     slipstick ui llama-3.1-70b --phase serve
     """  # noqa: D301
+    from ...backends.machine.software.usual import usual_engine
     from .dragged_server import SERVE, TRAIN, choices, read_point
     from .rule import SlideRule
     from .server import RuleServer, page_of
 
     common = {"model": model, "system": system}
-    starts = {TRAIN: {**common, "phase": TRAIN, **_START}, SERVE: {**common, "phase": SERVE, **_SERVER}}
+    starts = {
+        TRAIN: {**common, "phase": TRAIN, **_START},
+        SERVE: {**common, "phase": SERVE, "engine": usual_engine(), **_SERVER},
+    }
     for start in starts.values():
         read_point(start)
     rule = SlideRule()

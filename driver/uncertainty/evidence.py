@@ -7,7 +7,6 @@ measurements; `make errors` writes it from the tables of `tests/validation`.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ... import backends
-from ...backends.machine.chip import Chip
+from ...backends.machine.chip import Chip, maker_of
 from ...backends.machine.system import System
 from ...ir.records import dataclass
 
@@ -26,13 +25,6 @@ KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})
 RUNS = frozenset({"inference", "memory", "runs", "training"})
 # Names of software that costs nothing beside its kernels.
 IDEAL = frozenset({"default", "ideal"})
-_MAKERS = (
-    ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)\d|RTX")),
-    ("AMD", re.compile(r"MI\d")),
-    ("Google", re.compile(r"TPU")),
-    ("Intel", re.compile(r"Gaudi|Xeon")),
-    ("AWS", re.compile(r"Trainium")),
-)
 
 
 class ChipEvidence(StrEnum):
@@ -158,15 +150,6 @@ def software_of(name: str, chip: str) -> SoftwareEvidence:
     if not chips:
         return SoftwareEvidence.BORROWED
     return SoftwareEvidence.MEASURED if chip in chips else SoftwareEvidence.ELSEWHERE
-
-
-def maker_of(chip: str) -> str:
-    """Name who makes a chip by how its name begins; empty where that is not known.
-
-    >>> maker_of("MI300X"), maker_of("GB200-186GB"), maker_of("mine")
-    ('AMD', 'NVIDIA', '')
-    """
-    return next((maker for maker, begins in _MAKERS if begins.match(chip)), "")
 
 
 def forget() -> None:

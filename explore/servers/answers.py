@@ -17,7 +17,7 @@ from ...ir.errors import UsageError
 from ..machine import MachineChoice
 from .job import ServingJob
 from .servers import RefusedServer, Servers
-from .space import USUAL_ENGINE, ServerSetting
+from .space import ServerSetting
 from .units import Unit
 
 Row = Mapping[str, float]
@@ -71,7 +71,7 @@ def command_of(job: ServingJob, row: Row) -> str:
 def _flags(job: ServingJob, row: Row) -> Iterator[str]:
     space, setting = job.space, job.space.setting_of(row)
     yield from _of_machine(setting.machine)
-    yield from _said("--engine", setting.engine, USUAL_ENGINE)
+    yield from ("--engine", setting.engine)
     for text in space.engine_overrides:
         yield from ("--set", f"engine.{text}")
     yield from _of_plan(row)

@@ -39,7 +39,9 @@ def space_text(space: ServingSpace) -> str:
 def _said(machine: MachineChoice) -> str | dict[str, object]:
     """A system by its name alone, where nothing else is said of it."""
     usual = asdict(MachineChoice(name=machine.name))
-    given = {name: _plain(value) for name, value in asdict(machine).items() if value != usual[name]}
+    given = {
+        name: _plain(value) for name, value in asdict(machine).items() if value != usual[name] and name != "assumed"
+    }
     return {"name": machine.name, **given} if given else machine.name
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from itertools import product
 
+from ...backends.machine.software.usual import usual_engine
 from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...cost.serving.slo import SLO
@@ -14,7 +16,6 @@ from ...ir.plan.words import EXCHANGES
 from ...ir.records import dataclass
 from ..machine import MachineChoice
 
-USUAL_ENGINE = "vllm"
 # Requests in flight a replica by default: each number up to the first of these, then four a doubling.
 _EACH, _MOST = 8, 1024
 # Up to so many devices, servers that use fewer of them are tried as well.
@@ -90,7 +91,7 @@ class ServingSpace:
     ttft_share: float | None = None
     tpot_share: float | None = None
     e2el_s: float | None = None
-    engines: tuple[str, ...] = (USUAL_ENGINE,)
+    engines: tuple[str, ...] = field(default_factory=lambda: (usual_engine(),))
     engine_overrides: tuple[str, ...] = ()
     max_batched_tokens: tuple[int, ...] = ()
     max_num_seqs: int | None = None

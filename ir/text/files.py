@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,8 @@ from .parse import parse_graph
 from .printer import print_graph
 from .untrusted import read_text
 
+_NAMED = re.compile(r'slipstick\.graph \d+\ngraph "([^"]*)"')
+
 
 def cache_folder() -> Path:
     """Return the user's cache folder; SLIPSTICK_CACHE or XDG_CACHE_HOME move it."""
@@ -30,6 +33,19 @@ def save_graph(graph: Graph, path: Path) -> None:
     """Write a graph; the file is complete or not there at all."""
     data = print_graph(graph).encode()
     write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def graph_name(path: str | Path) -> str:
+    """Return the name that a saved graph has by its first lines; empty for what is no graph.
+
+    >>> graph_name("nowhere.graph")
+    ''
+    """
+    try:
+        found = _NAMED.match(read_text(Path(path)))
+    except (OSError, ParseError):
+        return ""
+    return found[1] if found else ""
 
 
 def load_graph(path: Path, verified: bool = False) -> Graph:

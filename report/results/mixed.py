@@ -10,7 +10,8 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
-from ..labels import part_label
+from ..json_report import assumed_record
+from ..labels import part_label, software_label
 from ..pictures.picture import Bar, Bars, Picture
 from .result import FILE_COLUMNS, Result
 from .table import Line, Panel, Row
@@ -93,10 +94,11 @@ class MixedResult(Result):
     def summary(self) -> Sequence[Line]:
         """Return what was estimated, and its first numbers."""
         best, m = self.best, self.best.metrics
+        software = " or ".join(dict.fromkeys(map(software_label, best.fleet.systems)))
         names = ("mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu", "bubble_fraction")
         shown = (f"{METRICS[name].label} {format_metric(name, m[name])}" for name in names if name in m)
         lines = [
-            (best.model, f"{best.workload}, {best.plan.num_gpus} GPUs: {best.fleet.name}"),
+            (best.model, f"{best.workload}, {best.plan.num_gpus} GPUs: {best.fleet.name}, {software}"),
             ("plan", f"{best.plan.degrees}  mbs {best.plan.micro_batch}  gbs {best.plan.global_batch}"),
             ("step", f"{format_time(m['step_time_s'])}, {', '.join(shown)}"),
         ]
@@ -154,7 +156,7 @@ class MixedResult(Result):
         for g, (system, num) in enumerate(zip(best.fleet.systems, best.fleet.stages, strict=True)):
             money = {} if not best.money else {"money": dict(best.money[g].metrics)}
             about = {"system": system.name, "stack": system.stack.name, "chip": system.chip.name}
-            yield {**about, "stages": num, "num_gpus": best.num_gpus(g), **money}
+            yield {**about, **assumed_record(system), "stages": num, "num_gpus": best.num_gpus(g), **money}
 
 
 def _record(one: MixedStep) -> Mapping[str, object]:

@@ -12,10 +12,13 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
+from ..json_report import assumed_record
+from ..labels import software_label
 from .result import FILE_COLUMNS, Result
 from .table import Line, Panel, Row
 
 if TYPE_CHECKING:
+    from ...backends.machine.system import System
     from ..pictures.picture import Picture
 
 _SCHEMA = "slipstick/recompute/1"
@@ -27,7 +30,7 @@ class PolicyResult(Result):
 
     found: FoundPolicy
     model: str
-    machine: str
+    system: System
     runs_on: str | None = None
 
     def json(self) -> str:
@@ -37,7 +40,9 @@ class PolicyResult(Result):
             {
                 "schema": _SCHEMA,
                 "model": self.model,
-                "system": self.machine,
+                "system": self.system.name,
+                "stack": self.system.stack.name,
+                **assumed_record(self.system),
                 "limit_bytes": found.limit_bytes,
                 "best": self._record(found.best),
                 "known": [self._record(p) for p in found.known],
@@ -73,7 +78,11 @@ class PolicyResult(Result):
         found, best = self.found, self.found.best
         limit = format_bytes(found.limit_bytes)
         lines = [
-            (self.model, f"training on {best.plan.num_gpus} x {self.machine}, {best.plan.degrees}"),
+            (
+                self.model,
+                f"training on {best.plan.num_gpus} x {self.system.name}, {software_label(self.system)}, "
+                f"{best.plan.degrees}",
+            ),
             ("best", said(best)),
             ("step", f"{format_time(best.step_time_s)}, {format_bytes(best.peak_mem_bytes)} of {limit} a GPU"),
         ]

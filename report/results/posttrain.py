@@ -10,6 +10,8 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time, format_usd
 from ..columns import in_columns
+from ..json_report import assumed_record
+from ..labels import software_label
 from .result import FILE_COLUMNS, Result
 from .table import Line, Panel, Row
 
@@ -56,6 +58,8 @@ class PostTrainResult(Result):
                 "model": self.model,
                 "algorithm": step.asked.algorithm.name,
                 "system": step.trainer.table.system.name,
+                "stack": step.trainer.table.system.stack.name,
+                **assumed_record(step.trainer.table.system),
                 "placement": step.asked.placement,
                 "trainer": {
                     "degrees": step.trainer.plan.degrees,
@@ -90,7 +94,8 @@ class PostTrainResult(Result):
         lines = [
             (
                 self.model,
-                f"{step.asked.algorithm.name} on {step.num_gpus} x {system.chip.name}, {step.asked.placement}",
+                f"{step.asked.algorithm.name} on {step.num_gpus} x {system.chip.name}, "
+                f"{software_label(system)}, {step.asked.placement}",
             ),
             ("trainer", f"{step.trainer.plan.num_gpus} GPUs, {step.trainer.plan.degrees}, {self._memory()}"),
         ]

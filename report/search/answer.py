@@ -28,6 +28,11 @@ class SearchedRows(Protocol):
     """What the rows of a search stand for: plans of steps, or servers."""
 
     @property
+    def machines(self) -> Sequence[MachineChoice]:
+        """All machines that are searched."""
+        ...
+
+    @property
     def goals(self) -> Sequence[Goal]:
         """What was searched for."""
         ...
@@ -113,6 +118,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "schema": SCHEMA,
         "tool_version": tool_version,
         "model": answer.model,
+        "systems": [{"name": str(one), "stack": one.stack, "assumed": list(one.assumed)} for one in rows.machines],
         "digest": rows.digest if answer.trials is None else answer.trials.digest,
         "objectives": [str(goal) for goal in rows.goals],
         "constraints": [str(limit) for limit in rows.limits],

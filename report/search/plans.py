@@ -8,11 +8,13 @@ from ...cost.money import Terms
 from ...driver.estimate import Estimate, estimate
 from ...explore.best import Columns
 from ...explore.goals import Goal, MetricLimit
+from ...explore.machine import MachineChoice
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
 from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
+from ..labels import stack_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,11 @@ class PlanRows:
 
     job: PlanJob
     model: str
+
+    @property
+    def machines(self) -> Sequence[PlanMachine]:
+        """All machines that are searched."""
+        return self.job.machines
 
     @property
     def search(self) -> PlanJob:
@@ -70,6 +77,7 @@ class PlanRows:
         families = len({self.job.parts[block.part].family for block in self.job.blocks()})
         several = len(self.job.machines) > 1
         systems = f"{len(self.job.machines):,} systems" if several else str(self.job.machines[0])
+        systems += f", {software_of_machines(self.job.machines)}"
         return f"{families:,} famil{'y' if families == 1 else 'ies'} on {systems}"
 
     def label(self, rows: Columns, at: int) -> str:
@@ -109,6 +117,12 @@ class PlanRows:
     def machine(self, rows: Columns, at: int) -> PlanMachine:
         """Return the machine of a row."""
         return self.job.machines[int(rows["system"][at])]
+
+
+def software_of_machines(machines: Sequence[MachineChoice]) -> str:
+    """Name the software of machines, each once."""
+    labels = (stack_label(one.stack or "default", one.assumed) for one in machines)
+    return " or ".join(dict.fromkeys(labels))
 
 
 def plan_label(plan: Plan) -> str:

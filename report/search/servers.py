@@ -12,6 +12,7 @@ from ...explore.machine import MachineChoice
 from ...explore.servers.answers import PROMPTS, Row, answer_of, command_of
 from ...explore.servers.job import ServingJob
 from ...ir.records import dataclass
+from ..labels import stack_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class ServerRows:
     """What rows of a search of servers stand for."""
 
     search: ServingJob
+
+    @property
+    def machines(self) -> Sequence[MachineChoice]:
+        """All machines that are searched."""
+        return self.search.space.systems
 
     @property
     def goals(self) -> Sequence[Goal]:
@@ -61,6 +67,7 @@ class ServerRows:
         space = self.search.space
         first, *more = space.systems
         systems = f"{len(space.systems):,} systems" if more else first.name
+        systems += f", {stack_label(' or '.join(space.engines), first.assumed)}"
         target = f" within {space.target}" if space.target else ""
         num = len(space.settings)
         return f"{num:,} kind{'' if num == 1 else 's'} of servers on {space.gpus:,} GPUs of {systems}{target}"

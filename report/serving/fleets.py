@@ -16,6 +16,8 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..json_report import assumed_record
+from ..labels import stack_label
 from ..pictures.picture import Bar, Bars
 from ..results.documents import DocumentResult
 from .sizing import confirmed_record, confirmed_text
@@ -203,7 +205,7 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     fleets = found.fleets[place]
     ties = ties_of(fleets, found.aim)
     equal = [fleets[place].system for place in sorted(ties)]
-    head = f"{found.model}: {found.days[place].name}, {found.asked}"
+    head = f"{found.model}: {found.days[place].name}, {found.asked}, {engines_of(fleets)}"
     ttft, tpot = found.target.labels
     heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
     table = in_columns(
@@ -225,6 +227,12 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
     ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
     return "\n".join([head, "", table, *([""] if more else []), *more, ""])
+
+
+def engines_of(fleets: Sequence[FleetChoice]) -> str:
+    """Name the engines that serve, each once."""
+    servers = (one.answer.server for one in fleets)
+    return " or ".join(dict.fromkeys(stack_label(one.engine.name, one.system.assumed) for one in servers))
 
 
 def ties_of(fleets: Sequence[FleetChoice], aim: str) -> set[int]:
@@ -321,6 +329,8 @@ def fleets_json(found: FleetComparison) -> str:
                 "place": k,
                 "ties_with_first": k - 1 in ties_of(fleets, found.aim),
                 "system": one.system,
+                "engine": one.answer.server.engine.name,
+                **assumed_record(one.answer.server.system),
                 "num_gpus": one.choice.num_gpus,
                 "plan": one.choice.name,
                 "most_requests_per_s": one.choice.most_per_s,

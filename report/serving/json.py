@@ -15,7 +15,7 @@ from ...ir.text.json_text import json_text
 from ..cost.money import money_inputs, money_record
 from ..explain.intervals import intervals_record
 from ..explain.provenance import shares_of_server
-from ..json_report import SCHEMA, inputs_of
+from ..json_report import SCHEMA, assumed_record, inputs_of
 
 if TYPE_CHECKING:
     from ...driver.serve.answer import ServeEstimate
@@ -40,6 +40,7 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
     evidence = evidence_of(answer.server.system, answer.server.engine.name)
     report: dict[str, object] = {
         "inputs": _inputs(answer, overrides),
+        **assumed_record(answer.server.system),
         "feasible": True,
         "metrics": metrics,
         "intervals": intervals_record(metrics, server_bands(answer), evidence),

@@ -19,7 +19,7 @@ from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, for
 from ..catalogue.engines import prompts_text
 from ..explain.intervals import evidence_line, interval_lines
 from ..explain.provenance import shares_line, shares_of_server
-from ..labels import low_types, request_part_label
+from ..labels import low_types, request_part_label, stack_label
 from ..tables import NARROW, bar, print_side_by_side, titled_table
 from .money import serving_money_lines
 
@@ -69,10 +69,8 @@ def serving_headline(answer: ServeEstimate) -> str:
     if answer.pools is not None and answer.pools.prefill.system.name != server.system.name:
         parts = (answer.pools.prefill, answer.pools.decode)
         device = " + ".join(f"{one.plan.num_gpus} x {one.system.chip.name}" for one in parts)
-    return (
-        f"{graph.name}  serve  {device}  {plan_text(answer)}  {server.engine.name}  {requests_text(answer)}  "
-        f"{graph.dtype}{low}"
-    )
+    engine = stack_label(server.engine.name, server.system.assumed)
+    return f"{graph.name}  serve  {device}  {engine}  {plan_text(answer)}  {requests_text(answer)}  {graph.dtype}{low}"
 
 
 def plan_text(answer: ServeEstimate) -> str:

@@ -12,7 +12,7 @@ from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ...ir.units import format_time
 from ..cost.money import usd_text
-from ..labels import batch_of, low_types
+from ..labels import batch_of, low_types, stack_label
 from ..tables import print_side_by_side, titled_table
 from .json import serving_record
 from .money import serving_money_lines
@@ -61,7 +61,8 @@ def _headline(found: Sizing, best: ServeEstimate) -> str:
     target = f"  {asked.target}" if asked.target else ""
     return (
         f"{graph.name}  size  {asked.requests_per_s:g} requests/s  isl {prompt:g}  osl {output:g}{target}  "
-        f"{server.engine.name}  {server.system.name}  {graph.dtype}{low_types(server.plan.family)}"
+        f"{stack_label(server.engine.name, server.system.assumed)}  {server.system.name}  "
+        f"{graph.dtype}{low_types(server.plan.family)}"
     )
 
 

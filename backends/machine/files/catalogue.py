@@ -25,6 +25,8 @@ _BACKENDS = Path(__file__).parents[2]
 # Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
+# The stack of the pure machine, as people call it.
+NO_SOFTWARE = "none"
 # What a file of software says of itself, which one that is like it does not take over.
 OWN = frozenset({"fit", "version_of", "versions", "since", "until"})
 # Classes of kernels whose constants are those of links between chips.
@@ -138,6 +140,8 @@ def dated(kind: str, name: str) -> Dated:
     >>> dated("engines", "vllm@0.6.3").name
     'vllm-0.6'
     """
+    if kind == "stacks" and name == NO_SOFTWARE:
+        return Dated("default")
     product, at, _ = name.partition(AT)
     if not at or _is_path(name):
         return Dated(name)
@@ -310,6 +314,11 @@ def _of_catalogue(kind: str, given: str) -> File:
         raise UnknownNameError.of(kind.removesuffix("s"), given, known)
     file = _BACKENDS / kind / f"{name}.yaml"
     return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
+
+
+def read_table(name: str) -> File:
+    """Read a table that lies beside the folders of the catalogue."""
+    return read_at(name, f"{name}.yaml", _BACKENDS / f"{name}.yaml", f"table '{name}'")
 
 
 def read_at(name: str, where: str, file: Path, what: str) -> File:
