@@ -67,14 +67,19 @@ class Estimate:
 
     def summary(self) -> tuple[tuple[str, str], ...]:
         """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory."""
+        from .uncertainty.answers import figure, step_bands, with_interval
+
         plan, system, graph, m = self.plan, self.table.system, self.table.lowered.source, self.metrics
-        shown = (name for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
-        memory = f"{format_bytes(m['peak_mem_bytes'])} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
+        bands = step_bands(self)
+        step = figure("step_time_s", m["step_time_s"], bands["step_time_s"])
+        rates = (name for name in ("mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
+        held = with_interval("peak_mem_bytes", m["peak_mem_bytes"], bands.get("peak_mem_bytes"))
+        memory = f"{held} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
         return (
             (graph.name, f"{graph.workload} in {graph.dtype}"),
             ("machine", f"{plan.num_gpus} x {system.chip.name} ({system.name}, {system.stack.name})"),
             ("plan", f"{plan.degrees}  mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"),
-            ("step", ", ".join(f"{METRICS[name].label} {format_metric(name, m[name])}" for name in shown)),
+            ("step", ", ".join((step, *(figure(name, m[name], None) for name in rates)))),
             ("memory", memory if self.fits else f"{memory}: DOES NOT FIT"),
         )
 
