@@ -34,7 +34,6 @@ from .lowering import Lowered as Lowered
 from .lowering import compiled as compiled
 from .lowering import lower as lower
 from .lowering import pipeline_for as pipeline_for
-from .metrics import METRICS, format_metric
 
 Array = NDArray[np.float64]
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.

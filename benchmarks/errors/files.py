@@ -12,7 +12,16 @@ import numpy as np
 
 from slipstick.backends.machine.files.catalogue import names, read_file
 from slipstick.benchmarks.errors.observe import TABLES, Observed
-from slipstick.benchmarks.errors.quantiles import Kind, Residual, band_from, bands, by_kind, coverage, differences, shares_inside
+from slipstick.benchmarks.errors.quantiles import (
+    Kind,
+    Residual,
+    band_from,
+    bands,
+    by_kind,
+    coverage,
+    differences,
+    shares_inside,
+)
 from slipstick.driver.uncertainty.bands import DENSE, EXPERTS, Band
 from slipstick.driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence, silicon_named, software_of
 from slipstick.driver.uncertainty.quantities import QUANTITIES

@@ -144,7 +144,7 @@ def _no_narrower(found: Mapping[Kind, Band], kind: Kind) -> Band:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of judging rows of a kind, the shares inside of the halves and nine tenths, their median, and that of the ends."""
+    """Of judging rows of a kind, the shares inside the halves and nine tenths, their median, and that of the ends."""
 
     rows: int
     sets: int

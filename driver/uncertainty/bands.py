@@ -1,11 +1,11 @@
 """Bands in which measurements lie around predictions, by what these rest on.
 
 `backends/calibration/errors.csv` has a line for each quantity, class of model, software and silicon: between which
-values of ln(measured / predicted) half and nine tenths of measurements of this kind lie. Every band holds the prediction:
-where most of a kind lie on one side of it, the shares are taken from there on. They are quantiles of half of the rows to
-which nothing was fitted, few of them leaning on kinds like theirs and made wider (split conformal prediction: Lei et al.
-2018, arXiv 1604.04173), and less evidence never makes a band narrower. The other half of the rows judges them:
-docs/validation_bands.md.
+values of ln(measured / predicted) half and nine tenths of measurements of this kind lie. Every band holds the
+prediction: where most of a kind lie on one side of it, the shares are taken from there on. They are quantiles of half of
+the rows to which nothing was fitted, few rows leaning on kinds like theirs and making bands wider (split conformal
+prediction: Lei et al. 2018, arXiv 1604.04173). Less evidence never makes a band narrower. The other half of the rows
+judges them: docs/validation_bands.md.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def band_of(quantity: str, evidence: Evidence, experts: bool = False) -> Band:
     """Return the band of a quantity of an answer.
 
     Args:
-        quantity: one of `quantities.QUANTITIES`; `step.within` and the like are those of differences, see `band_within`.
+        quantity: one of `quantities.QUANTITIES`; of differences `step.within` and the like, see `band_within`.
         evidence: what the answer rests on in this quantity, see `evidence_of`.
         experts: whether the model has experts.
     """

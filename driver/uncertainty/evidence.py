@@ -1,8 +1,8 @@
 """What an answer rests on as a whole: whether its chip and its software were ever measured, and what else is like them.
 
 `backends/calibration/evidence.csv` has a line for each model, chip, software and precision of which there are
-measurements; `make errors` writes it from the tables of `tests/validation`. Evidence is of a quantity: servers that were
-measured say nothing of a training step, nor steps of the memory that they take.
+measurements; `make errors` writes it from the tables of `tests/validation`. Evidence is of a quantity: servers that
+were measured say nothing of a training step, nor steps of the memory that they take.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def evidence_of(system: System, software: str, quantity: str = "") -> Evidence:
         quantity: one of QUANTITIES, of which measurements have to be; empty for any.
     """
     changed = any(number.source == "--set" and number.path.startswith("chip.") for number in system.sources)
-    return Evidence(
-        silicon_of(system.chip, changed, quantity), software_of(software, system.chip.name, quantity)
-    )
+    return Evidence(silicon_of(system.chip, changed, quantity), software_of(software, system.chip.name, quantity))
 
 
 def silicon_of(chip: Chip, changed: bool = False, quantity: str = "") -> ChipEvidence:

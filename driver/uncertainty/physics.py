@@ -1,8 +1,8 @@
-"""Floors of answers that no interval goes below: model FLOPs at the dense peak, traffic that cannot be avoided at the
-bandwidth of the memory, and what rests in the memory of a device.
+"""Floors of answers that no interval goes below.
 
-Each is a share of what is predicted, so that it bounds every metric that follows from it. FLOPs count as in the MFU of
-the answer; where masked attention in full makes that more than 1, only what masks leave counts.
+They are model FLOPs at the dense peak, traffic that cannot be avoided at the bandwidth of the memory, and what rests in
+the memory of a device. Each is a share of what is predicted, so that it bounds every metric that follows from it. FLOPs
+count as in the MFU of the answer; where masked attention in full makes that more than 1, only what masks leave counts.
 """
 
 from __future__ import annotations

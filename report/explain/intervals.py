@@ -46,14 +46,14 @@ def evidence_line(evidence: Evidence, band: Band) -> str:
     return f"intervals: by {band.num_rows} measurements ({told})"
 
 
-def share_between(predicted: float, ratio: Band) -> str:
+def shares_between(predicted: float, ratio: Band) -> str:
     """Say between which shares more, or less, nine tenths of measurements of a predicted ratio lie.
 
-    >>> share_between(0.9, Band(-0.03, -0.01, 0.01, 0.03))
-    '90 %: -13 to -7.3 %'
+    >>> shares_between(0.9, Band(-0.03, -0.01, 0.01, 0.03))
+    '-13 to -7.3 %'
     """
-    least, most = (_share(end - 1.0) for end in (ratio.around(predicted).least, ratio.around(predicted).most))
-    return f"90 %: {least} to {most} %"
+    interval = ratio.around(predicted)
+    return f"{_share(interval.least - 1.0)} to {_share(interval.most - 1.0)} %"
 
 
 def _share(share: float) -> str:
