@@ -215,6 +215,7 @@ def estimate_command(
 
 def _step_settings(ctx: click.Context, request: Request, engine: str | None, answer: Estimate) -> str:
     """Say on which settings that were left open the step time hangs most."""
+    from ..driver.uncertainty.answers import ratio_bands
     from .output.settings import OF_INFERENCE, OF_TRAINING, changes, changes_text
 
     # What was assumed for the answer holds for all that is beside it.
@@ -226,11 +227,12 @@ def _step_settings(ctx: click.Context, request: Request, engine: str | None, ans
     known = OF_TRAINING if request.words.phase == "train" else OF_INFERENCE
     settings = {name: values for name, values in known.items() if not is_given(ctx, name)}
     now = answer.metrics["step_time_s"]
-    return changes_text("step_time_s", now, changes(now, settings, again))
+    return changes_text("step_time_s", now, changes(now, settings, again), ratio_bands(answer.table)["step_time_s"])
 
 
 def _served_settings(ctx: click.Context, request: Request, serving: Serving, served: ServeResult) -> str:
     """Say on which settings that were left open the throughput of a server hangs most."""
+    from ..driver.uncertainty.answers import server_ratio_bands
     from .output.settings import OF_SERVERS, changes, changes_text
 
     metric = "e2el_s" if served.answer.load.name == "requests_per_s" else "tokens_per_s_per_gpu"
@@ -242,7 +244,7 @@ def _served_settings(ctx: click.Context, request: Request, serving: Serving, ser
 
     settings = {name: values for name, values in OF_SERVERS.items() if not is_given(ctx, name)}
     now = served.metrics[metric]
-    return changes_text(metric, now, changes(now, settings, again))
+    return changes_text(metric, now, changes(now, settings, again), server_ratio_bands(served.answer)[metric])
 
 
 def _step(asked: Request, engine: str | None) -> Estimate:

@@ -34,7 +34,6 @@ from .lowering import Lowered as Lowered
 from .lowering import compiled as compiled
 from .lowering import lower as lower
 from .lowering import pipeline_for as pipeline_for
-from .metrics import METRICS, format_metric
 
 Array = NDArray[np.float64]
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
@@ -67,15 +66,20 @@ class Estimate:
 
     def summary(self) -> tuple[tuple[str, str], ...]:
         """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory."""
+        from .uncertainty.answers import figure, step_bands, with_interval
+
         plan, system, graph, m = self.plan, self.table.system, self.table.lowered.source, self.metrics
         assumed = " assumed" if system.assumed else ""
-        shown = (name for name in ("step_time_s", "mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
-        memory = f"{format_bytes(m['peak_mem_bytes'])} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
+        bands = step_bands(self)
+        step = figure("step_time_s", m["step_time_s"], bands["step_time_s"])
+        rates = (name for name in ("mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
+        held = with_interval("peak_mem_bytes", m["peak_mem_bytes"], bands.get("peak_mem_bytes"))
+        memory = f"{held} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"
         return (
             (graph.name, f"{graph.workload} in {graph.dtype}"),
             ("machine", f"{plan.num_gpus} x {system.chip.name} ({system.name}, {system.stack.name}{assumed})"),
             ("plan", f"{plan.degrees}  mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"),
-            ("step", ", ".join(f"{METRICS[name].label} {format_metric(name, m[name])}" for name in shown)),
+            ("step", ", ".join((step, *(figure(name, m[name], None) for name in rates)))),
             ("memory", memory if self.fits else f"{memory}: DOES NOT FIT"),
         )
 

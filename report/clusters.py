@@ -267,8 +267,7 @@ def _break_evens(best: Sequence[Cluster]) -> Iterator[str]:
 def _intervals(found: ClusterComparison, best: Sequence[Cluster]) -> Iterator[str]:
     """Yield where the time of each run is expected when it is measured, and whether that decides about the deadline."""
     for one in best:
-        band = band_of_step(one.answer.table)
-        time = intervals(one.metrics, {"train_time_s": band})["train_time_s"]
+        time = intervals(one.metrics, step_bands(one.answer))["train_time_s"]
         half, most = (
             f"{format_time(a)} to {format_time(b)}" for a, b in ((time.low, time.high), (time.least, time.most))
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..backends.machine.system import System
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
-from ..driver.uncertainty.answers import evidence_of_step, step_bands
+from ..driver.uncertainty.answers import evidence_of_step, ratio_bands, step_bands
 from ..ir import __version__
 from ..ir.plan.plan import numbers_first
 from ..ir.text.json_text import json_text
@@ -46,7 +46,9 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         **assumed_record(answer.table.system),
         "feasible": answer.fits,
         "metrics": metrics,
-        "intervals": intervals_record(metrics, step_bands(answer), evidence_of_step(answer.table)),
+        "intervals": intervals_record(
+            metrics, step_bands(answer), evidence_of_step(answer.table), ratio_bands(answer.table)
+        ),
         "provenance": provenance_record(answer),
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),

@@ -10,11 +10,12 @@ from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
 from ..driver.metrics import METRICS, format_metric
 from ..driver.uncertainty.answers import band_of_step, evidence_of_step, step_bands
+from ..ir.graph import Workload
 from ..ir.plan.precision import counted_dtype
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .bounds import bound_seconds
 from .cost.money import money_lines
-from .explain.intervals import evidence_line, interval_lines
+from .explain.intervals import evidence_line, figures_line, half_line
 from .explain.provenance import shares_line, shares_of
 from .explain.sensitivity import sensitivity
 from .explain.trust import Trust, trust_of_parts
@@ -39,8 +40,12 @@ BAR, NARROW = 10, 64
 # Least share, and least elasticity, that has a line; what is below is in the JSON report.
 LEAST_SHARE, LEAST_ELASTICITY = 5e-4, 5e-3
 MOST_NUMBERS = 12
-# Metrics whose intervals have room on a screen; the others follow from them.
-OF_INTERVALS = ("step_time_s", "peak_mem_bytes")
+# Metrics whose intervals have room on a screen, by workload; the others follow from them.
+OF_INTERVALS = {
+    Workload.TRAIN: ("step_time_s", "peak_mem_bytes"),
+    Workload.PREFILL: ("ttft_s", "tokens_per_s_per_gpu"),
+    Workload.DECODE: ("tpot_s", "tokens_per_s_per_gpu"),
+}
 OTHER_CHIPS = "*"
 
 
@@ -55,6 +60,7 @@ def report_text(answer: Estimate, columns: int, color: bool = False, with_sensit
     tables = [_metrics(answer), _memory(answer), _bounds(answer), _breakdown(answer, columns >= NARROW)]
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
+        console.print(figures_line(answer.metrics, step_bands(answer), _of_intervals(answer)), markup=False)
         print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))
         lines = (*_notes(answer), *run_lines(answer, columns), *money_lines(answer))
         for line in (*lines, *(f"note: {w}" for w in answer.warnings)):
@@ -72,6 +78,10 @@ def headline(answer: Estimate) -> str:
     low = low_types(plan.family)
     device = f"{plan.num_gpus} x {system.chip.name}  {software_label(system)}"
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
+
+
+def _of_intervals(answer: Estimate) -> tuple[str, ...]:
+    return OF_INTERVALS[answer.table.lowered.source.workload]
 
 
 def print_side_by_side(console: Console, tables: list[Table]) -> None:
@@ -192,6 +202,6 @@ def _notes(answer: Estimate) -> Iterator[str]:
     yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
     bands = step_bands(answer)
-    yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
+    yield half_line(answer.metrics, bands, _of_intervals(answer))
     yield evidence_line(evidence_of_step(answer.table), bands["step_time_s"])
     yield f"times rest on: {shares_line(shares_of(answer))} (--explain provenance, --explain settings)"

@@ -12,9 +12,19 @@ import numpy as np
 
 from slipstick.backends.machine.files.catalogue import names, read_file
 from slipstick.benchmarks.errors.observe import TABLES, Observed
-from slipstick.benchmarks.errors.quantiles import LEAST, Kind, Residual, bands, coverage, differences, quantiles
-from slipstick.driver.uncertainty.bands import DENSE, EXPERTS, QUANTITIES, Band
+from slipstick.benchmarks.errors.quantiles import (
+    Kind,
+    Residual,
+    band_from,
+    bands,
+    by_kind,
+    coverage,
+    differences,
+    shares_inside,
+)
+from slipstick.driver.uncertainty.bands import DENSE, EXPERTS, Band
 from slipstick.driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence, silicon_named, software_of
+from slipstick.driver.uncertainty.quantities import QUANTITIES
 from slipstick.report.columns import in_columns
 
 PACKAGE = Path("backends/calibration")
@@ -73,9 +83,9 @@ def residuals_of(seen: Iterable[Observed]) -> list[Residual]:
     for one in seen:
         if one.part == "judged" and one.measured is not None and one.quantity in QUANTITIES:
             silicon = one.silicon or silicon_named(
-                one.chip, designs.get(one.chip, ""), kernels_only=one.level is not None
+                one.chip, designs.get(one.chip, ""), kernels_only=one.level is not None, quantity=one.quantity
             )
-            software = one.level or software_of(one.software, one.chip)
+            software = one.level or software_of(one.software, one.chip, one.quantity)
             kind = (one.quantity, EXPERTS if one.experts else DENSE, str(software), str(silicon))
             found.append(Residual(one.dataset, one.id, kind, math.log(one.measured / one.predicted)))
     return found
@@ -101,8 +111,8 @@ def read_residuals(path: Path = RESIDUALS) -> list[Residual]:
 
 
 def bands_of(residuals: Sequence[Residual]) -> Mapping[Kind, Band]:
-    """Return the bands of all quantities, and of differences between runs of one publication."""
-    return bands([*residuals, *differences(residuals)])
+    """Return the bands of all quantities, and of differences between runs of one publication, from half of the rows."""
+    return bands([r for r in (*residuals, *differences(residuals)) if r.calibrates])
 
 
 def write_errors(known: Mapping[Kind, Band], path: Path = ERRORS) -> None:
@@ -114,20 +124,20 @@ def write_errors(known: Mapping[Kind, Band], path: Path = ERRORS) -> None:
             [
                 *kind,
                 str(band.num_rows),
-                *(f"{end:.4f}" for end in (band.least, band.low, band.high, band.most)),
+                *(f"{end + 0.0:.4f}" for end in (band.least, band.low, band.high, band.most)),
                 band.kind,
             ]
             for kind, band in known.items()
         )
 
 
-def coverage_table(residuals: Sequence[Residual], known: Mapping[Kind, Band]) -> str:
-    """Return how many of the judging rows lie inside their bands, as a table of text."""
-    lines = [["quantity", "model", "software", "chip", "rows", "sets", "in 50 %", "in 90 %", "50 %", "90 %"]]
-    for (quantity, model, software, silicon), one in coverage([*residuals, *differences(residuals)], known).items():
+def coverage_table(residuals: Sequence[Residual]) -> str:
+    """Return how many rows lie inside the bands of the half that they are not in, as a table of text."""
+    lines = [["quantity", "model", "software", "chip", "rows", "sets", "median", "in 50 %", "in 90 %", "50 %", "90 %"]]
+    for (quantity, model, software, silicon), one in coverage([*residuals, *differences(residuals)]).items():
         lines.append(
-            [quantity, model, software, silicon, str(one.rows), str(one.sets), f"{one.half:.0%}", f"{one.most:.0%}",
-             f"{math.exp(one.band.low):.2f} .. {math.exp(one.band.high):.2f}",
+            [quantity, model, software, silicon, str(one.rows), str(one.sets), f"{math.exp(one.median):.2f}",
+             f"{one.half:.0%}", f"{one.most:.0%}", f"{math.exp(one.band.low):.2f} .. {math.exp(one.band.high):.2f}",
              f"{math.exp(one.band.least):.2f} .. {math.exp(one.band.most):.2f}"]
         )  # fmt: skip
     return in_columns(lines)
@@ -136,19 +146,18 @@ def coverage_table(residuals: Sequence[Residual], known: Mapping[Kind, Band]) ->
 def unseen_table(residuals: Sequence[Residual]) -> str:
     """Return, as text, how often rows of a publication lie inside bands of all others, the mean over publications.
 
-    Of rows whose chip and software are measured; a publication counts once, and needs LEAST rows of others.
+    Of rows whose chip and software are measured, where other publications have such rows; a publication counts once.
     """
     lines = [["quantity", "publications", "rows", "in 50 %", "in 90 %"]]
     own = [r for r in residuals if r.kind[2:] == (SoftwareEvidence.MEASURED, ChipEvidence.MEASURED)]
     for quantity in QUANTITIES:
-        shares = []
-        rows = [r for r in own if r.kind[0] == quantity]
+        shares, rows = [], [r for r in own if r.kind[0] == quantity]
         for dataset in sorted({r.dataset for r in rows}):
-            known = [r for r in rows if r.dataset != dataset]
-            if len(known) >= LEAST:
-                least, low, high, most = quantiles(known)
-                logs = [r.log for r in rows if r.dataset == dataset]
-                shares.append((np.mean([low <= x <= high for x in logs]), np.mean([least <= x <= most for x in logs])))
+            others = by_kind([r for r in residuals if r.kind[0] == quantity and r.dataset != dataset])
+            judged = [r for r in rows if r.dataset == dataset]
+            if any(kind[2:] == judged[0].kind[2:] for kind in others):
+                known = {kind: band_from(others, kind) for kind in {r.kind for r in judged}}
+                shares.append(shares_inside([r.log for r in judged], [known[r.kind] for r in judged]))
         if shares:
             half, nearly_all = np.mean(shares, axis=0)
             lines.append([quantity, str(len(shares)), str(len(rows)), f"{half:.0%}", f"{nearly_all:.0%}"])

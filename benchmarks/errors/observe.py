@@ -17,16 +17,8 @@ from pathlib import Path
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.cli import run
-from slipstick.driver.uncertainty.bands import (
-    E2EL,
-    LOADED_TTFT,
-    MEMORY,
-    STEP,
-    THROUGHPUT,
-    TPOT,
-    TTFT,
-)
 from slipstick.driver.uncertainty.evidence import IDEAL, ChipEvidence, SoftwareEvidence
+from slipstick.driver.uncertainty.quantities import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT
 from slipstick.frontend import GraphCache
 from slipstick.ir.errors import InfeasibleError, InternalError, SlipstickError, SystemFileError
 from slipstick.validation.inference.bench import InferenceBench, alike

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ...driver.metrics import METRICS, format_metric
+from ...driver.uncertainty.bands import Band
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES
 from ...report.columns import in_columns
+from ...report.explain.intervals import shares_between
 
 # Settings of flags, and what else they may be; a value that is the present one changes nothing and is not shown.
 OF_TRAINING: Mapping[str, tuple[object, ...]] = MappingProxyType(
@@ -47,6 +49,8 @@ OF_SERVERS: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "max_num_seqs": (128, 1024),
     }
 )
+# Settings that change the software.
+SOFTWARE = frozenset({"stack", "engine"})
 # Settings that are shown, and the least change that counts.
 MOST, LEAST = 4, 5e-3
 
@@ -96,14 +100,18 @@ def changes(
     return sorted(found, key=lambda of: -abs(of[0].share))[:MOST]
 
 
-def changes_text(metric: str, now: float, found: Sequence[Sequence[SettingChange]]) -> str:
-    """Return the changes as a table."""
+def changes_text(metric: str, now: float, found: Sequence[Sequence[SettingChange]], ratio: Band | None = None) -> str:
+    """Return the changes as a table; `ratio` is the band of the metric between plans by one software on one machine.
+
+    Another stack or engine has errors of its own, and no band here.
+    """
     title = f"{METRICS[metric].label} {format_metric(metric, now)}: settings left open on which it hangs most"
     if not found:
         return f"{title}: none changes it by {LEAST:.1%} or more"
-    lines = [["setting", "at", METRICS[metric].label, "change"]]
+    lines = [["setting", "at", METRICS[metric].label, "change", "when measured, 90 %"]]
     for of in found:
         for one in of:
             flag = f"--{one.name.replace('_', '-')}"
-            lines.append([flag, str(one.value), format_metric(metric, one.metric), f"{one.share:+.1%}"])
+            span = "-" if ratio is None or one.name in SOFTWARE else shares_between(1.0 + one.share, ratio)
+            lines.append([flag, str(one.value), format_metric(metric, one.metric), f"{one.share:+.1%}", span])
     return f"{title}\n\n{in_columns(lines)}"

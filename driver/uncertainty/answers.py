@@ -1,21 +1,27 @@
 """Intervals around the metrics of an answer: those of its time, its memory, and of what follows from either.
 
 A rate is as sure as the time that it is the inverse of, so that its interval has the same factors; so have dollars,
-joules and carbon, whose prices are taken as given. What is asked for, as a rate of requests, has no interval.
+joules and carbon, whose prices are taken as given. What is asked for, as a rate of requests, has no interval. No end is
+beyond what `physics` allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ir.graph import Workload
-from ..estimate import Estimate, Estimates
-from .bands import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT, Band, Interval, band_of
+from ..metrics import METRICS, format_metric
+from .bands import Band, Interval, band_of, band_within
 from .evidence import Evidence, evidence_of
+from .physics import first_token_floor_s, gap_floor, memory_floor, step_floor
+from .quantities import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT
 
 if TYPE_CHECKING:
+    from ..estimate import Estimate, Estimates
     from ..serve.answer import ServeEstimate
 
 # What a step of each kind is judged by.
@@ -62,14 +68,21 @@ _COSTS = ("usd_per_request", "usd_per_mtok", "usd_per_mtok_output")
 _GAPS, _GAP_RATES = ("tpot_s", "itl_s"), ("tokens_per_s_per_user", "mbu")
 
 
-def evidence_of_step(table: Estimates) -> Evidence:
-    """Return what the times of a table of plans rest on."""
-    return evidence_of(table.system, table.system.stack.name)
+def evidence_of_step(table: Estimates, quantity: str = "") -> Evidence:
+    """Return what the times of a table of plans rest on, or another quantity of them."""
+    return evidence_of(table.system, table.system.stack.name, quantity or _quantity(table))
 
 
 def band_of_step(table: Estimates) -> Band:
-    """Return the band of the step times of a table of plans on one system: the same for all of them."""
-    return band_of(_OF_STEPS[table.lowered.source.workload], evidence_of_step(table), has_experts(table))
+    """Return the band of the step times of a table of plans on one system: the same for all of them.
+
+    That of a single answer ends where physics does: see `step_bands`.
+    """
+    return band_of(_quantity(table), evidence_of_step(table), has_experts(table))
+
+
+def _quantity(table: Estimates) -> str:
+    return _OF_STEPS[table.lowered.source.workload]
 
 
 def has_experts(table: Estimates) -> bool:
@@ -80,34 +93,104 @@ def has_experts(table: Estimates) -> bool:
 
 def step_bands(answer: Estimate) -> Mapping[str, Band]:
     """Return the band of each metric of a step that has one, by name; those of its run and its money with them."""
-    time, table = band_of_step(answer.table), answer.table
-    found = {**dict.fromkeys(_TIMES, time), **dict.fromkeys(_RATES, time.inverse)}
+    table = answer.table
+    found = _of_step(band_of_step(table).above(step_floor(answer)))
     if table.lowered.source.workload is Workload.TRAIN:
-        found["peak_mem_bytes"] = band_of(MEMORY, evidence_of_step(table), has_experts(table))
+        memory = band_of(MEMORY, evidence_of_step(table, MEMORY), has_experts(table))
+        found["peak_mem_bytes"] = memory.above(memory_floor(answer))
     return found
+
+
+def ratio_bands(table: Estimates) -> Mapping[str, Band]:
+    """Return the band of the ratio of each metric to that of another plan on this machine by this software."""
+    experts = has_experts(table)
+    time = band_within(evidence_of_step(table), experts, _quantity(table))
+    found = _of_step(time.over(time))
+    if table.lowered.source.workload is Workload.TRAIN:
+        memory = band_within(evidence_of_step(table, MEMORY), experts, MEMORY)
+        found["peak_mem_bytes"] = memory.over(memory)
+    return found
+
+
+def _of_step(time: Band) -> dict[str, Band]:
+    return {**dict.fromkeys(_TIMES, time), **dict.fromkeys(_RATES, time.inverse)}
+
+
+def evidence_of_server(answer: ServeEstimate) -> Evidence:
+    """Return what the latencies and rates of a server rest on."""
+    return evidence_of(answer.server.system, answer.server.engine.name, THROUGHPUT)
 
 
 def server_bands(answer: ServeEstimate) -> Mapping[str, Band]:
     """Return the band of each metric of a server that has one, by name."""
-    server = answer.server
-    evidence = evidence_of(server.system, server.engine.name)
-    experts = has_experts(answer.decode.table)
-    alone = server.runs_together(answer.load) or answer.metrics["concurrency"] <= server.num_replicas
-    first, gap, whole, rate = (
-        band_of(quantity, evidence, experts) for quantity in (TTFT if alone else LOADED_TTFT, TPOT, E2EL, THROUGHPUT)
-    )
+    metrics, floor = answer.metrics, gap_floor(answer)
+    first, gap, whole, rate = _bands_of_server(answer)
+    first_s, later_s = first_token_floor_s(answer), floor * metrics.get("itl_s", 0.0)
+    request = (first_s + later_s * (float(np.asarray(answer.lengths.output)) - 1.0)) / metrics["e2el_s"]
+    tpot = gap.above(later_s / metrics["tpot_s"]) if "tpot_s" in metrics else gap
+    found = {"ttft_s": first.above(first_s / metrics["ttft_s"]), "tpot_s": tpot, "itl_s": gap.above(floor)}
+    found |= {"tokens_per_s_per_user": tpot.inverse, "mbu": gap.above(floor).inverse, "e2el_s": whole.above(request)}
+    return found | _of_throughput(answer, rate.inverse.above(max(request, metrics.get("mfu", 0.0))).inverse)
+
+
+def server_ratio_bands(answer: ServeEstimate) -> Mapping[str, Band]:
+    """Return the band of the ratio of each metric to that of another plan or load on this machine by this engine."""
+    first, gap, whole, rate = (band.over(band) for band in _bands_of_server(answer, within=True))
     found = {"ttft_s": first, **dict.fromkeys(_GAPS, gap), **dict.fromkeys(_GAP_RATES, gap.inverse), "e2el_s": whole}
-    if answer.load.name != "requests_per_s":
-        found |= {**dict.fromkeys(_THROUGHPUTS, rate), **dict.fromkeys(_COSTS, rate.inverse)}
-    return found
+    return found | _of_throughput(answer, rate)
+
+
+def _of_throughput(answer: ServeEstimate, rate: Band) -> dict[str, Band]:
+    """Bands of what follows from the throughput, where that is not what was asked for."""
+    if answer.load.name == "requests_per_s":
+        return {}
+    return {**dict.fromkeys(_THROUGHPUTS, rate), **dict.fromkeys(_COSTS, rate.inverse)}
+
+
+def _bands_of_server(answer: ServeEstimate, within: bool = False) -> Iterator[Band]:
+    """Bands of a first token, a later one, a request and the throughput; those of differences `within` a data set."""
+    server, experts = answer.server, has_experts(answer.decode.table)
+    for quantity in (LOADED_TTFT if _waits(answer) else TTFT, TPOT, E2EL, THROUGHPUT):
+        evidence = evidence_of(server.system, server.engine.name, quantity)
+        yield band_within(evidence, experts, quantity) if within else band_of(quantity, evidence, experts)
+
+
+def _waits(answer: ServeEstimate) -> bool:
+    """Whether first tokens wait for those of others: under load, or where a batch runs in waves."""
+    metrics = answer.metrics
+    if answer.server.runs_together(answer.load):
+        return metrics["ttft_high_s"] > metrics["ttft_low_s"]
+    return metrics["concurrency"] > answer.server.num_replicas
 
 
 def band_of_fleet(answer: ServeEstimate) -> Band:
     """Return the band of how many machines a load takes, and of what they cost: that of the inverse of a throughput."""
-    evidence = evidence_of(answer.server.system, answer.server.engine.name)
-    return band_of(THROUGHPUT, evidence, has_experts(answer.decode.table)).inverse
+    return band_of(THROUGHPUT, evidence_of_server(answer), has_experts(answer.decode.table)).inverse
 
 
 def intervals(metrics: Mapping[str, float], bands: Mapping[str, Band]) -> Mapping[str, Interval]:
     """Return the interval of each metric that has a band, in the order of the metrics."""
     return {name: bands[name].around(value) for name, value in metrics.items() if name in bands}
+
+
+def figure(name: str, value: float, band: Band | None) -> str:
+    """Write a metric with its name and its interval: see `with_interval`."""
+    return f"{METRICS[name].label} {with_interval(name, value, band)}"
+
+
+def with_interval(name: str, value: float, band: Band | None) -> str:
+    """Write a metric with where nine tenths of measurements are expected, their unit where it is another.
+
+    >>> with_interval("step_time_s", 2.0, Band(-0.1, 0.0, 0.0, 0.1))
+    '2 s (90 %: 1.81 to 2.21)'
+    >>> with_interval("step_time_s", 0.99, Band(-0.1, 0.0, 0.0, 0.1))
+    '990 ms (90 %: 896 ms to 1.09 s)'
+    """
+    text = format_metric(name, value)
+    if band is None:
+        return text
+    interval = band.around(value)
+    ends = [format_metric(name, end) for end in (interval.least, interval.most)]
+    units = {one.partition(" ")[2] for one in (text, *ends)}
+    shown = [end.partition(" ")[0] for end in ends] if len(units) == 1 else ends
+    return f"{text} (90 %: {' to '.join(shown)})"

@@ -1,10 +1,11 @@
 """Bands in which measurements lie around predictions, by what these rest on.
 
 `backends/calibration/errors.csv` has a line for each quantity, class of model, software and silicon: between which
-values of ln(measured / predicted) half and nine tenths of measurements of this kind lie. They are quantiles of half of
-the rows to which nothing was fitted, data sets weighed by the roots of their sizes, few rows making them wider (split
-conformal prediction: Lei et al. 2018, arXiv 1604.04173). Where a kind has too few rows, the next wider kind stands for
-it, and less evidence never makes a band narrower. The other half of the rows judges them: docs/validation_bands.md.
+values of ln(measured / predicted) half and nine tenths of measurements of this kind lie. Every band holds the
+prediction: where most of a kind lie on one side of it, the shares are taken from there on. They are quantiles of half of
+the rows to which nothing was fitted, few rows leaning on kinds like theirs and making bands wider (split conformal
+prediction: Lei et al. 2018, arXiv 1604.04173). Less evidence never makes a band narrower. The other half of the rows
+judges them: docs/validation_bands.md.
 """
 
 from __future__ import annotations
@@ -20,13 +21,8 @@ from typing import TypeAlias
 from ... import backends
 from ...ir.records import dataclass
 from .evidence import Evidence
+from .quantities import STEP, WITHIN
 
-# Quantities that have bands.
-STEP, TTFT, LOADED_TTFT, TPOT = "step", "ttft", "loaded_ttft", "tpot"
-E2EL, THROUGHPUT, MEMORY = "e2el", "throughput", "memory"
-QUANTITIES = (STEP, TTFT, LOADED_TTFT, TPOT, E2EL, THROUGHPUT, MEMORY)
-# Differences between runs of one data set on one machine by one software: what a ranking of plans is subject to.
-WITHIN = "within"
 DENSE, EXPERTS = "dense", "experts"
 _Key: TypeAlias = tuple[str, str, str, str]
 
@@ -45,13 +41,13 @@ class Interval:
 class Band:
     """Values of ln(measured / predicted): half of measurements lie in `low` to `high`, 9 of 10 in `least` to `most`.
 
-    A band need not hold 0: times without any software are too short, and it says by how much.
+    It holds the prediction itself: least <= low <= 0 <= high <= most.
 
     Attributes:
-        least: the 5th percentile.
-        low: the 25th.
-        high: the 75th.
-        most: the 95th.
+        least: the lower end of nine tenths.
+        low: that of the half.
+        high: the upper end of the half.
+        most: that of nine tenths.
         num_rows: measurements that it was read from.
         kind: what these have in common: quantity, class of model, software, silicon; `*` for any.
     """
@@ -63,10 +59,9 @@ class Band:
     num_rows: int = 0
     kind: str = ""
 
-    @property
-    def middle(self) -> float:
-        """The middle of the half."""
-        return (self.low + self.high) / 2.0
+    def __post_init__(self) -> None:
+        """Assert that it holds the prediction."""
+        assert self.least <= self.low <= 0.0 <= self.high <= self.most, self
 
     @property
     def half(self) -> float:
@@ -77,6 +72,27 @@ class Band:
     def inverse(self) -> Band:
         """The band of the inverse: of a rate, where this one is of a time."""
         return Band(-self.most, -self.high, -self.low, -self.least, self.num_rows, self.kind)
+
+    def above(self, share: float) -> Band:
+        """Return the band without what is below a share of the prediction, as of a time below what physics allows.
+
+        >>> Band(-1.0, -0.5, 0.0, 0.5).above(0.5).least
+        -0.6931471805599453
+        """
+        floor = min(0.0, math.log(share)) if share > 0.0 else -math.inf
+        return Band(max(self.least, floor), max(self.low, floor), self.high, self.most, self.num_rows, self.kind)
+
+    def over(self, other: Band) -> Band:
+        """Return the band of the ratio of a quantity to another, whose errors have nothing to do with one another.
+
+        Each end is as far off as the ends that make it are in quadrature.
+
+        >>> Band(-0.4, -0.3, 0.3, 0.4).over(Band(-0.5, -0.4, 0.0, 0.3)).high
+        0.5
+        """
+        lows = (-math.hypot(mine, its) for mine, its in ((self.least, other.most), (self.low, other.high)))
+        highs = (math.hypot(mine, its) for mine, its in ((self.high, other.low), (self.most, other.least)))
+        return Band(*lows, *highs, min(self.num_rows, other.num_rows), self.kind)
 
     def around(self, value: float) -> Interval:
         """Return the interval around a prediction.
@@ -99,8 +115,8 @@ def band_of(quantity: str, evidence: Evidence, experts: bool = False) -> Band:
     """Return the band of a quantity of an answer.
 
     Args:
-        quantity: one of QUANTITIES; `step.within` is that of differences, see `is_tie`.
-        evidence: what the answer rests on, see `evidence_of`.
+        quantity: one of `quantities.QUANTITIES`; of differences `step.within` and the like, see `band_within`.
+        evidence: what the answer rests on in this quantity, see `evidence_of`.
         experts: whether the model has experts.
     """
     model = EXPERTS if experts else DENSE
@@ -110,10 +126,8 @@ def band_of(quantity: str, evidence: Evidence, experts: bool = False) -> Band:
 def is_tie(one: float, other: float, first: Band, second: Band) -> bool:
     """Whether two predictions are too near one another to tell which will be less when measured.
 
-    They are unless their difference goes beyond the half-widths of both halves, `hypot(first.half, second.half)`, and
-    does so in the same direction once each prediction is moved to the middle of its own band.
-
-    For plans on one machine by one software give `band_within` twice: the errors that they share cancel.
+    They are where the band of their ratio, `first.over(second)`, has the half of its cases on both sides of equal. For
+    plans on one machine by one software give `band_within` twice: the errors that they share cancel.
 
     Args:
         one: a prediction; a time, a rate or a cost that follows a time.
@@ -125,17 +139,16 @@ def is_tie(one: float, other: float, first: Band, second: Band) -> bool:
     >>> is_tie(1.0, 1.1, near, near), is_tie(1.0, 1.2, near, near)
     (True, False)
     """
-    told = math.log(one / other)
-    moved = told + first.middle - second.middle
-    return told * moved <= 0.0 or min(abs(told), abs(moved)) <= math.hypot(first.half, second.half)
+    told, ratio = math.log(one / other), first.over(second)
+    return told + ratio.low <= 0.0 <= told + ratio.high
 
 
-def band_within(evidence: Evidence, experts: bool = False) -> Band:
-    """Return the band of a step's time between plans of one model on one machine by one software: see `is_tie`.
+def band_within(evidence: Evidence, experts: bool = False, quantity: str = STEP) -> Band:
+    """Return the band of a quantity between plans of one model on one machine by one software: see `is_tie`.
 
     It is that of runs of one publication less the median of their errors, which all of them share.
     """
-    return band_of(f"{STEP}.{WITHIN}", evidence, experts)
+    return band_of(f"{quantity}.{WITHIN}", evidence, experts)
 
 
 @cache

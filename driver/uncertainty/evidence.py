@@ -1,7 +1,8 @@
 """What an answer rests on as a whole: whether its chip and its software were ever measured, and what else is like them.
 
 `backends/calibration/evidence.csv` has a line for each model, chip, software and precision of which there are
-measurements; `make errors` writes it from the tables of `tests/validation`.
+measurements; `make errors` writes it from the tables of `tests/validation`. Evidence is of a quantity: servers that
+were measured say nothing of a training step, nor steps of the memory that they take.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ... import backends
 from ...backends.machine.chip import Chip, maker_of
 from ...backends.machine.system import System
 from ...ir.records import dataclass
+from .quantities import alike
 
 # Tables of kernels, which say of a chip what any software on it builds on.
 KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})
@@ -37,12 +39,12 @@ class ChipEvidence(StrEnum):
 
 
 class SoftwareEvidence(StrEnum):
-    """How near measurements come to software on a chip, the nearest first."""
+    """How near measurements come to software on a chip, the nearest first: another software misleads more than none."""
 
     MEASURED = "this software on it"
     ELSEWHERE = "this software elsewhere"
-    BORROWED = "other software"
     IDEAL = "no software"
+    BORROWED = "other software"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +114,27 @@ def backed() -> tuple[Backed, ...]:
     return tuple(found)
 
 
-def evidence_of(system: System, software: str) -> Evidence:
-    """Return what an answer on a system rests on; `software` is the name of its stack or, of a server, its engine."""
+def evidence_of(system: System, software: str, quantity: str = "") -> Evidence:
+    """Return what an answer on a system rests on.
+
+    Args:
+        system: the machine.
+        software: the name of its stack or, of a server, its engine.
+        quantity: one of QUANTITIES, of which measurements have to be; empty for any.
+    """
     changed = any(number.source == "--set" and number.path.startswith("chip.") for number in system.sources)
-    return Evidence(silicon_of(system.chip, changed), software_of(software, system.chip.name))
+    return Evidence(silicon_of(system.chip, changed, quantity), software_of(software, system.chip.name, quantity))
 
 
-def silicon_of(chip: Chip, changed: bool = False) -> ChipEvidence:
+def silicon_of(chip: Chip, changed: bool = False, quantity: str = "") -> ChipEvidence:
     """Return how near measurements come to a chip; one whose numbers were set by hand is at best a sister."""
-    found = silicon_named(chip.name, chip.design, bool(chip.measured_as))
+    found = silicon_named(chip.name, chip.design, bool(chip.measured_as), quantity=quantity)
     return ChipEvidence.SISTER if changed and found is ChipEvidence.MEASURED else found
 
 
-def silicon_named(name: str, design: str = "", has_sister: bool = False, kernels_only: bool = False) -> ChipEvidence:
+def silicon_named(
+    name: str, design: str = "", has_sister: bool = False, kernels_only: bool = False, quantity: str = ""
+) -> ChipEvidence:
     """Return how near measurements come to a chip.
 
     Args:
@@ -132,8 +142,9 @@ def silicon_named(name: str, design: str = "", has_sister: bool = False, kernels
         design: of its compute dies; empty where it shares them with no other.
         has_sister: whether it is known to be the silicon of a measured chip.
         kernels_only: whether what whole runs say is left out.
+        quantity: what whole runs have to be of; empty for any.
     """
-    measured = _measured_chips(kernels_only)
+    measured = _measured_chips(() if kernels_only else _runs_of(quantity))
     if name in measured:
         return ChipEvidence.MEASURED
     if has_sister or (design and design in measured.values()):
@@ -142,14 +153,20 @@ def silicon_named(name: str, design: str = "", has_sister: bool = False, kernels
     return ChipEvidence.MAKER if maker and maker in map(maker_of, measured) else ChipEvidence.NONE
 
 
-def software_of(name: str, chip: str) -> SoftwareEvidence:
+def software_of(name: str, chip: str, quantity: str = "") -> SoftwareEvidence:
     """Return how near measurements come to a stack or an engine on a chip, the chip as its maker calls it."""
     if name in IDEAL:
         return SoftwareEvidence.IDEAL
-    chips = _chips_of(name)
+    chips = _chips_of(name, _runs_of(quantity))
     if not chips:
         return SoftwareEvidence.BORROWED
     return SoftwareEvidence.MEASURED if chip in chips else SoftwareEvidence.ELSEWHERE
+
+
+def are_sisters(chip: str, other: str) -> bool:
+    """Whether two chips, as their maker calls them, are known to have the same compute dies."""
+    designs = _measured_chips(None)
+    return chip == other or (bool(designs.get(chip)) and designs[chip] == designs.get(other))
 
 
 def forget() -> None:
@@ -158,15 +175,21 @@ def forget() -> None:
         kept.cache_clear()
 
 
-@cache
-def _measured_chips(kernels_only: bool) -> Mapping[str, str]:
-    """Chips with measurements, each with its design."""
-    there = (one for one in backed() if one.rows and one.chip and (one.table in KERNELS or not kernels_only))
-    return MappingProxyType({one.chip: one.design for one in there})
+def _runs_of(quantity: str) -> tuple[str, ...] | None:
+    """Quantities of whole runs that speak for one; None for any."""
+    return alike(quantity) if quantity else None
 
 
 @cache
-def _chips_of(software: str) -> frozenset[str]:
-    """Chips on which whole runs of a software were measured."""
-    whole = (one for one in backed() if one.software == software and one.table in RUNS)
-    return frozenset(one.chip for one in whole if one.rows and one.chip)
+def _measured_chips(quantities: tuple[str, ...] | None) -> Mapping[str, str]:
+    """Chips with measurements of kernels, or of whole runs of some quantities, each with its design."""
+    there = (one for one in backed() if one.rows and one.chip)
+    kept = (one for one in there if quantities is None or one.table in KERNELS or one.quantity in quantities)
+    return MappingProxyType({one.chip: one.design for one in kept})
+
+
+@cache
+def _chips_of(software: str, quantities: tuple[str, ...] | None) -> frozenset[str]:
+    """Chips on which whole runs of a software were measured in some quantities."""
+    whole = (one for one in backed() if one.software == software and one.table in RUNS and one.rows and one.chip)
+    return frozenset(one.chip for one in whole if quantities is None or one.quantity in quantities)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from ...driver.metrics import METRICS
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..columns import in_columns
+from ..explain.intervals import shares_between
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, ComparisonSection, Differs, split
 from .gates import Gate
@@ -69,7 +71,8 @@ def comparison_json(found: Comparison, gates: Sequence[Gate], kernels: Mapping[s
         "a": {"path": found.a.path, "feasible": found.a.fits},
         "b": {"path": found.b.path, "feasible": found.b.fits},
         "inputs": [{"name": d.name, "a": d.before, "b": d.after} for d in found.inputs],
-        "metrics": {c.name: _record(c) for c in found.metrics.values()},
+        "metrics": {c.name: _record(c) | _interval_record(c) for c in found.metrics.values()},
+        "paired": found.is_paired,
         "alone": dict(found.alone),
         "parts": {
             s.name: {"of": s.whole.name, "changes": {c.name: _record(c) for c in s.parts}} for s in found.sections
@@ -84,8 +87,16 @@ def comparison_json(found: Comparison, gates: Sequence[Gate], kernels: Mapping[s
     return json_text(record, indent=2)
 
 
-def _record(c: Change) -> dict[str, float | None]:
+def _record(c: Change) -> dict[str, object]:
     return {"a": c.before, "b": c.after, "difference": c.difference, "relative": _finite(c.relative)}
+
+
+def _interval_record(c: Change) -> dict[str, object]:
+    """Where the relative change of a metric is expected when both are measured."""
+    if c.ratio is None or not c.before or not math.isfinite(c.relative):
+        return {}
+    ends = asdict(c.ratio.around(c.after / c.before))
+    return {"relative_interval": {name: end - 1.0 for name, end in ends.items()}}
 
 
 def _finite(value: float) -> float | None:
@@ -100,7 +111,8 @@ def _sentences(found: Comparison, floor: float) -> Iterator[str]:
         within = f" within {floor * 100:.3g} %" if whole.difference else ""
         yield f"{label}: {shown(whole.after, whole.unit)}, the same{within}"
     else:
-        yield f"{label}: {' to '.join(shown_both(whole))}: {shown_change(whole)}, {shown_relative(whole)}"
+        span = f" (90 %: {_measured_change(whole)})" if _measured_change(whole) else ""
+        yield f"{label}: {' to '.join(shown_both(whole))}: {shown_change(whole)}, {shown_relative(whole)}{span}"
         yield from _reasons(found)
     # Say that steps of other work are compared, and what can be compared instead.
     differ = [d.name for d in found.inputs if d.name in WORK and _is_change(d)]
@@ -113,6 +125,13 @@ def _sentences(found: Comparison, floor: float) -> Iterator[str]:
             yield f"  {which} does not fit the memory of its machine"
     for which, text in found.warnings:
         yield f"  only {which} notes: {text}"
+
+
+def _measured_change(change: Change) -> str:
+    """Where nine tenths of measurements of a relative change lie; nothing where that is not known."""
+    if change.ratio is None or change.before <= 0.0 or change.after <= 0.0:
+        return ""
+    return shares_between(change.after / change.before, change.ratio)
 
 
 def _reasons(found: Comparison) -> Iterator[str]:
@@ -176,7 +195,11 @@ def _metrics(found: Comparison, floor: float) -> TextBlock:
     for which in ("A", "B"):
         names = [name for name, owner in found.alone.items() if owner == which]
         notes += [f"only in {which}: {', '.join(names)}"] if names else []
-    return TextBlock("Metrics", ("A", "B", "change", "relative"), [_row(c) for c in large], notes)
+    spans = [_measured_change(c) for c in large]
+    extra = [(span,) if any(spans) else () for span in spans]
+    rows = [(*_row(c), *span) for c, span in zip(large, extra, strict=True)]
+    head = ("A", "B", "change", "relative", *(("90 %",) if any(spans) else ()))
+    return TextBlock("Metrics", head, rows, notes)
 
 
 def _row(c: Change) -> tuple[str, ...]:

@@ -6,19 +6,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from ...driver.uncertainty.bands import Band
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from .saved import Saved
+from .saved_bands import are_paired
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One number in both reports."""
+    """One number in both reports; `ratio` is the band of B / A where that is known."""
 
     name: str
     unit: str
     before: float
     after: float
+    ratio: Band | None = None
 
     @property
     def difference(self) -> float:
@@ -68,7 +71,19 @@ class Comparison:
     def metrics(self) -> Mapping[str, Change]:
         """The metrics that both have."""
         both = [name for name in self.a.metrics if name in self.b.metrics]
-        return {n: Change(n, self.a.unit(n), self.a.metrics[n], self.b.metrics[n]) for n in both}
+        return {n: Change(n, self.a.unit(n), self.a.metrics[n], self.b.metrics[n], self._ratio(n)) for n in both}
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether both share their errors, so that these cancel in ratios: the same software on the same silicon."""
+        return are_paired(self.a.inputs, self.b.inputs)
+
+    def _ratio(self, name: str) -> Band | None:
+        """The band of B / A of a metric: of differences between plans on a machine, or of both by themselves."""
+        if self.is_paired:
+            return self.b.ratio_bands.get(name)
+        bands = self.a.bands.get(name), self.b.bands.get(name)
+        return None if bands[0] is None or bands[1] is None else bands[1].over(bands[0])
 
     @cached_property
     def alone(self) -> Mapping[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 
 from ...driver.metrics import METRICS
+from ...driver.uncertainty.bands import Band
 from ...ir.errors import ParseError, UsageError
 from ...ir.records import dataclass
 from ...ir.text.formats import read_json
 from ...ir.text.untrusted import read_stdin, read_text
+from .saved_bands import saved_bands
 
 REPORT = "slipstick/report/1"
 VALIDATION = "slipstick/validation/2"
@@ -44,7 +47,11 @@ class MetricParts:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One report as it was written: inputs are flat, by path such as `plan.tp`; `nodes` as the file has them."""
+    """One report as it was written: inputs are flat, by path such as `plan.tp`; `nodes` as the file has them.
+
+    `bands` are those of its metrics, `ratio_bands` those of ratios to plans on the same machine by the same software;
+    both are empty where an older version wrote none.
+    """
 
     path: str
     schema: str
@@ -54,6 +61,8 @@ class Saved:
     fits: bool = True
     warnings: Sequence[str] = ()
     nodes: object = None
+    bands: Mapping[str, Band] = field(default_factory=dict)
+    ratio_bands: Mapping[str, Band] = field(default_factory=dict)
 
     def unit(self, metric: str) -> str:
         """Return the unit of a metric: of one that is not known, as its name ends."""
@@ -136,6 +145,7 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
         tree.get("feasible") is not False,
         tuple(map(str, warnings)) if isinstance(warnings, list) else (),
         tree.get("nodes"),
+        *saved_bands(tree),
     )
 
 

@@ -17,7 +17,7 @@ from ...ir.units import format_bytes, format_time
 from ..bounds import bound_seconds
 from ..labels import bound_label, parameter_label, part_label
 from ..numbers import sources_of
-from .intervals import evidence_line, interval_lines
+from .intervals import evidence_line, half_line, most_line
 from .sensitivity import sensitivity
 from .trust import trust_of_parts
 
@@ -35,7 +35,7 @@ def metric_lines(answer: Estimate, name: str) -> Iterator[str]:
         yield from (f"  {line}" for line in _FORMULAS[name](answer))
     bands = step_bands(answer)
     if name in bands:
-        yield from (f"  {line}" for line in interval_lines({name: value}, bands, (name,)))
+        yield from (f"  {line({name: value}, bands, (name,))}" for line in (half_line, most_line))
         yield f"  {evidence_line(evidence_of_step(answer.table), bands[name])}"
 
 

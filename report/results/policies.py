@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...driver.uncertainty.answers import ratio_bands
 from ...explore.recompute.pricing import PricedPolicy
 from ...explore.recompute.search import FoundPolicy, said, words_said_by
 from ...explore.recompute.spaces import maxtext_settings
@@ -12,6 +13,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
+from ..explain.intervals import shares_between
 from ..json_report import assumed_record
 from ..labels import software_label
 from .result import FILE_COLUMNS, Result
@@ -89,7 +91,9 @@ class PolicyResult(Result):
         known = found.best_known
         if known is not None and known.step_time_s > best.step_time_s:
             gain = known.step_time_s / best.step_time_s - 1.0
-            lines.append(("against", f"{known.label}: {format_time(known.step_time_s)}, {gain:.1%} slower"))
+            span = shares_between(1.0 + gain, ratio_bands(best.table)["step_time_s"])
+            slower = f"{gain:.1%} slower (90 %: {span})"
+            lines.append(("against", f"{known.label}: {format_time(known.step_time_s)}, {slower}"))
         if self.runs_on == "maxtext":
             lines.append(("MaxText", " ".join(f"{name}={place}" for name, place in self._settings().items())))
         return [*lines, ("priced", f"{len(found.priced)} policies")]

@@ -205,16 +205,17 @@ class ServeResult(_Estimated):
 
     def summary(self) -> Sequence[Line]:
         """Return model, machine, load, latencies, memory and money."""
+        from ...driver.uncertainty.answers import figure, server_bands
         from ..serving.screen import plan_text, requests_text
 
-        answer, server = self.answer, self.answer.server
+        answer, server, bands = self.answer, self.answer.server, server_bands(self.answer)
         graph, chip, m = server.served.decode.source, server.system.chip, answer.metrics
         used, room = sum(answer.memory_bytes.values()), float(chip.hbm_bytes)
         return [
             (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
             ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
             ("requests", requests_text(answer)),
-            ("answer", ", ".join(f"{METRICS[n].label} {format_metric(n, m[n])}" for n in _OF_SERVERS if n in m)),
+            ("answer", ", ".join(figure(n, m[n], bands.get(n)) for n in _OF_SERVERS if n in m)),
             ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
             *(() if self.money is None else (("cost", _cost(self.metrics)),)),
         ]

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
-from ...driver.uncertainty.answers import evidence_of_step, has_experts
-from ...driver.uncertainty.bands import band_within
+from ...driver.uncertainty.answers import ratio_bands
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
 from ...explore.machine import MachineChoice
@@ -84,8 +83,7 @@ def band_of(answer: Estimate, goal: str) -> float | None:
     table = answer.table
     if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
         return None
-    half = band_within(evidence_of_step(table), has_experts(table)).half
-    return math.expm1(math.hypot(half, half))
+    return math.expm1(ratio_bands(table)["step_time_s"].high)
 
 
 def ties_of(answer: Ranked) -> tuple[float, Columns] | None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...driver.uncertainty.answers import server_bands
-from ...driver.uncertainty.evidence import evidence_of
+from ...driver.uncertainty.answers import evidence_of_server, server_bands, server_ratio_bands
 from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ..cost.money import money_inputs, money_record
@@ -37,13 +36,14 @@ def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
 def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Return the same as a record, without its head."""
     metrics = {**answer.metrics, **({} if answer.money is None else answer.money.metrics)}
-    evidence = evidence_of(answer.server.system, answer.server.engine.name)
     report: dict[str, object] = {
         "inputs": _inputs(answer, overrides),
         **assumed_record(answer.server.system),
         "feasible": True,
         "metrics": metrics,
-        "intervals": intervals_record(metrics, server_bands(answer), evidence),
+        "intervals": intervals_record(
+            metrics, server_bands(answer), evidence_of_server(answer), server_ratio_bands(answer)
+        ),
         "provenance": {str(basis): share for basis, share in shares_of_server(answer).items()},
         "breakdown": dict(answer.breakdown_s),
         "phases": {

@@ -12,12 +12,11 @@ from ...cost.serving.batching.continuous import steady
 from ...cost.serving.batching.static import static_batch
 from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.traffic.simulated import PERCENTILES
-from ...driver.uncertainty.answers import server_bands
-from ...driver.uncertainty.evidence import evidence_of
+from ...driver.uncertainty.answers import evidence_of_server, server_bands
 from ...ir.plan.precision import counted_dtype
 from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..catalogue.engines import prompts_text
-from ..explain.intervals import evidence_line, interval_lines
+from ..explain.intervals import evidence_line, figures_line, half_line
 from ..explain.provenance import shares_line, shares_of_server
 from ..labels import low_types, request_part_label, stack_label
 from ..tables import NARROW, bar, print_side_by_side, titled_table
@@ -45,6 +44,7 @@ def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> st
     console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False, emoji=False)
     with console.capture() as captured:
         console.print(serving_headline(answer), style="bold", markup=False)
+        console.print(figures_line(answer.metrics, server_bands(answer), OF_INTERVALS), markup=False)
         print_side_by_side(console, serving_tables(answer, columns >= NARROW))
         lines = (*_notes(answer), *serving_money_lines(answer), *(f"note: {w}" for w in answer.warnings))
         for line in lines:
@@ -194,8 +194,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
     if server.engine.accuracy is not None:
         yield f"error: {server.engine.accuracy}"
     bands = server_bands(answer)
-    yield from interval_lines(answer.metrics, bands, OF_INTERVALS)
-    yield evidence_line(evidence_of(server.system, server.engine.name), bands["tpot_s"])
+    yield half_line(answer.metrics, bands, OF_INTERVALS)
+    yield evidence_line(evidence_of_server(answer), bands["tpot_s"])
     more = "(--explain prefill:provenance, --explain decode:provenance, --explain settings)"
     yield f"times rest on: {shares_line(shares_of_server(answer))} {more}"
     if answer.pools is not None:

@@ -87,8 +87,10 @@ def predicted(case: ServedCase, bench: InferenceBench) -> Answers:
             case.batch,
             case.lengths,
         )
+        # Of a batch that runs in waves a first token is of the first wave, of the last, or between.
+        ends = _number(found.ttft_low_s), _number(found.ttft_high_s)
         return {
-            CaseQuantity.TTFT: Predicted(_number(found.ttft_s)),
+            CaseQuantity.TTFT: Predicted(_number(found.ttft_s), *(ends if ends[0] < ends[1] else ())),
             CaseQuantity.TPOT: Predicted(_number(found.tpot_s)),
             CaseQuantity.E2EL: Predicted(_number(found.e2el_s)),
             CaseQuantity.THROUGHPUT: _rate(found, replica.attention_dp),

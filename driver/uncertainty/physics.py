@@ -1,0 +1,63 @@
+"""Floors of answers that no interval goes below.
+
+They are model FLOPs at the dense peak, traffic that cannot be avoided at the bandwidth of the memory, and what rests in
+the memory of a device. Each is a share of what is predicted, so that it bounds every metric that follows from it. FLOPs
+count as in the MFU of the answer; where masked attention in full makes that more than 1, only what masks leave counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...cost.flops import Convention
+
+if TYPE_CHECKING:
+    from ..estimate import Estimate
+    from ..serve.answer import ServeEstimate
+
+# Parts of the memory of a device that are there before and after a step.
+_AT_REST = ("weights", "optimizer")
+
+
+def step_floor(answer: Estimate) -> float:
+    """Return the least time of a step that physics allows, as a share of the predicted time."""
+    metrics = answer.metrics
+    return max(_flops_share(answer), metrics.get("mbu", 0.0), _states_s(answer) / metrics["step_time_s"])
+
+
+def memory_floor(answer: Estimate) -> float:
+    """Return weights and optimizer states at rest as a share of the predicted peak memory."""
+    held = sum(answer.memory_bytes.get(part, 0.0) for part in _AT_REST)
+    return held / answer.metrics["peak_mem_bytes"]
+
+
+def gap_floor(answer: ServeEstimate) -> float:
+    """Return the least time between two tokens of an answer as a share of the predicted inter-token latency."""
+    metrics = answer.metrics
+    drafts = answer.server.speculation is not None
+    step_s = 0.0 if drafts else answer.decode.metrics["step_time_s"] * step_floor(answer.decode)
+    return max(metrics.get("mbu", 0.0), step_s / metrics["itl_s"]) if "itl_s" in metrics else 0.0
+
+
+def first_token_floor_s(answer: ServeEstimate) -> float:
+    """Return the least seconds of a first token: the prompt's own step, at its floor."""
+    return answer.prefill.metrics["step_time_s"] * min(1.0, step_floor(answer.prefill))
+
+
+def _flops_share(answer: Estimate) -> float:
+    mfu = answer.metrics["mfu"]
+    if mfu <= 1.0:
+        return mfu
+    table = answer.table
+    plans, flops = table.plans, table.lowered.flops
+    env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
+    left = float(np.sum(flops.total(env, Convention.CAUSAL)))
+    return mfu * left / answer.metrics["model_flops"]
+
+
+def _states_s(answer: Estimate) -> float:
+    """Seconds in which a device reads its optimizer states once, and writes them."""
+    bandwidth = float(answer.table.system.chip.hbm_bytes_per_s)
+    return 2.0 * answer.memory_bytes.get("optimizer", 0.0) / bandwidth
