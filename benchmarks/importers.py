@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slipstick.cli import run
-from slipstick.cli.plans.imports import model_of, plan_text
+from slipstick.frontend.launches.imported import LaunchAround, imported_plan
 from slipstick.frontend.launches.launch import Launch
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.frontend.launches.training.recipes import recipes_in
@@ -125,7 +125,7 @@ def swept(clone: Path, source: Source, read_only: bool = False) -> Tally:
     """Read and answer every launch of a source."""
     tally = Tally()
     with TemporaryDirectory() as place:
-        for number, (name, text) in enumerate(_launches(clone, source)):
+        for number, (name, text) in enumerate(launches_of(clone, source)):
             tally.num += 1
             beside = partial(_beside, clone, source, name.partition("::")[0])
             try:
@@ -146,9 +146,7 @@ def swept(clone: Path, source: Source, read_only: bool = False) -> Tally:
 
 def _answer(launch: Launch, plan: Path, source: Source, tally: Tally) -> None:
     """Estimate a launch as a user would, from its plan file."""
-    plan.write_text(
-        plan_text(launch, {"model": model_of(launch, str(plan)), "system": source.system}), encoding="utf-8"
-    )
+    plan.write_text(imported_plan(launch, LaunchAround(system=source.system), str(plan)).text, encoding="utf-8")
     serves = launch.words.get("phase") == "serve"
     words = ["estimate", "--plan", str(plan), "-q", *(source.more if serves else ("--allow-infeasible",))]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
@@ -160,7 +158,7 @@ def _answer(launch: Launch, plan: Path, source: Source, tally: Tally) -> None:
         tally.reasons[re.sub(r"\d+", "N", told.getvalue().strip().rpartition("\n")[2])[:100]] += 1
 
 
-def _launches(clone: Path, source: Source) -> Iterator[tuple[str, str]]:
+def launches_of(clone: Path, source: Source) -> Iterator[tuple[str, str]]:
     """Yield the launches of a source: files, and of files of recipes each recipe."""
     for name, text in _files(clone, source):
         recipes = recipes_in(text, name) if name.endswith(".py") else ()

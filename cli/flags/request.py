@@ -15,6 +15,7 @@ from ...ir.plan.words import WORDS, PlanWords, words_said
 from ...ir.records import dataclass
 from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..plans.file import add_listed, plan_file_flag
+from ..plans.launch import ENV, FROM, use_launch
 from .run import RunWords
 from .shared import MODEL, SECTIONS
 from .talk import watched
@@ -25,23 +26,6 @@ if TYPE_CHECKING:
 
 PLAN_FILE = plan_file_flag()
 
-
-def _from_launch(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    # Readers of launches are loaded where there is one.
-    from ..plans.imports import from_launch
-
-    return from_launch(ctx, param, path)
-
-
-FROM = click.Option(
-    ["--from"],
-    metavar="FILE|COMMAND",
-    is_eager=True,
-    expose_value=False,
-    callback=_from_launch,
-    help="Launch of another framework, read as by `slipstick import`: a script, a file of settings, or a command as "
-    "one quoted word. Flags on the command line override it.",
-)
 
 _OF_ENGINE = "engine."
 
@@ -188,7 +172,14 @@ class PlanCommand(click.Command):
         """Name the shared parameters, then the verb's own."""
         shared = [flag for section in SECTIONS.values() for flag in section]
         own = [flag for _, flags in self.more for flag in flags]
-        return [MODEL, PLAN_FILE, FROM, *shared, *own, HELP_ALL, *super().get_params(ctx)]
+        return [MODEL, PLAN_FILE, FROM, ENV, *shared, *own, HELP_ALL, *super().get_params(ctx)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the flags, over a launch that one of them names."""
+        counted = use_launch(ctx, args)
+        rest = super().parse_args(ctx, args)
+        ctx.params |= counted
+        return rest
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
@@ -215,5 +206,5 @@ class PlanCommand(click.Command):
 
     def sections(self, ctx: click.Context) -> list[Section]:
         """Return the flags of the verb, its own first, then the shared ones by subject."""
-        own = ("Options", [PLAN_FILE, FROM, *super().get_params(ctx), HELP_ALL])
+        own = ("Options", [PLAN_FILE, FROM, ENV, *super().get_params(ctx), HELP_ALL])
         return [own, *self.more, *SECTIONS.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from types import MappingProxyType
 
 import click
@@ -228,8 +229,8 @@ def words_of(more: Sequence[tuple[str, Sequence[click.Option]]]) -> Mapping[str,
 
 
 def flag_name(param: click.Parameter) -> str:
-    """Return the key of a parameter: the first long name of its flag, as in `dp_shard` for --dp-shard."""
-    long = [name for name in param.opts if name.startswith("--")]
+    """Return the key of a parameter: the first long name of its flag that Python takes as a name, as in `dp_shard`."""
+    long = [name for name in param.opts if name.startswith("--") and not iskeyword(name.lstrip("-"))]
     return (long or param.opts)[0].lstrip("-").replace("-", "_")
 
 

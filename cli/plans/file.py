@@ -17,7 +17,9 @@ from ..flags.shared import flag_name, takes_list, words_of
 if TYPE_CHECKING:
     import yaml
 
-_SCHEMA = "schema"
+_SCHEMA, _FRAMEWORK = "schema", "framework"
+# Where a context keeps the framework whose launch its plan comes from.
+_OF_LAUNCH = "slipstick.framework"
 _EXAMPLE = "an entry looks like `tp: 8`"
 
 
@@ -34,16 +36,21 @@ def use_plan_file(ctx: click.Context, param: click.Parameter, path: str | None) 
     """Let a plan file say what the command line does not: what a file says is a default of its flag."""
     if path is None or ctx.resilient_parsing:
         return path
+    ctx.default_map = {**(ctx.default_map or {}), **read_plan_file(path, ctx)}
+    return path
+
+
+def read_plan_file(path: str, ctx: click.Context) -> Mapping[str, object]:
+    """Return what a plan file says, as `defaults`; UsageError where it cannot be read."""
     try:
         text = read_settings(Path(path))
     except OSError as error:
         raise UsageError(f"cannot read plan '{path}': {error.strerror}") from error
-    ctx.default_map = {**(ctx.default_map or {}), **defaults(text, path, ctx)}
-    return path
+    return defaults(text, path, ctx)
 
 
 def defaults(text: str, path: str, ctx: click.Context) -> Mapping[str, object]:
-    """Return what a plan file says as values of the parameters of a verb, by their names.
+    """Return what a plan file says as values of the parameters of a verb, by their names; keep whose launch it is of.
 
     UnknownNameError for a key that is none, UsageError for a value that its flag refuses, both with the line.
     """
@@ -51,6 +58,9 @@ def defaults(text: str, path: str, ctx: click.Context) -> Mapping[str, object]:
     flags = {name: p for p in ctx.command.get_params(ctx) if (name := flag_name(p)) in known}
     found: dict[str, object] = {}
     for entry in entries(text, path):
+        if entry.key == _FRAMEWORK:
+            ctx.meta[_OF_LAUNCH] = _framework(entry, path)
+            continue
         flag = _flag(entry, flags, path, ctx)
         if str(flag.name) in found:
             raise UsageError(
@@ -110,6 +120,22 @@ def entries(text: str, path: str) -> Sequence[PlanFileEntry]:
     if given is not None and given.value != SCHEMA:
         raise UsageError(f"{path}:{given.line}: schema {given.value}: this version reads {SCHEMA}")
     return tuple(entry for entry in found if entry.key != _SCHEMA)
+
+
+def framework_of(ctx: click.Context) -> str | None:
+    """Return the framework whose launch the plan of a verb comes from; None where it is of no launch."""
+    framework = ctx.meta.get(_OF_LAUNCH)
+    return None if framework is None else str(framework)
+
+
+def _framework(entry: PlanFileEntry, path: str) -> str:
+    """Return the framework that an entry names; UnknownNameError with the line for another."""
+    from .imports import FRAMEWORKS
+
+    if entry.value not in FRAMEWORKS:
+        named = UnknownNameError.of("framework", str(entry.value), FRAMEWORKS)
+        raise UnknownNameError(f"{path}:{entry.line}: {named}")
+    return str(entry.value)
 
 
 def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:

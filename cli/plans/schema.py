@@ -21,9 +21,11 @@ def plan_schema() -> dict[str, Json]:
     ('integer', 'boolean')
     """
     from ...ir.plan.files import SCHEMA
+    from .imports import FRAMEWORKS
 
     model: Json = {"type": "string", "description": "A name of `slipstick list models`, or a path, as MODEL."}
-    properties: dict[str, Json] = {"schema": {"const": SCHEMA}, "model": model}
+    framework: Json = {"enum": [*FRAMEWORKS], "description": "Whose launch the plan was imported from."}
+    properties: dict[str, Json] = {"schema": {"const": SCHEMA}, "framework": framework, "model": model}
     properties |= {name: _property(flag) for name, flag in words().items() if isinstance(flag, click.Option)}
     return {
         "$schema": _DRAFT,

@@ -44,8 +44,7 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
 def words_of(command: Answering, parent: click.Context) -> Mapping[str, click.Option]:
     """Return the flags of a verb that are words of its function: all but how an answer is written."""
     params = command.get_params(click.Context(command, parent))
-    # Help is of the command line, and `from` a word of Python's own: a launch is read by `slipstick import` first.
-    left_out = ("help", "help_all", "from", "color", "plot")
+    left_out = ("help", "help_all", "color", "plot")
     options = (p for p in params if isinstance(p, click.Option) and flag_name(p) not in left_out and p not in TALK)
     return {flag_name(p): p for p in options if p.name not in command.delivered}
 

@@ -56,16 +56,17 @@ def estimate(
 
 @overload
 def estimate(
-    model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.EstimateWords]
+    model: str | Path | Graph | Module | None, system: str | Path | System | None, **said: Unpack[words.EstimateWords]
 ) -> StepResult: ...
 
 
 def estimate(
-    model: str | Path | Graph | Module, system: str | Path | System, *given: object, **said: object
+    model: str | Path | Graph | Module | None, system: str | Path | System | None, *given: object, **said: object
 ) -> StepResult | Estimate:
     """Estimate one step of a model on a system: how long, whether it fits, where the time goes, what it costs.
 
     Keyword arguments are the flags of `slipstick estimate` for single steps: `tp=8, gpus=64, seq=8192, gbs=256`.
+    `model` and `system` are None where `plan="plan.yaml"` or `launch="train.sh"` names them.
     With a graph, a system and a `Plan` of `make_plan` it returns an `Estimate`, as `driver.estimate` does.
 
     >>> estimate("gpt2", "dgx-h100", phase="prefill", tp=2, seq=512).plan.num_gpus
@@ -80,7 +81,9 @@ def estimate(
     return cast("StepResult", _asked("estimate", model, system, said))
 
 
-def serve(model: str | Path | Graph | Module, system: str | Path, **said: Unpack[words.ServeWords]) -> ServeResult:
+def serve(
+    model: str | Path | Graph | Module | None, system: str | Path | None, **said: Unpack[words.ServeWords]
+) -> ServeResult:
     """Estimate a model server under a load: TTFT, TPOT, throughput, memory, cost of tokens.
 
     Keyword arguments are the flags of `slipstick estimate --phase serve`: `isl=2000, osl=500, request_rate=8`.
@@ -221,12 +224,12 @@ def explain(answer: StepResult | ServeResult | CostResult, name: str) -> str:
 
 
 def _asked(
-    verb: str, model: str | Path | Graph | Module, system: str | Path | System | None, said: Mapping[str, object]
+    verb: str, model: str | Path | Graph | Module | None, system: str | Path | System | None, said: Mapping[str, object]
 ) -> Result:
-    """Return the answer of a verb for a model, and for a system where one was named."""
+    """Return the answer of a verb for a model and a system; None where a plan or a launch names it."""
     from .calls import answered
 
-    if not isinstance(model, str | Path | Graph):
+    if not isinstance(model, str | Path | Graph | None):
         from ...frontend.module import trace as of_module
 
         model = of_module(model, phase=str(said.get("phase", "train")))
@@ -234,7 +237,7 @@ def _asked(
     if isinstance(model, Graph):
         objects, said = {"graph": model}, {"phase": str(model.workload), **said}
     # The name of a saved graph: it says all by itself, and there is no config to look at.
-    given = [f"{model.name}.graph" if isinstance(model, Graph) else str(model)]
+    given = [] if model is None else [f"{model.name}.graph" if isinstance(model, Graph) else str(model)]
     if system is not None:
         name, loaded = _system(system)
         return answered(verb, [*given, f"--system={name}"], said, {**objects, **loaded})

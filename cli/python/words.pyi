@@ -13,6 +13,8 @@ class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
     plan: str | Path
+    launch: str | Path
+    env: str | Sequence[str] | Mapping[str, object]
     images: int
     dim: str | Sequence[str] | Mapping[str, object]
     input: str | Sequence[str]

@@ -114,9 +114,15 @@ def read_launch(
         )
     wanted = LaunchContext(framework, num_gpus, dict(environment or {}), beside or (lambda _: None))
     try:
-        return _of_text(text, name, wanted)
+        return _on_devices(_of_text(text, name, wanted), num_gpus)
     except RecursionError:
         raise ParseError("brackets, conditions or calls are nested too deep to be read") from None
+
+
+def _on_devices(launch: Launch, num_gpus: int | None) -> Launch:
+    """Return a launch on the devices that its user names where it counts none: more of a server are replicas of it."""
+    words = launch.words if num_gpus is None else {"gpus": num_gpus, **launch.words}
+    return replace(launch, words=words)
 
 
 def _of_text(text: str, name: str, wanted: LaunchContext) -> Launch:

@@ -33,7 +33,11 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
         r.assume(f"gpus {num_gpus}: data_parallel_shard_degree takes all ranks; say --gpus N for the launch")
     if shard < 1 and num_gpus is not None:
         shard = max(num_gpus // (tp * pp * cp * copies), 1)
-    r.words["gpus"] = tp * pp * cp * copies * shard
+    num_ranks = tp * pp * cp * copies * shard
+    if num_gpus not in (None, num_ranks):
+        # `_validate` of its distributed/parallel_dims.py.
+        raise ParseError(f"the degrees of the launch are of {num_ranks} GPUs, and it runs on {num_gpus}")
+    r.words["gpus"] = num_ranks
     for word, degree in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep)):
         if degree > 1:
             r.words[word] = degree

@@ -23,8 +23,8 @@ def test_type_checkers_know_the_words_of_the_flags(request: pytest.FixtureReques
 def test_every_flag_is_a_word_or_says_how_an_answer_is_written(function: str) -> None:
     verb, left_out = FUNCTIONS[function]
     command, parent = command_of(verb)
-    # Help and the screen are of the command line, and `from` a word of Python's own.
-    apart = {"--help", "--help-all", "--from", "--color", "--plot"}
+    # Help and the screen are of the command line.
+    apart = {"--help", "--help-all", "--color", "--plot"}
     params = {
         str(p.name)
         for p in command.get_params(parent)
