@@ -314,7 +314,7 @@ def pipeline_of(request: Request, family: Family) -> PassPipeline:
     from ..passes.manager import parse_pipeline
 
     given = request.compiler.passes
-    return pipeline_for(family, request.words.tp > 1) if given is None else parse_pipeline(given)
+    return pipeline_for(family) if given is None else parse_pipeline(given)
 
 
 def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:

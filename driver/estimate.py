@@ -184,7 +184,7 @@ def estimate(
 
     PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
-    done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
+    done = lowered or lower(graph, plan.family)
     with stage(f"price {plan.degrees} on {system.name}"):
         table = evaluate(done, system, checked_table(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}

@@ -12,7 +12,7 @@ from ..ir.plan import Family
 from ..ir.plan.low_inference import SAME
 from ..ir.plan.precision import lowers, trains_low
 from .manager import PassPipeline, parse_pipeline
-from .sharding.plans.choose import searches
+from .sharding.plans.choose import check_name
 
 # What training kernels keep less of than autograd, or more.
 _KERNELS: Mapping[str, Sequence[str]] = MappingProxyType(
@@ -24,12 +24,9 @@ _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sam
 
 # A search asks again and again for the same few hundred.
 @lru_cache(maxsize=2048)
-def pipeline_for(family: Family, divided: bool = True) -> PassPipeline:
-    """Return the passes that lower a traced graph for a family.
-
-    `divided` says whether tensor parallelism is to divide anything: for tp=1 no plan is searched for where a ready-made
-    one knows too few names.
-    """
+def pipeline_for(family: Family) -> PassPipeline:
+    """Return the passes that lower a traced graph for a family; UnknownNameError for a tensor-parallel plan."""
+    check_name(family.tp_plan)
     train = family.workload is Workload.TRAIN
     serves_fused = not train and family.kernels == "fused"
     names = [f"mtp{{layers={family.mtp_num_layers}}}"] if family.mtp_num_layers and train else []
@@ -38,8 +35,10 @@ def pipeline_for(family: Family, divided: bool = True) -> PassPipeline:
     names += ["unfuse"] if family.attention == "unfused" else []
     latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
     names += ["absorb"] if latent else []
-    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
-    options += [] if divided or family.etp_dp or not searches(family.tp_plan) else ["search=false"]
+    options = [] if family.tp else ["tp=false"]
+    # Ranks that share out what is inside of experts do so as the plan splits them, be they of tp or not.
+    options += [f'tp_plan="{family.tp_plan}"'] if family.tp or family.etp_dp else []
+    options += ["sp=true", "regather=true"] if family.tp and family.sp else []
     options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["usp=true"] if family.usp else []

@@ -66,22 +66,25 @@ def _needs(
 ) -> Iterator[tuple[float, Plan]]:
     """Yield the bytes that legal plans of a change need, with the plans, for the same GPUs and batch."""
     plan, source = answer.plan, answer.table.lowered.source
-    with suppress(SlipstickError):
-        # The plan's own graph is that of its family, but where one device had nothing to divide.
-        own = family == plan.family and plan.tp > 1
-        lowered = answer.table.lowered if own else compiled(source, family, *prefixes.run(pipeline_for(family)))
-        degrees = legal_degrees(lowered.graph, plan, "tp")
-        fixed = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
-        plans = [p for p in _legal(plan, family, degrees, fixed) if p != plan]
-        plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
-        if plans:
-            screened = screen(lowered, answer.table.system, checked_table(lowered, plans))
-            yield from zip(map(float, screened.peak_mem_bytes), plans, strict=True)
+    fixed = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
+    plans = [p for p in _legal(plan, family, fixed) if p != plan and p.pp * p.vpp <= max(num_layers(source), 1)]
+    needs: dict[Plan, float] = {}
+    for own in dict.fromkeys(p.family for p in plans):
+        with suppress(SlipstickError):
+            lowered = (
+                answer.table.lowered if own == plan.family else compiled(source, own, *prefixes.run(pipeline_for(own)))
+            )
+            degrees = legal_degrees(lowered.graph, plan, "tp")
+            legal = [p for p in plans if p.family == own and p.tp in degrees]
+            if legal:
+                screened = screen(lowered, answer.table.system, checked_table(lowered, legal))
+                needs |= zip(legal, map(float, screened.peak_mem_bytes), strict=True)
+    yield from ((needs[p], p) for p in plans if p in needs)
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
     """Yield families, each with the sizes to try in it: tensor-parallel first, then stages too."""
-    family, now = plan.family, [(plan.tp, plan.pp, plan.micro_batch)]
+    family, now = replace(plan.family, tp=True), [(plan.tp, plan.pp, plan.micro_batch)]
     smaller = [(plan.tp, plan.pp, m) for m in reversed(divisors(plan.micro_batch)) if m < plan.micro_batch]
     wider = [(t, plan.pp, 1) for t in divisors(plan.num_gpus) if t > plan.tp]
     deeper = [(t, p, 1) for p in divisors(plan.num_gpus) if p > plan.pp for t in (plan.tp, *(w[0] for w in wider))]
@@ -110,15 +113,14 @@ def _all_layers(family: Family) -> Family:
     return replace(family, recompute="full", recompute_modules=(), recompute_layers=0)
 
 
-def _legal(plan: Plan, family: Family, degrees: Sequence[int], sizes: Sequence[_Size]) -> list[Plan]:
+def _legal(plan: Plan, family: Family, sizes: Sequence[_Size]) -> list[Plan]:
     """Return the plan under another family with other sizes, where that is a plan."""
     found: list[Plan] = []
     batch = plan.global_batch if family.workload is Workload.TRAIN else None
     for tp, pp, micro_batch in sizes:
-        if tp in degrees:
-            open_again = {"etp": None, "dp": None, "global_batch": batch}
-            with suppress(SlipstickError):
-                found.append(plan.under(family, {"tp": tp, "pp": pp, "micro_batch": micro_batch, **open_again}))
+        open_again = {"etp": None, "dp": None, "global_batch": batch}
+        with suppress(SlipstickError):
+            found.append(plan.under(family, {"tp": tp, "pp": pp, "micro_batch": micro_batch, **open_again}))
     return found
 
 

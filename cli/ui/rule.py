@@ -18,7 +18,6 @@ from ...driver.estimate import (
     evaluate,
     evaluate_machines,
     lower,
-    pipeline_for,
     screen,
     worth,
 )
@@ -114,7 +113,7 @@ class SlideRule:
         if key not in self.lowered:
             while len(self.lowered) >= 48:
                 del self.lowered[next(iter(self.lowered))]
-            self.lowered[key] = lower(self._graph(model), family, pipeline_for(family, True))
+            self.lowered[key] = lower(self._graph(model), family)
         return self.lowered[key]
 
     def _estimate(self, asked: Dragged, system: System, plan: Plan) -> Estimate:

@@ -20,7 +20,7 @@ from ...ir.plan.layout.stages import between_stages
 from ...ir.plan.precision import counted_dtype
 from ...ir.records import dataclass
 from ...ir.sizes.points import Points
-from ..lowering import Lowered, lower, pipeline_for
+from ..lowering import Lowered, lower
 from .layers import layers_of
 from .pricing import Fleet, MixedPricer, MixedTable
 
@@ -111,7 +111,7 @@ def mixed_step(
     PlanError for a plan that is not legal, or that several machines cannot hold; see `MixedPricer`. A plan that does
     not fit is answered too.
     """
-    done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
+    done = lowered or lower(graph, plan.family)
     pricer = MixedPricer(done, plan, fleet)
     layers = layers_of(pricer)
     table = pricer.table([layers])

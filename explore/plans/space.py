@@ -9,6 +9,7 @@ from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
 from ...ir.plan.case import Above
 from ...ir.plan.cases import contradiction
+from ...ir.plan.structure import divides_layers
 from ...ir.plan.word import changed
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
@@ -109,6 +110,7 @@ class PlanSpace:
             if SCHEDULES[schedule].split_backward and not above.pp:
                 continue
             yield changed(base, {
+                "tp": divides_layers(1 + above.tp, 1 + above.cp, base.workload),
                 "sp": sp and above.tp, "zero": zero, "recompute": recompute, "schedule": schedule,
                 "cp": cp if above.cp else "none", "etp": etp or not above.tp, "usp": usp, "ep": above.ep,
                 "pp": above.pp, "scatter_p2p": base.scatter_p2p and above.pp,

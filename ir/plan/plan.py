@@ -7,12 +7,20 @@ from dataclasses import fields
 from functools import cached_property
 from types import MappingProxyType
 
+from ..decisions import Software
 from ..errors import PlanError
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
-from ..decisions import Software
-from .structure import Defaults, check_structure, family_of, idle_axes, policy_of, structure_of
+from .structure import (
+    Defaults,
+    check_structure,
+    divides_layers,
+    family_of,
+    idle_axes,
+    policy_of,
+    structure_of,
+)
 from .word import PlanWord, changed
 from .words import WORDS, Family, PlanNumbers, PlanWords
 
@@ -182,10 +190,13 @@ def completed(said: PlanNumbers, family: Family) -> Plan:
 
 
 def plan_of_case(case: PlanCase) -> Plan:
-    """Return the plan of a case that is not checked; PlanError for a degree that its graph is not cut over."""
-    family = case.family
-    numbers = {**case.completed, "vpp": family.pipeline.chunks_of(case.vpp)}
-    check_structure(family, numbers)
+    """Return the plan of a case that is not checked; PlanError for a degree that its graph is not cut over.
+
+    With one rank of tensor parallelism the plan is that of a graph which is not cut over it.
+    """
+    numbers = {**case.completed, "vpp": case.family.pipeline.chunks_of(case.vpp)}
+    check_structure(case.family, numbers)
+    family = changed(case.family, {"tp": divides_layers(case.tp, case.cp, case.family.workload)})
     words = policy_of(family) | ({} if family.cp == "none" else {"cp_method": family.cp})
     plan = Plan(**words, **numbers, phase=str(family.workload), cut=idle_axes(family, numbers))  # type: ignore[arg-type]
     # What its family would be worked out as, which `replace` does.

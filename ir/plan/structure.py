@@ -45,6 +45,7 @@ class DegreeRule:
 
 
 RULES = (
+    DegreeRule("tp", "tp"),
     DegreeRule("cp", "cp", "allgather"),
     DegreeRule("cp_ulysses", "usp"),
     DegreeRule("ep", "ep"),
@@ -157,6 +158,7 @@ def family_of(words: PlanWords, decided: Mapping[str, object], cut: frozenset[st
     return Family(
         **{**policy_of(words), **decided},  # type: ignore[arg-type]
         workload=workload,
+        tp=divides_layers(words.tp, words.cp, workload),
         cp=words.cp_method if words.cp > 1 or "cp" in cut else "none",
         usp=words.cp_ulysses > 1 or "cp_ulysses" in cut,
         ep=words.ep > 1 or "ep" in cut,
@@ -167,6 +169,11 @@ def family_of(words: PlanWords, decided: Mapping[str, object], cut: frozenset[st
         capacity=words.capacity_factor is not None,
         imbalance=words.expert_imbalance != 1 or "expert_imbalance" in cut,
     )
+
+
+def divides_layers(tp: int, cp: int, workload: Workload) -> bool:
+    """Whether a graph is cut over tensor parallelism: in decode, ranks of `cp` share layers too."""
+    return tp > 1 or (cp > 1 and workload is Workload.DECODE)
 
 
 def idle_axes(family: Family, numbers: Mapping[str, float | None]) -> frozenset[str]:

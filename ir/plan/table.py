@@ -64,10 +64,15 @@ class PlanTable:
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
-        """Build the columns; PlanError when the plans are of several families."""
+        """Build the columns; PlanError when the plans are of several families.
+
+        Plans with tensor parallelism and without are priced on one graph, which is cut over it.
+        """
         import numpy as np
 
         families = {p.family for p in plans}
+        if any(family.tp for family in families):
+            families = {replace(family, tp=True) for family in families}
         if len(families) != 1:
             raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
 

@@ -349,6 +349,7 @@ class Family(LoweringPolicy):
     graph is `spelled_out`), what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training
     kernels do (`fused`). In inference `fused` are those of serving
     engines.
+    `tp` cuts the graph over tensor parallelism, as `tp_plan` says; without it neither plan nor `sp` leaves a trace.
     Of experts: `ep` shards them; `etp` splits them inside over tp, else they are whole, and with `ep` distributed over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
@@ -369,6 +370,7 @@ class Family(LoweringPolicy):
     sp: bool = False
     kernels: str = "plain"
     workload: Workload = Workload.TRAIN
+    tp: bool = True
     cp: str = "none"
     usp: bool = False
     ep: bool = False

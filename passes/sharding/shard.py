@@ -60,8 +60,8 @@ class ShardPass(Pass):
 
     | option            | meaning                                                                                 |
     |-------------------|-----------------------------------------------------------------------------------------|
+    | tp                | tensor parallelism; false: no value lies over tp, and no plan is asked of dense layers  |
     | tp_plan           | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file       |
-    | search            | where a ready-made plan knows too few names, search for one; false: take it as it is    |
     | sp                | sequence parallelism: between the split layers, activations lie sharded over length     |
     | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
@@ -100,7 +100,7 @@ class ShardPass(Pass):
     routing_nodes: int = 0
     exchange: str = "alltoall"
     inside: bool = False
-    search: bool = True
+    tp: bool = True
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -110,7 +110,7 @@ class ShardPass(Pass):
         """Propagate forward through the regions, then backward."""
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
-        plan = plan_for(self.tp_plan, graph, shard_by, self.search)
+        plan = plan_for(self.tp_plan, graph, shard_by) if self.tp or self.inside else TpPlan("none", ())
         facts = GraphFacts.of(graph, data_axes(self.hsdp, self.ep))
         return PassResult(mark_saved(_Propagation(facts, self, plan).run()), changed=True)
 
@@ -138,14 +138,17 @@ class _Propagation:
         self.reduced = DType.parse(options.reduced) if options.reduced else None
         self.home = FSDP if options.hsdp else DP
         # Heads are exchanged before keys and values cross the ring, so that it moves only the heads of a rank.
-        sequence = [UP, CP] if options.usp else [CP]
-        self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
+        sequence = [] if options.cp == "none" else [UP, CP] if options.usp else [CP]
+        tensor = [TP] if options.tp else []
+        self.axes = (*data_axes(options.hsdp, options.ep), *sequence, *tensor)
+        # The axes over which whole experts lie.
+        self.spread = (EP,) if options.etp else (*tensor, EP)
         self.ep, self.etp = options.ep, options.etp
         self.tables = options.ep and deals_tables(self.graph)
         self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
         self.own_tokens = options.sp and (options.ep or not options.etp)
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
-        over_tp = [TP] if options.ep and not options.etp and not options.sp else []
+        over_tp = tensor if options.ep and not options.etp and not options.sp else []
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
         self.all_tokens = (*over_tp, *gathered)
         self.own_rows = (*over_tp, *([] if options.inside else gathered))
@@ -156,8 +159,7 @@ class _Propagation:
         self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, self.replicate_unknown
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
-        spread = (EP,) if self.etp else (TP, EP)
-        imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, spread)
+        imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, self.spread)
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
@@ -183,7 +185,8 @@ class _Propagation:
         known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
         for v in b.old.values:
             if v.id in known:
-                b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
+                lies = {axis: known[v.id][axis] for axis in self.axes}
+                b.add_source(v, b.packed(v, self.own.source(v, lies)))
             if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
                 self._constrain_dealt(b, v, known[v.id])
 
@@ -193,7 +196,7 @@ class _Propagation:
         if self.tables:
             b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
         elif self.over_ep is OverEp.WHOLE:
-            b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
+            b.constrain_experts(v, self.spread)
         elif isinstance(cut, Shard):
             b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", f"dim {cut.dim} of {v.type}, '{v.name}'"))
 
@@ -298,18 +301,18 @@ class _Propagation:
         out = node.outputs[0]
         have = b.where[b.now[out]]
         if gathers_output(b.old, node, self.plan):
-            b.gathered[node.key] = have[TP]
+            b.gathered[node.key] = have.get(TP, REPLICATE)
             b.settle(out, {**have, TP: REPLICATE}, node)
         elif node.phase is Phase.BACKWARD and splits_input(b.old, node, self.plan):
             b.settle(out, {**have, TP: REPLICATE}, node)
-        elif reduces_output(b.old, node, self.plan) and isinstance(have[TP], Partial):
+        elif reduces_output(b.old, node, self.plan) and isinstance(have.get(TP), Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif reduces_input_grad(b.old, node, self.plan):
             for grad in node.outputs[: 2 if has(node, Trait.ROUTES) else 1]:
                 b.settle(grad, {**b.where[b.now[grad]], TP: REPLICATE}, node)
         elif has(node, Trait.COMBINES, backward=False) and EP in self.all_tokens:
             b.settle(out, {**have, EP: Shard(0)}, node)
-        elif has(node, Trait.READS_TABLE) and isinstance(have[TP], Partial):
+        elif has(node, Trait.READS_TABLE) and isinstance(have.get(TP), Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif self.tables and gives_rows(b.old, node):
             b.settle(out, {**have, EP: Shard(0)}, node)
@@ -373,7 +376,7 @@ class _Propagation:
 
     def _has_tail(self, b: RegionBuilder, param: int) -> bool:
         """Whether a parameter ends in copied heads: a shard of its gradient would not know which rows are theirs."""
-        lies = b.where[b.now[param]][TP]
+        lies = b.where[b.now[param]].get(TP)
         return isinstance(lies, Shard) and b.cuts.tail((param, lies.dim)) != 0
 
     def _reduce(self, b: RegionBuilder, grad: int, wanted: Placements, user: Node) -> None:

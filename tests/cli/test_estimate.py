@@ -153,7 +153,7 @@ def test_a_system_may_be_a_file(cli: Cli, h100_text: str, tmp_path: Path) -> Non
 def test_the_pipeline_is_printed_with_its_times_and_can_be_given_back(estimate: Cli) -> None:
     printed = estimate("--time-passes")
     first, *rest = printed.stderr.splitlines()
-    assert first == "pipeline accumulate,shard{search=false},bucket,optimizer,fuse"
+    assert first == "pipeline accumulate,shard{tp=false},bucket,optimizer,fuse"
     assert all(line.endswith(("ms", "(no change)")) for line in rest)
     again = estimate("--passes", first.removeprefix("pipeline "))
     assert again.stdout == printed.stdout

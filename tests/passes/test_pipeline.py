@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from slipstick.driver import lower
-from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph, Phase, Port, Region, Role, Run
@@ -96,11 +95,10 @@ def elements(graph: Graph, phase: Phase, **sizes: float) -> list[float]:
 
 def test_what_later_layers_read_crosses_every_stage_between(tiny_gemma3n: Graph) -> None:
     """Of six layers the last two read keys and values [b, 2, s, 16] of layers 2 and 3, and each 16 of the embedding."""
-    family = Family(pp=True)
-    graph = lower(tiny_gemma3n, family, pipeline_for(family, divided=False)).graph
+    graph = lower(tiny_gemma3n, Family(tp=False, pp=True)).graph
     streams, keys_and_values = 4 * 64, 2 * 2 * 16
     wanted = [streams + 16 * (6 - k) + keys_and_values * ((2 < k <= 5) + (3 < k <= 4)) for k in range(7)]
-    assert elements(graph, Phase.FORWARD, ceil_2_tp=2.0) == wanted
+    assert elements(graph, Phase.FORWARD) == wanted
 
 
 def stack(name: str) -> Graph:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ....ir.errors import PlanError
 from ....ir.graph import Graph, Role
 from ....ir.ops.fused.experts import ExpertsAttrs
-from .auto import AUTO, SMALLEST_DEGREE, Lower, degree_of, find_plan, is_auto
+from .auto import SMALLEST_DEGREE, Lower, degree_of, find_plan, is_auto
 from .plan_files import names_file, read_plan
 from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
 
@@ -23,21 +23,30 @@ _TURNED = {
 }
 
 
-def plan_for(name: str, graph: Graph, lower: Lower, search: bool = True) -> TpPlan:
+def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
     """Return the plan of that name for a graph that is not sharded yet.
 
-    `lower` shards a graph by a plan; the search for one calls it again and again. Without `search` a ready-made plan is
-    taken however few names it knows, and `auto` leaves all whole, as at tp=1, where no plan divides anything.
-    UnknownNameError for a name or a style that is not known, PlanError when the model has no plan of its own or a
-    pattern of a file matches none of its parameters.
+    `lower` shards a graph by a plan; the search for one calls it again and again. UnknownNameError for a name or a
+    style that is not known, PlanError when the model has no plan of its own or a pattern of a file matches none of its
+    parameters.
     """
     if is_auto(name):
-        return find_plan(graph, degree_of(name), lower) if search else TpPlan(AUTO, (), doc=MADE_PLANS[AUTO])
+        return find_plan(graph, degree_of(name), lower)
     if name == "hf":
         return _own(graph)
     if names_file(name):
         return _checked(read_plan(name), graph)
-    return _by_names(tp_plan(name), graph, lower) if search else tp_plan(name)
+    return _by_names(tp_plan(name), graph, lower)
+
+
+def check_name(name: str) -> None:
+    """Raise the error of a plan that no graph can have: of an unknown name, of a file that is none."""
+    if is_auto(name):
+        degree_of(name)
+    elif names_file(name):
+        read_plan(name)
+    elif name not in MADE_PLANS:
+        tp_plan(name)
 
 
 def parameter_names(graph: Graph) -> list[str]:
@@ -70,11 +79,6 @@ def _by_names(plan: TpPlan, graph: Graph, lower: Lower) -> TpPlan:
 def _searched(graph: Graph, lower: Lower) -> TpPlan:
     """A search takes seconds, and a study shards one graph for many families."""
     return find_plan(graph, SMALLEST_DEGREE, lower)
-
-
-def searches(name: str) -> bool:
-    """Whether a plan of that name may be found by search."""
-    return name in WHOLE_MODEL or is_auto(name)
 
 
 def named_share(plan: TpPlan, graph: Graph) -> float:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick import Family, GraphCache, Plan, System, estimate, load, load_system, lower, make_plan
-from slipstick.driver.estimate import Lowered, pipeline_for, worth
+from slipstick.driver.estimate import Lowered, worth
 from slipstick.driver.mixed.answer import MixedStep, mixed_step
 from slipstick.driver.mixed.layers import layers_of
 from slipstick.driver.mixed.pricing import Fleet, MixedPricer
@@ -31,7 +31,7 @@ def graph_of(model: str, phase: str = "train") -> Graph:
 
 @cache
 def lowered_of(model: str, family: Family) -> Lowered:
-    return lower(graph_of(model, str(family.workload)), family, pipeline_for(family, family.sp))
+    return lower(graph_of(model, str(family.workload)), family)
 
 
 @cache

@@ -347,7 +347,7 @@ def test_a_policy_by_which_nothing_runs_again_is_refused(tiny_llama: Graph) -> N
 
 def test_layers_that_do_not_fold_are_recomputed_one_by_one(tiny_gemma3n: Graph) -> None:
     """Each of the six layers is a region of its own; what a layer makes and no other reads, it makes again."""
-    sharded = parse_pipeline("shard{search=false}").run(tiny_gemma3n)[0]
+    sharded = parse_pipeline("shard{tp=false}").run(tiny_gemma3n)[0]
     after = parse_pipeline("recompute").run(sharded)[0]
     layers = after.regions[1:-1]
     assert len(layers) == 6

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.frontend import load
-from slipstick.ir.errors import ParseError, PlanError, UnknownNameError, UsageError
+from slipstick.ir.errors import ParseError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Hint, Region, Role
 from slipstick.ir.plan import Family
 from slipstick.ir.text.parse import parse_graph
@@ -18,7 +18,7 @@ from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.plans.auto import degree_of
 from slipstick.passes.sharding.plans.choose import ENOUGH_NAMED, named_share, plan_for, styles_in
 from slipstick.passes.sharding.plans.plan_files import plan_text, read_plan
-from slipstick.passes.sharding.plans.plans import STYLES, Style, style_of, tp_plan
+from slipstick.passes.sharding.plans.plans import MADE_PLANS, STYLES, TP_PLANS, Style, style_of, tp_plan
 from slipstick.passes.sharding.shard import shard_by
 
 NETS = Path(__file__).parents[3] / "data" / "nets.py"
@@ -271,12 +271,19 @@ def test_styles_have_synonyms() -> None:
     assert style_of("moe_tp_experts") is Style.REPLICATE
 
 
-def test_no_plan_is_searched_for_where_nothing_is_divided() -> None:
-    """At tp=1 every plan leaves a rank the whole model; a search takes a second or more."""
-    for name in ("megatron", "auto:8"):
-        assert str(pipeline_for(Family(tp_plan=name), divided=False)).count("search=false") == 1
-    assert "search" not in str(pipeline_for(Family()))
-    assert "search" not in str(pipeline_for(Family(tp_plan="hf"), divided=False))
+def test_all_plans_are_one_where_nothing_is_divided() -> None:
+    """At tp=1 a rank has the whole model under every plan: one pipeline, whatever plan or sp is named."""
+    names = (*TP_PLANS, *MADE_PLANS, "auto:8")
+    pipelines = {pipeline_for(Family(tp=False, tp_plan=name, sp=sp)) for name in names for sp in (False, True)}
+    assert [str(pipeline) for pipeline in pipelines] == ["accumulate,shard{tp=false},bucket,optimizer,fuse"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("megatrn", "did you mean 'megatron'"), ("auto:x", "a number"), ("no.yaml", "cannot read")]
+)
+def test_a_plan_that_is_none_is_refused_where_nothing_is_divided_too(name: str, message: str) -> None:
+    with pytest.raises(SlipstickError, match=message):
+        pipeline_for(Family(tp=False, tp_plan=name))
 
 
 def test_a_search_that_takes_too_long_leaves_whole_what_it_has_not_come_to(
