@@ -156,7 +156,7 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
 
 def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether the plan wants the result of this layer whole on every rank; a tied matrix bears another layer's name."""
-    if node.phase is not Phase.FORWARD:
+    if not node.phase.is_forward_work:
         return False
     names = [v.name for i in node.inputs if (v := weight_behind(region, i))]
     if not names:
@@ -170,7 +170,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
 
     The adjoint of taking a shard of the input is gathering the shards of its gradient.
     """
-    if not has(node, OpClass.MATMUL) or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
+    if not has(node, OpClass.MATMUL) or not (node.phase.is_forward_work or node.phase is Phase.BACKWARD):
         return False
     params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return any(plan.style(p.name) is Style.ROWWISE_SPLIT for p in params)
@@ -178,7 +178,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
 
 def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether this is a row-parallel layer (or experts) under a plan that completes the sum of each on its own."""
-    if not plan.eager_grads or node.phase is not Phase.FORWARD:
+    if not plan.eager_grads or not node.phase.is_forward_work:
         return False
     params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return has(node, Trait.ROUTES) or any(plan.style(p.name) in ROWS for p in params)

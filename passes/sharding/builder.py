@@ -149,7 +149,7 @@ class RegionBuilder:
         return made
 
     def _key(self, value: int, need: Placements, user: Node) -> tuple[object, ...]:
-        return (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
+        return (value, *(str(need[a]) for a in self.axes), self._gathered_in(value, need, user))
 
     def _versions(self, value: int) -> Iterator[int]:
         """The value, then what it was converted from: what exists in the placement wanted is not made again."""
@@ -220,17 +220,20 @@ class RegionBuilder:
     def _is(self, value: int, need: Placements) -> bool:
         return all(_alike(a, self.where[value][a], need[a]) for a in self.axes)
 
-    def _again(self, value: int, need: Placements, user: Node) -> bool:
-        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
+    def _gathered_in(self, value: int, need: Placements, user: Node) -> Phase:
+        """Return the phase whose gathered copy a node reads: later phases gather again what is not kept whole.
 
-        Rows at their experts are kept as they are multiplied: Megatron-Core's dispatcher gathers them only once.
+        Parameters stay gathered from what runs again to the backward phase behind it. Rows at their experts are kept as
+        they are multiplied: Megatron-Core's dispatcher gathers them only once.
         """
         if any(is_routed(need[a]) for a in self.axes):
-            return False
-        gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
-        freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
-        freed = freed or any(isinstance(self.where[value][a], Shard) and a == "cp" for a in self.axes)
-        return freed and gathers and user.phase is Phase.BACKWARD
+            return Phase.FORWARD
+        cut = [a for a in self.axes if isinstance(self.where[value][a], Shard)]
+        is_param = self.sharded_at_rest and self.values[value].role is Role.PARAM
+        freed = self.regather or is_param or "cp" in cut
+        if not freed or user.phase is Phase.FORWARD or not any(isinstance(need[a], Replicate) for a in cut):
+            return Phase.FORWARD
+        return Phase.BACKWARD if is_param else user.phase
 
     def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
         """Axes to convert; data-like axes between the same two placements form one group and one message.

@@ -213,7 +213,7 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
-        if node.phase is Phase.FORWARD and splits_input(b.old, node, self.plan):
+        if node.phase.is_forward_work and splits_input(b.old, node, self.plan):
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
         if has(node, Trait.ACCUMULATES) and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
@@ -255,7 +255,7 @@ class _Propagation:
                 axis, call_of(b.old, node), given,
                 is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
                 reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-                phase=node.phase, forward=forward,
+                phase=Phase.FORWARD if node.phase.is_forward_work else node.phase, forward=forward,
                 cp="ulysses" if axis == UP else self.cp,
                 own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
                 own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
@@ -325,7 +325,7 @@ class _Propagation:
             columns = Shard(b.old.by_id[node.inputs[0]].type.rank - 1)
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], EP: columns}, node)
         before = b.gathered.get(node.forward) if node.forward is not None else None
-        if before is None or node.forward is None:
+        if before is None or node.forward is None or node.phase.is_forward_work:
             return
         dims = b.old.by_id[node.forward].type.dims
         for i in node.inputs:
