@@ -14,6 +14,7 @@ from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
 from .ask import DATA_AXES
 from .cuts import TP, Cuts
@@ -28,7 +29,7 @@ LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 class RegionBuilder:
     """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
 
-    `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    `cuts_length` says that `tp` cuts sequences, evenly. `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
     `known` are the types of ranks' parts, by value, element type and placements; runs with the same options share them.
     """
 
@@ -36,6 +37,7 @@ class RegionBuilder:
     axes: tuple[str, ...]
     regather: bool = False
     sharded_at_rest: bool = False
+    cuts_length: bool = False
     cuts: Cuts = field(default_factory=Cuts)
     exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
     banks: frozenset[tuple[Dim, ...]] = frozenset()
@@ -313,27 +315,36 @@ class RegionBuilder:
                 whole = axis == TP and left == size
                 found += self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis, where)]
                 rest[p.dim] = left / symbol(axis)
-            dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
+            dims[p.dim] = as_dim(self._share(axis, (world, p), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
             dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
         return world.type.with_dims(tuple(dims)), tuple(c for c in found if c.binds)
 
-    def _share(self, axis: str, at: tuple[Value, int], dim: Expr) -> Expr:
+    def _share(self, axis: str, at: tuple[Value, Shard], dim: Expr) -> Expr:
         """A rank's part of a dim, whatever other axes have cut before."""
-        world, index = at
-        size = world.type.dims[index]
+        world, lies = at
+        size = world.type.dims[lies.dim]
         if axis != TP or world.type.dims in self.banks:
             return dim / symbol(axis)
-        share = self.cuts.share((world.id, index), size)
+        if _has_batch(size):
+            return as_expr(ceil_div(as_dim(dim), symbol(TP))) if self._are_few(dim, lies) else dim / symbol(TP)
+        share = self.cuts.share((world.id, lies.dim), size)
         return dim / symbol(axis) if share == as_expr(size) / symbol(axis) else dim / size * share
+
+    def _are_few(self, dim: Expr, lies: Shard) -> bool:
+        """Whether rows at their experts may be fewer than ranks: a rank that has some has one at least.
+
+        A length that `tp` cuts evenly leaves each rank as many.
+        """
+        return lies.routed and CAPACITY not in dim.symbols and not (self.cuts_length and "seq" in dim.symbols)
 
     def _cuts_evenly(self, axis: str, world: TensorType, dim: int) -> bool:
         """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows.
 
-        Rows of a fixed capacity are rounded anyway; their tokens are checked.
+        No batch is refused: the rank with most rows is priced. Rows of a fixed capacity are rounded anyway.
         """
         size = world.dims[dim]
-        rounded = isinstance(size, Expr) and CAPACITY in size.symbols
+        rounded = _has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
         over_sequence = axis in ("up", "cp") and dim == 0 and isinstance(size, int)
         return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
@@ -369,6 +380,10 @@ class RegionBuilder:
         used |= {i for pair in pairs for i in pair}
         used |= {v.storage for v in self.values if v.id in used}
         return Region(self.old.name, tuple(v for v in self.values if v.id in used), tuple(self.nodes), ports, pairs)
+
+
+def _has_batch(size: Dim) -> bool:
+    return isinstance(size, Expr) and "mbs" in size.symbols
 
 
 def _alike(axis: str, have: Placement, want: Placement) -> bool:

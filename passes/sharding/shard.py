@@ -162,7 +162,8 @@ class _Propagation:
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
         known = self.facts.types.setdefault(region.name, {})
-        return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks), known)
+        at_rest = self.zero == 3
+        return RegionBuilder(region, self.axes, regather, at_rest, self.sp, cuts, exchange, frozenset(banks), known)
 
     def run(self) -> Graph:
         """Return the sharded graph."""
