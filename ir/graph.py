@@ -33,6 +33,11 @@ class Phase(StrEnum):
     REDUCE = "reduce"
     OPTIMIZER = "optimizer"
 
+    @property
+    def is_forward_work(self) -> bool:
+        """Whether its nodes do the work of the forward phase, for the first time or again."""
+        return self in (Phase.FORWARD, Phase.RECOMPUTE)
+
 
 class Workload(StrEnum):
     """What the whole graph computes."""

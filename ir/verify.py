@@ -9,6 +9,7 @@ from typing import TypeVar
 from .errors import VerifyError
 from .graph import Graph, Node, Phase, Region, Role
 from .ops import OPS, complaints_of
+from .states import moved_states
 from .text.printer import print_node
 
 T = TypeVar("T", bound=Hashable)
@@ -21,7 +22,7 @@ def verify(graph: Graph, after: str = "", verified: Graph | None = None) -> None
     Rules: names are unique; values are made before they are read, once; ops exist and their calls type-check;
     forward nodes read nothing of the backward phase; a node runs in a kernel of its own or in that of one that does;
     ports have a source; the schedule names regions; gradients belong to parameters and, until the graph is sharded,
-    have their shape.
+    have their shape; no collective inside a step moves a cache or a parameter, but where ZeRO gathers shards.
     """
     found = list(problems(graph, verified))
     if found:
@@ -41,6 +42,7 @@ def problems(graph: Graph, verified: Graph | None = None) -> Iterator[str]:
     for region in (r for r in graph.regions if id(r) not in known):
         yield from (f"{region.name}: {p}" for p in _region(region))
         yield from (f"{region.name}: {p}" for p in _grads(region, sharded=bool(graph.axes)))
+        yield from (f"{region.name}: {p}" for p in _moves(region) if graph.axes)
     yield from _ports(graph)
 
 
@@ -84,6 +86,11 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, which runs in that of another"
     if node.phase is Phase.FORWARD and any(region.phase_of(i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
+
+
+def _moves(region: Region) -> Iterator[str]:
+    for node, state in moved_states(region):
+        yield f"'{node.op}' at {_place(node)} moves {state.role} '{state.name}', which stays where it is inside a step"
 
 
 def _place(node: Node) -> str:

@@ -3,8 +3,8 @@
 1. Sizes stay open. The graph holds wherever the conditions hold that were met on the way; where they do not hold for
    the lengths that are wanted, the module is recorded again with these as examples.
 2. Where the code makes a size a plain number (`int(s)`, a loop over positions, a parameter of one length), the size is
-   that number: the one that the code names, else the one that is wanted, else that of the example. A note says so, with
-   the line of the code.
+   that number: the plan's, else that of the example; where nobody gave an example, the one that the code names. A note
+   says so, with the line of the code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
-from ...ir.errors import TraceError, VerifyError
+from ...ir.errors import SlipstickError, TraceError, VerifyError
 from ...ir.graph import Graph, LengthBound
 from ...ir.records import dataclass
 from ..example_inputs import ExampleSizes
@@ -73,10 +73,13 @@ class WantedSizes:
     settable: bool = True
 
     @property
-    def lengths(self) -> Mapping[str, int]:
-        """The lengths that a graph must hold for: those of the plan, else those of the examples."""
-        found = {**self.examples, **self.plan}
-        return {name: size for name, size in found.items() if name in self.names and name not in self.fixed}
+    def choices(self) -> Sequence[Mapping[str, int]]:
+        """The lengths that a graph must hold for, those wanted most first: the plan's, then the examples'."""
+        both = ({**self.examples, **self.plan}, self.examples)
+        return [
+            {name: size for name, size in sizes.items() if name in self.names and name not in self.fixed}
+            for sizes in both[: 1 + any(self.plan.get(n, size) != size for n, size in self.examples.items())]
+        ]
 
 
 def along_roads(record: Record, wanted: WantedSizes) -> Graph:
@@ -85,30 +88,41 @@ def along_roads(record: Record, wanted: WantedSizes) -> Graph:
     Where a module cannot run at the lengths that are wanted, the graph is that of those at which it can, and says so.
     """
     first = _tried(record, ExampleSizes(dict(HINTS), dict(wanted.fixed)))
-    if first.graph is not None:
-        broken = first.broken(wanted.lengths)
-        if broken is None:
-            return _finished(first, wanted)
-        second = _tried(record, ExampleSizes(_hints(wanted.lengths), dict(wanted.fixed)))
-        if second.graph is not None:
-            at = ", ".join(f"{n}={wanted.lengths[n]}" for n in broken.sizes if n in wanted.lengths)
-            place = f" at {broken.place}" if broken.place else ""
-            return _finished(second, wanted, f"recorded for {at}: what the code does{place} depends on that length")
-        return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
-    assert first.error is not None
-    if asks_data(first.error):
+    if first.graph is None and first.error is not None and asks_data(first.error):
         raise first.error
+    for lengths in wanted.choices:
+        graph = _recorded_at(record, first, lengths, wanted)
+        if graph is not None:
+            return graph
+    graph = _finished(first, wanted) if first.graph is not None else _named_by_code(record, first, wanted)
+    if graph is None:
+        assert first.error is not None
+        raise first.error
+    return graph
+
+
+def _recorded_at(record: Record, first: Attempt, lengths: Mapping[str, int], wanted: WantedSizes) -> Graph | None:
+    """Return a graph that holds at these lengths: with open sizes, recorded there, or with numbers; None without."""
+    broken = first.broken(lengths) if first.graph is not None else None
+    if first.graph is not None and broken is None:
+        return _finished(first, wanted)
     failed = first
-    if _hints(wanted.lengths) != HINTS:
-        longer = _tried(record, ExampleSizes(_hints(wanted.lengths), dict(wanted.fixed)))
-        if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
-            return _finished(longer, wanted)
-        tells = longer.made_numbers and not first.made_numbers and not any(c.wanted() for c in first.met)
-        failed = longer if tells else first
-    third = _fixed(record, failed, wanted, named=True)
-    if third is None:
-        raise first.error
-    return third
+    if _hints(lengths) != HINTS:
+        second = _tried(record, ExampleSizes(_hints(lengths), dict(wanted.fixed)))
+        if second.graph is not None and second.broken(lengths) is None:
+            return _finished(second, wanted, _note_of(broken, lengths))
+        # Strided convolutions leave nothing of a short example: what a longer one makes a number says more.
+        tells = second.made_numbers and not first.made_numbers and not any(c.wanted() for c in first.met)
+        failed = second if first.graph is not None or tells else first
+    return _fixed(record, failed, _numbers(failed, lengths, wanted), wanted)
+
+
+def _note_of(broken: SizeGuard | None, lengths: Mapping[str, int]) -> str:
+    if broken is None:
+        return ""
+    at = ", ".join(f"{n}={lengths[n]}" for n in broken.sizes if n in lengths)
+    place = f" at {broken.place}" if broken.place else ""
+    return f"recorded for {at}: what the code does{place} depends on that length"
 
 
 def _tried(record: Record, sizes: ExampleSizes) -> Attempt:
@@ -142,40 +156,59 @@ def _bounds_of_fixed(fixed: Mapping[str, int], where: str = "") -> tuple[LengthB
     return tuple(LengthBound(name, size, size, where=where) for name, size in fixed.items())
 
 
-def _fixed(record: Record, failed: Attempt, wanted: WantedSizes, named: bool) -> Graph | None:
-    """Record with numbers for the sizes that could not stay open; None when that fails, too.
+def _named_by_code(record: Record, failed: Attempt, wanted: WantedSizes) -> Graph | None:
+    """Record at the one size that the code names, where nobody gave an example of another."""
+    choice, where = _named(failed)
+    if any(wanted.examples.get(name, size) != size for name, size in choice.items()):
+        return None
+    return _fixed(record, failed, [(choice, where)] if choice else [], wanted)
 
-    Without `named` numbers that the code names are left alone: it runs at others.
-    """
-    for choice, where, is_codes in _choices(failed, wanted):
-        if is_codes and not named:
-            continue
-        sizes = ExampleSizes(dict(failed.sizes.hints), {**wanted.fixed, **choice})
-        attempt = _tried(record, sizes)
+
+def _fixed(
+    record: Record, failed: Attempt, choices: Sequence[tuple[Mapping[str, int], str]], wanted: WantedSizes
+) -> Graph | None:
+    """Record with numbers for sizes that could not stay open, each with the line that asks; None where all fail."""
+    for choice, where in choices:
+        attempt = _tried(record, ExampleSizes(dict(failed.sizes.hints), {**wanted.fixed, **choice}))
         if attempt.graph is None:
             continue
+        is_codes = choice == _named(failed)[0]
         is_bound = not (is_codes and wanted.guessed and all(wanted.examples.get(n) == s for n, s in choice.items()))
         graph = _finished(attempt, wanted)
-        told = _bounds_of_fixed(choice, where) if is_bound else ()
+        bounds = _bounds_of_fixed(choice, where) if is_bound else ()
         note = _told(choice, where, is_codes, wanted.settable)
-        return replace(graph, bounds=(*told, *graph.bounds), notes=(*graph.notes, note))
+        return replace(graph, bounds=(*bounds, *graph.bounds), notes=(*graph.notes, note))
     return None
 
 
-def _choices(failed: Attempt, wanted: WantedSizes) -> Sequence[tuple[dict[str, int], str, bool]]:
-    """Numbers to try, the line that asks for them, and whether the code itself names them."""
+def _named(failed: Attempt) -> tuple[Mapping[str, int], str]:
+    """The one size at which code that failed would have gone on, and the line that asks for it; empty for any other.
+
+    What we cannot record (a transform over an open size) names no size: the conditions in front of it are torch's own.
+    """
+    error = failed.error
+    if error is None or not error.__cause__ or isinstance(error.__cause__, SlipstickError):
+        return {}, ""
+    line = user_line(error.__cause__)
+    asked_for = ((c.place, size) for c in reversed(failed.met) if (size := c.wanted()) is not None)
+    place, (name, size) = next(asked_for, ("", ("", 0)))
+    return ({name: size} if name else {}), place if line == _UNKNOWN else line
+
+
+def _numbers(
+    failed: Attempt, lengths: Mapping[str, int], wanted: WantedSizes
+) -> Sequence[tuple[Mapping[str, int], str]]:
+    """Sizes to make numbers of, fewest first, and the line that asks for it."""
     met, error = failed.met, failed.error
     line = user_line(error.__cause__ or error) if error is not None else ""
-    asked_for = [(c.place, found) for c in reversed(met) if (found := c.wanted()) is not None]
-    named = [({name: size}, place if line == _UNKNOWN else line, True) for place, (name, size) in asked_for]
     # Of each size the first line that makes it a number, else the first one that asks anything of it.
     places = {n: c.place for last in (False, True) for c in reversed(met) if c.is_number is last for n in c.sizes}
     first = failed.made_numbers or tuple(n for n in ("seq", "kv") if n in wanted.names)
-    asked = [first, tuple(n for n in ("batch", *first) if n in wanted.names)]
-    numbers = [{n: s for n in names if (s := wanted.lengths.get(n)) is not None} for names in asked]
+    names = (first, tuple(n for n in ("batch", *first) if n in wanted.names))
     place = places.get(first[0], "") if first else ""
-    kept = [(n, place or (line if line != _UNKNOWN else ""), False) for n in numbers if n]
-    return [*named[:1], *(k for i, k in enumerate(kept) if k[0] not in [o[0] for o in kept[:i]])]
+    where = place or (line if line != _UNKNOWN else "")
+    choices = [{n: size for n in few if (size := lengths.get(n)) is not None} for few in names]
+    return [(choice, where) for i, choice in enumerate(choices) if choice and choice not in choices[:i]]
 
 
 def _told(choice: Mapping[str, int], where: str, is_codes: bool, settable: bool) -> str:

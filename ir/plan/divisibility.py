@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PlanError
-from ..graph import Constraint, Graph, Role
+from ..graph import Constraint, Graph, Role, Workload
 from ..ops import Trait, has
 from ..records import dataclass
 from ..sizes.expr import Expr, Num, as_expr
@@ -59,8 +59,11 @@ def has_experts(graph: Graph) -> bool:
 def deals_tables(graph: Graph) -> bool:
     """Whether `ep` distributes tables: of a model without experts that reads features of samples, not of positions.
 
-    That is a ranking model, whose tables are most of its bytes and whose batch is spread over the same ranks.
+    That is a ranking model, whose tables are most of its bytes and whose batch is spread over the same ranks. A step
+    that reads what tokens before have left is none of a ranking model, though it has one position alone.
     """
+    if graph.workload is Workload.DECODE:
+        return False
     nodes = [(r, n) for r in graph.regions for n in r.nodes if has(n, Trait.READS_TABLE)]
     of_samples = [(r, n) for r, n in nodes if not any("seq" in as_expr(d).symbols for d in r.by_id[n.key].type.dims)]
     return len(nodes) == len(of_samples) > 1 and not has_experts(graph)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
+from typing import TypeGuard
 
 from .expr import Derived, Dim, Expr, Monomial, as_dim, as_expr, divide_exactly, symbol
 from .shares import least_name, read_share, share_name
@@ -136,10 +137,16 @@ def least(limit: int, length: str) -> Expr:
 def evened(value: Dim) -> Dim:
     """Return the expression with every share as the plain quotient, as if all degrees divided.
 
-    >>> evened(share(8, "tp") * 128)
-    1024/tp
+    >>> evened(share(8, "tp") * 128), evened(ceil_div(symbol("mbs") * 4, symbol("tp")))
+    (1024/tp, 4*mbs/tp)
     """
     if not isinstance(value, Expr):
         return value
-    found = {s: sh for s in value.factors if (sh := read_share(s))}
-    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found.items()}) if found else value)
+    found = {s: as_expr(sh[0]) / symbol(sh[1]) for s in value.factors if (sh := read_share(s))}
+    found |= {s: s.args[0] / s.args[1] for s in value.factors if _is_rows_share(s)}
+    return as_dim(value.substitute(found) if found else value)
+
+
+def _is_rows_share(name: str) -> TypeGuard[Derived]:
+    """Whether a symbol is a quotient by a degree, rounded."""
+    return isinstance(name, Derived) and name.build is floor_div and not isinstance(as_dim(name.args[1]), int)

@@ -11,6 +11,7 @@ from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.sizes.expr import Expr
+from ...ir.states import is_expert
 from .follow import has_packed_channels
 from .plans.plans import ROWS, Style, TpPlan
 
@@ -47,7 +48,7 @@ def source_placements(
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split
-            dealt = split if over_ep is OverEp.INSIDE else Shard(0)
+            dealt = split if over_ep is OverEp.INSIDE else _dealt(region, v)
             by_expert: Placement = dealt if expert else at_rest
             if over_ep is OverEp.TABLES and is_table(region, v):
                 by_expert = Shard(v.type.rank - 1)
@@ -76,16 +77,16 @@ def _input(v: Value) -> Placements:
     return {**data, TP: Shard(1) if heads else REPLICATE}
 
 
+def _dealt(region: Region, v: Value) -> Shard:
+    """Experts are dealt out whole; where a bank reads a range of them, those in it are, and the others for themselves."""
+    return Shard(0, packed=any(has(n, Trait.TAKES_RANGE) for n in region.users.get(v.id, ())))
+
+
 def weight_behind(region: Region, value: int) -> Value | None:
     """Return the parameter that a value is, or is cast from; None for another one."""
     made = region.producer.get(value)
     source = region.by_id[made.inputs[0] if made is not None and has(made, Trait.CASTS) else value]
     return source if source.role is Role.PARAM else None
-
-
-def is_expert(region: Region, v: Value) -> bool:
-    """Whether a parameter holds one entry an expert."""
-    return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
 
 
 def is_table(region: Region, v: Value) -> bool:
@@ -156,7 +157,7 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
 
 def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether the plan wants the result of this layer whole on every rank; a tied matrix bears another layer's name."""
-    if node.phase is not Phase.FORWARD:
+    if not node.phase.is_forward_work:
         return False
     names = [v.name for i in node.inputs if (v := weight_behind(region, i))]
     if not names:
@@ -170,7 +171,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
 
     The adjoint of taking a shard of the input is gathering the shards of its gradient.
     """
-    if not has(node, OpClass.MATMUL) or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
+    if not has(node, OpClass.MATMUL) or not (node.phase.is_forward_work or node.phase is Phase.BACKWARD):
         return False
     params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return any(plan.style(p.name) is Style.ROWWISE_SPLIT for p in params)
@@ -178,7 +179,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
 
 def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:
     """Whether this is a row-parallel layer (or experts) under a plan that completes the sum of each on its own."""
-    if not plan.eager_grads or node.phase is not Phase.FORWARD:
+    if not plan.eager_grads or not node.phase.is_forward_work:
         return False
     params = [v for i in node.inputs if (v := weight_behind(region, i))]
     return has(node, Trait.ROUTES) or any(plan.style(p.name) in ROWS for p in params)

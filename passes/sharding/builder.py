@@ -14,6 +14,7 @@ from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
 from .ask import DATA_AXES
 from .cuts import TP, Cuts
@@ -28,7 +29,7 @@ LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 class RegionBuilder:
     """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
 
-    `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    `cuts_length` says that `tp` cuts sequences, evenly. `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
     `known` are the types of ranks' parts, by value, element type and placements; runs with the same options share them.
     """
 
@@ -36,6 +37,7 @@ class RegionBuilder:
     axes: tuple[str, ...]
     regather: bool = False
     sharded_at_rest: bool = False
+    cuts_length: bool = False
     cuts: Cuts = field(default_factory=Cuts)
     exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
     banks: frozenset[tuple[Dim, ...]] = frozenset()
@@ -149,7 +151,7 @@ class RegionBuilder:
         return made
 
     def _key(self, value: int, need: Placements, user: Node) -> tuple[object, ...]:
-        return (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
+        return (value, *(str(need[a]) for a in self.axes), self._gathered_in(value, need, user))
 
     def _versions(self, value: int) -> Iterator[int]:
         """The value, then what it was converted from: what exists in the placement wanted is not made again."""
@@ -220,17 +222,20 @@ class RegionBuilder:
     def _is(self, value: int, need: Placements) -> bool:
         return all(_alike(a, self.where[value][a], need[a]) for a in self.axes)
 
-    def _again(self, value: int, need: Placements, user: Node) -> bool:
-        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
+    def _gathered_in(self, value: int, need: Placements, user: Node) -> Phase:
+        """Return the phase whose gathered copy a node reads: later phases gather again what is not kept whole.
 
-        Rows at their experts are kept as they are multiplied: Megatron-Core's dispatcher gathers them only once.
+        Parameters stay gathered from what runs again to the backward phase behind it. Rows at their experts are kept as
+        they are multiplied: Megatron-Core's dispatcher gathers them only once.
         """
         if any(is_routed(need[a]) for a in self.axes):
-            return False
-        gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
-        freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
-        freed = freed or any(isinstance(self.where[value][a], Shard) and a == "cp" for a in self.axes)
-        return freed and gathers and user.phase is Phase.BACKWARD
+            return Phase.FORWARD
+        cut = [a for a in self.axes if isinstance(self.where[value][a], Shard)]
+        is_param = self.sharded_at_rest and self.values[value].role is Role.PARAM
+        freed = self.regather or is_param or "cp" in cut
+        if not freed or user.phase is Phase.FORWARD or not any(isinstance(need[a], Replicate) for a in cut):
+            return Phase.FORWARD
+        return Phase.BACKWARD if is_param else user.phase
 
     def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
         """Axes to convert; data-like axes between the same two placements form one group and one message.
@@ -310,27 +315,36 @@ class RegionBuilder:
                 whole = axis == TP and left == size
                 found += self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis, where)]
                 rest[p.dim] = left / symbol(axis)
-            dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
+            dims[p.dim] = as_dim(self._share(axis, (world, p), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
             dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
         return world.type.with_dims(tuple(dims)), tuple(c for c in found if c.binds)
 
-    def _share(self, axis: str, at: tuple[Value, int], dim: Expr) -> Expr:
+    def _share(self, axis: str, at: tuple[Value, Shard], dim: Expr) -> Expr:
         """A rank's part of a dim, whatever other axes have cut before."""
-        world, index = at
-        size = world.type.dims[index]
+        world, lies = at
+        size = world.type.dims[lies.dim]
         if axis != TP or world.type.dims in self.banks:
             return dim / symbol(axis)
-        share = self.cuts.share((world.id, index), size)
+        if _has_batch(size):
+            return as_expr(ceil_div(as_dim(dim), symbol(TP))) if self._are_few(dim, lies) else dim / symbol(TP)
+        share = self.cuts.share((world.id, lies.dim), size)
         return dim / symbol(axis) if share == as_expr(size) / symbol(axis) else dim / size * share
+
+    def _are_few(self, dim: Expr, lies: Shard) -> bool:
+        """Whether rows at their experts may be fewer than ranks: a rank that has some has one at least.
+
+        A length that `tp` cuts evenly leaves each rank as many.
+        """
+        return lies.routed and CAPACITY not in dim.symbols and not (self.cuts_length and "seq" in dim.symbols)
 
     def _cuts_evenly(self, axis: str, world: TensorType, dim: int) -> bool:
         """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows.
 
-        Rows of a fixed capacity are rounded anyway; their tokens are checked.
+        No batch is refused: the rank with most rows is priced. Rows of a fixed capacity are rounded anyway.
         """
         size = world.dims[dim]
-        rounded = isinstance(size, Expr) and CAPACITY in size.symbols
+        rounded = _has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
         over_sequence = axis in ("up", "cp") and dim == 0 and isinstance(size, int)
         return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
@@ -366,6 +380,10 @@ class RegionBuilder:
         used |= {i for pair in pairs for i in pair}
         used |= {v.storage for v in self.values if v.id in used}
         return Region(self.old.name, tuple(v for v in self.values if v.id in used), tuple(self.nodes), ports, pairs)
+
+
+def _has_batch(size: Dim) -> bool:
+    return isinstance(size, Expr) and "mbs" in size.symbols
 
 
 def _alike(axis: str, have: Placement, want: Placement) -> bool:

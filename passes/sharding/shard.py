@@ -16,6 +16,7 @@ from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
+from ...ir.states import is_expert, moved_states
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
@@ -29,7 +30,6 @@ from .annotate import (
     enters_bag,
     gathers_output,
     gives_rows,
-    is_expert,
     is_table,
     reduces_input_grad,
     reduces_output,
@@ -112,7 +112,7 @@ class ShardPass(Pass):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by) if self.tp or self.inside else TpPlan("none", ())
         facts = GraphFacts.of(graph, data_axes(self.hsdp, self.ep))
-        return PassResult(mark_saved(_Propagation(facts, self, plan).run()), changed=True)
+        return PassResult(mark_saved(_sharded(facts, self, plan)), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -125,13 +125,37 @@ def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None, facts: Grap
 
     `facts` are those of the graph over `dp`, for who shards it again and again.
     """
-    return _Propagation(facts or GraphFacts.of(graph, (DP,)), ShardPass(), plan, ports).run()
+    return _sharded(facts or GraphFacts.of(graph, (DP,)), ShardPass(), plan, ports)
+
+
+def _sharded(facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> Graph:
+    """Shard; a cache or parameter that a layer reads all of rests whole on every rank of `tp`, and is never gathered."""
+    whole: frozenset[tuple[str, str]] = frozenset()
+    while True:
+        graph = _Propagation(facts, options, plan, ports, whole).run()
+        moved = {_state_key(r, state) for r in graph.regions for _, state in moved_states(r)} - whole
+        if not moved:
+            return graph
+        whole |= moved
+
+
+def _state_key(region: Region, state: Value) -> tuple[str, str]:
+    """What names a state: its path, which has a star where each region of layers has its own."""
+    return (region.name if "*" in state.name else "", state.name)
 
 
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> None:
+    def __init__(
+        self,
+        facts: GraphFacts,
+        options: ShardPass,
+        plan: TpPlan,
+        ports: Ports | None = None,
+        whole: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self.whole = whole
         self.facts, self.graph, self.own, self.plan = facts, facts.graph, facts.own, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.scatters_early = self.zero >= 2 and not options.once
@@ -155,6 +179,7 @@ class _Propagation:
         self.builders = {r.name: self._builder(r, options, facts.cuts[r.name]) for r in self.graph.regions}
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
+        self.notes += [f"'{name}' is whole on every rank of tp: its layer reads all of it" for _, name in sorted(whole)]
         # What answers of rules depend on, besides the node and how its inputs lie.
         self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, self.replicate_unknown
 
@@ -164,7 +189,8 @@ class _Propagation:
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         regather = options.regather and options.sp
         known = self.facts.types.setdefault(region.name, {})
-        return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks), known)
+        at_rest = self.zero == 3
+        return RegionBuilder(region, self.axes, regather, at_rest, self.sp, cuts, exchange, frozenset(banks), known)
 
     def run(self) -> Graph:
         """Return the sharded graph."""
@@ -184,6 +210,8 @@ class _Propagation:
         whole = None if self.etp else at_rest
         known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
         for v in b.old.values:
+            if _state_key(b.old, v) in self.whole and v.id in known:
+                known[v.id] = {**known[v.id], TP: REPLICATE}
             if v.id in known:
                 lies = {axis: known[v.id][axis] for axis in self.axes}
                 b.add_source(v, b.packed(v, self.own.source(v, lies)))
@@ -216,7 +244,7 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
-        if node.phase is Phase.FORWARD and splits_input(b.old, node, self.plan):
+        if node.phase.is_forward_work and splits_input(b.old, node, self.plan):
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
         if has(node, Trait.ACCUMULATES) and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
@@ -258,7 +286,7 @@ class _Propagation:
                 axis, call_of(b.old, node), given,
                 is_param=tuple(weight_behind(b.old, i) is not None for i in node.inputs),
                 reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-                phase=node.phase, forward=forward,
+                phase=Phase.FORWARD if node.phase.is_forward_work else node.phase, forward=forward,
                 cp="ulysses" if axis == UP else self.cp,
                 own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
                 own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
@@ -312,10 +340,10 @@ class _Propagation:
                 b.settle(grad, {**b.where[b.now[grad]], TP: REPLICATE}, node)
         elif has(node, Trait.COMBINES, backward=False) and EP in self.all_tokens:
             b.settle(out, {**have, EP: Shard(0)}, node)
-        elif has(node, Trait.READS_TABLE) and isinstance(have.get(TP), Partial):
-            b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
-        elif self.tables and gives_rows(b.old, node):
-            b.settle(out, {**have, EP: Shard(0)}, node)
+        elif has(node, Trait.READS_TABLE) or (self.tables and gives_rows(b.old, node)):
+            rows = {EP: Shard(0)} if self.tables and gives_rows(b.old, node) else {}
+            sums = {TP: self._reduced(b, out, TP)} if isinstance(have.get(TP), Partial) else {}
+            b.settle(out, {**have, **sums, **rows}, node)
         elif has(node, Trait.ATTENDS, OpClass.SCAN) and self.cp != "none":
             back_to_sequence(b, node, self.axes, self.cp == "ring")
         elif has(node, OpClass.LOSS, backward=False):
@@ -328,7 +356,7 @@ class _Propagation:
             columns = Shard(b.old.by_id[node.inputs[0]].type.rank - 1)
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], EP: columns}, node)
         before = b.gathered.get(node.forward) if node.forward is not None else None
-        if before is None or node.forward is None:
+        if before is None or node.forward is None or node.phase.is_forward_work:
             return
         dims = b.old.by_id[node.forward].type.dims
         for i in node.inputs:

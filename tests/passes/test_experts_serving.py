@@ -19,6 +19,7 @@ from slipstick.ir.ops import OpClass, call_of, op_def, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.sizes.expr import Expr, as_expr, symbol, total
+from slipstick.ir.sizes.rounding import ceil_div
 from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.text.printer import print_graph
 
@@ -62,7 +63,7 @@ def test_tensor_parallel_ranks_run_their_own_experts_and_sum_as_ever(deepseek: G
     assert sums == [t for t in talk(split) if t[1] == "tp"] == [("all_reduce", "tp", str(TOKENS))] * 2
     assert [t[:2] for t in talk(region) if t[1] != "tp"] == [("all_to_all", "ep")] * 2
     rows = region.by_id[node(region, "expert_bank").inputs[0]].type.dims
-    assert rows == (MBS * 8 / TP, 7168)
+    assert rows == (ceil_div(MBS * 8, TP), 7168)
 
 
 def test_ranks_inside_data_parallelism_send_what_is_theirs(deepseek: Graph) -> None:

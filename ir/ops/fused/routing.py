@@ -8,6 +8,7 @@ from ...plan import CAPACITY
 from ...records import dataclass
 from ...sizes.busiest import is_imbalance
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
+from ...sizes.rounding import evened
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from ..traits import Trait
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
@@ -36,9 +37,9 @@ def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[st
     attrs = call.attrs_as(RoutedAttrs)
     copies = as_expr(tokens) * top_k / attrs.ranks
     want = copies * symbol(CAPACITY) if attrs.capacity else copies
-    rows = as_expr(given)
+    rows = as_expr(evened(given))
     busy = next(filter(is_imbalance, rows.factors), "") if attrs.own else ""
-    if rows not in (want, want * symbol(busy) if busy else want):
+    if evened(want) not in (rows, rows / symbol(busy) if busy else rows):
         yield f"rows of tokens x k: {given} is not {want}"
 
 

@@ -113,11 +113,10 @@ def index_keys(ask: Ask) -> Answer:
 
 
 def kv_append(ask: Ask) -> Answer:
-    """The cache lies as the new tokens do; it is never cut inside a head, nor along its length once it has some."""
-    last = len(ask.given) - 1
-    p = ask.whole(last)
-    grows = ask.call.attrs_as(KvAppendAttrs).dim if last else -1
-    if isinstance(p, Shard) and p.dim in (ask.rank(last) - 1, grows):
+    """New tokens lie as the cache does, which stays where it is; an empty one begins as they lie, with whole heads."""
+    p = ask.whole(0)
+    empty = len(ask.given) == 1
+    if empty and isinstance(p, Shard) and p.dim == ask.rank(0) - 1:
         return replicate_all(ask)
     return Answer((p,) * len(ask.given), (p,))
 

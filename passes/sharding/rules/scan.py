@@ -39,6 +39,9 @@ def _batch_or_heads(ask: Ask, values: int) -> Shard | None:
         remembered = bool(ask.forward) and ask.forward[0] == Shard(2)
         return Shard(2) if along or remembered or any(p.dim == 2 for _, p in shards) else None
     has_state = ask.call.attrs_as(ScanAttrs).has_state
+    state = ask.whole(len(ask.given) - 1) if has_state else REPLICATE
+    if isinstance(state, Shard):
+        return Shard(0 if state.dim == 0 else 2)
     tokens = [(i, p) for i, p in shards if ask.rank(i) > 2 and not (has_state and i == len(ask.given) - 1)]
     if any(p.dim == 0 for _, p in tokens):
         return Shard(0)
