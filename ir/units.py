@@ -25,7 +25,12 @@ class Quantity:
     dimension: str
 
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+# Groups of three digits may be parted by commas, and an amount of US dollars may begin with its sign.
+_NUMBER = re.compile(
+    r"\s*(?P<sign>[+-]?)(?P<usd>\$?)(?P<number>(?:\d{1,3}(?:,\d{3})+\.?\d*|\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"\s*(?P<unit>.*?)\s*"
+)
+_DOLLARS = re.compile(r"([kM]?)(|/.+)")
 _SMALL = {"p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0}
 _LARGE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -82,28 +87,36 @@ def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
     Traceback (most recent call last):
     slipstick.ir.errors.UsageError: ambiguous unit 'Gb/s' in '400 Gb/s': Gbit/s counts bits, GB/s bytes
     """
-    number, name = split_quantity(text)
+    number, name = split_quantity(text, dimension)
     if not name:
         return Quantity(number, dimension or "1")
-    unit = _unit(name, text)
+    unit = _unit(name, text, dimension)
     if dimension is not None and unit.dimension != dimension:
         raise UsageError(f"wrong unit '{name}' in '{text}': allowed: {units_of(dimension)}")
     return Quantity(_finite(number * unit.value_si, text), unit.dimension)
 
 
 @lru_cache(maxsize=4096)
-def split_quantity(text: str) -> tuple[float, str]:
-    """Return the number and the unit as written; the unit may be empty.
+def split_quantity(text: str, dimension: str | None = None) -> tuple[float, str]:
+    """Return the number and the unit as written; the unit may be empty, the dimension is for messages alone.
 
     >>> split_quantity("989e12"), split_quantity("4.8TB/s"), split_quantity("0.11/cm2")
     ((989000000000000.0, ''), (4.8, 'TB/s'), (0.11, '1/cm2'))
+    >>> split_quantity("$30,000"), split_quantity("$1.5M"), split_quantity("$0.08/kWh")
+    ((30000.0, 'USD'), (1.5, 'MUSD'), (0.08, 'USD/kWh'))
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise UsageError(f"'{text}' is not a quantity: write a number and a unit, as in '3350 GB/s'")
+        known = "as in '3350 GB/s'" if dimension is None else f"allowed: {units_of(dimension)}"
+        raise UsageError(f"'{text}' is not a quantity: write a number and a unit, {known}")
+    number, unit = _finite(float(match["sign"] + match["number"].replace(",", "")), text), match["unit"]
+    if match["usd"]:
+        scale = _DOLLARS.fullmatch(unit)
+        if scale is None:
+            raise UsageError(f"'{text}' has a unit beside $: write $30,000, $30k, $1.5M or $2.50/h")
+        return number, f"{scale[1]}USD{scale[2]}"
     # People write 0.11/cm2 for 0.11 1/cm2.
-    unit = f"1{match[2]}" if match[2].startswith("/") else match[2]
-    return _finite(float(match[1]), text), unit
+    return number, f"1{unit}" if unit.startswith("/") else unit
 
 
 def parse_typed(text: str, dimension: str, what: str = "") -> float:
@@ -166,17 +179,17 @@ def units_of(dimension: str) -> str:
     return common.get(dimension, dimension)
 
 
-def _unit(name: str, text: str) -> Quantity:
+def _unit(name: str, text: str, wanted: str | None) -> Quantity:
     top, *bottoms = name.split("/")
     if not all(part in _ATOMS for part in (top, *bottoms)):
-        raise UsageError(_unknown_unit(name, text))
+        raise UsageError(_unknown_unit(name, text, wanted))
     value, dimension = _ATOMS[top].value_si, _ATOMS[top].dimension
     for bottom in bottoms:
         value, dimension = value / _ATOMS[bottom].value_si, f"{dimension}/{_ATOMS[bottom].dimension}"
     return Quantity(value, _ALIASES.get(dimension, dimension))
 
 
-def _unknown_unit(name: str, text: str) -> str:
+def _unknown_unit(name: str, text: str, wanted: str | None) -> str:
     given = f"unit '{name}' in '{text}'"
     bits = re.fullmatch(r"([kMGTPE]?i?)b(|/s|ps)", name)
     if bits:
@@ -186,8 +199,8 @@ def _unknown_unit(name: str, text: str) -> str:
     if flops:
         return f"ambiguous {given}: write {flops[1]}FLOP/s for a rate, {flops[1]}FLOP for a count"
     near = did_you_mean(name, [*_ATOMS, "GB/s", "TB/s", "GiB/s", "Gbit/s"])
-    atoms = "B, bit, FLOP, s, W, J, Wh, Hz, V, A, USD, kg, mm, mm2, %"
-    return f"unknown {given}{near} allowed: {atoms} and quotients of them"
+    atoms = "B, bit, FLOP, s, W, J, Wh, Hz, V, A, USD, kg, mm, mm2, % and quotients of them"
+    return f"unknown {given}{near} allowed: {atoms if wanted is None else units_of(wanted)}"
 
 
 def _finite(number: float, text: str) -> float:

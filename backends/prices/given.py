@@ -11,6 +11,7 @@ from ..machine.files.system_tree import split_override
 
 if TYPE_CHECKING:
     from ..machine.files.catalogue import Assembled, File
+    from .section import Prices
 
 
 def with_prices(found: Assembled, profile: str | None, overrides: Sequence[str]) -> Assembled:
@@ -38,6 +39,17 @@ def with_prices(found: Assembled, profile: str | None, overrides: Sequence[str])
     tree, origins = laid_down([*shipped(), *_given(found, profile)])
     placed = (replace(origin, keys=("prices", *origin.keys)) for origin in origins)
     return replace(found, tree={**found.tree, "prices": tree}, origins=(*found.origins, *placed))
+
+
+def book_of(found: Assembled, profile: str | None, overrides: Sequence[str]) -> Prices:
+    """Return the book of prices of a system, checked; arguments and errors as of `with_prices`."""
+    from .book import build_prices, load_prices, shipped
+
+    keys = (split_override(text) for text in overrides)
+    own = tuple(f"{'.'.join(path[1:])}={value}" for path, value in keys if path[0] == "prices")
+    if profile is None and found.tree.get("prices") is not None:
+        return build_prices([*shipped(), *_given(found, profile)], own)
+    return load_prices(profile, own) if profile else load_prices(overrides=own)
 
 
 def _given(found: Assembled, profile: str | None) -> list[File]:

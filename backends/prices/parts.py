@@ -11,17 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...ir.errors import UnknownNameError, UsageError
+from ...ir.errors import SystemFileError, UnknownNameError, UsageError
 from ...ir.records import dataclass
-from ...ir.units import parse_quantity
 from ..machine.files.catalogue import Assembled, read_file
-from ..machine.files.system_tree import assign, split_override
+from ..machine.files.faults import all_of, in_files
+from ..machine.files.number import Number
+from ..machine.files.section import inside, section_of
+from ..machine.files.shapes import Intake
+from ..machine.files.system_tree import assign, names_of, part_at, split_override
+from ..machine.system_schema import NetworkSection, SystemSection
+from .given import book_of
 
 if TYPE_CHECKING:
     from ..machine.files.system_tree import Tree
+    from .section import Prices
 
 _STACKS = re.compile(r"(\d+)x([a-z0-9]+)", re.IGNORECASE)
 _DOMAIN = re.compile(r"(?:[a-z]+[-]?)?(\d+)", re.IGNORECASE)
@@ -51,40 +58,40 @@ class Refitted:
 
     Attributes:
         tree: the system.
-        prices: the book, as written.
+        numbers: of it, by path, in base units.
+        prices: the book.
+        fault: builds the error for numbers of the system that could not be read; None where all could.
     """
 
     tree: dict[str, Tree]
-    prices: Mapping[str, Tree]
+    numbers: Mapping[str, float]
+    prices: Prices
+    fault: Callable[[], SystemFileError] | None = None
 
     def at(self, *keys: str) -> Tree:
         """Return what stands at a path; None for nothing. Lists are entered by the names of their records."""
-        found: Tree = self.tree
-        for key in keys:
-            if isinstance(found, list):
-                found = next((one for one in found if isinstance(one, dict) and one.get("name") == key), None)
-            else:
-                found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return part_at(self.tree, keys)
 
     def number(self, *keys: str) -> float | None:
-        """Return a number in base units; None where there is none."""
-        return _si(self.at(*keys))
+        """Return a number in base units, None where there is none; SystemFileError for one that cannot be read."""
+        number = self.numbers.get(".".join(keys))
+        if number is None and self.at(*keys) is not None and self.fault is not None:
+            raise self.fault()
+        return number
 
     def price(self, *keys: str) -> float:
         """Return a number of the price book in base units."""
-        found: Tree = dict(self.prices)
+        found: object = self.prices.section
         for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        value = _si(found)
-        if value is None:
+            found = found.get(key) if isinstance(found, dict) else getattr(found, key, None)
+        if not isinstance(found, Number):
             raise UnknownNameError(f"the price book has no {'.'.join(keys)}")
-        return value
+        return found.si
 
     def put(self, path: Sequence[str], value: float, unit: str, part: str) -> Refitted:
-        """Return the bench with a number in place, which names its part."""
+        """Return the bench with a number in base units in place, which names its part."""
         leaf: Tree = {"value": value, "unit": unit, "confidence": "estimated", "source": part}
-        return replace(self, tree=assign(self.tree, tuple(path), leaf))
+        return replace(self, tree=assign(self.tree, tuple(path), leaf), numbers={**self.numbers, ".".join(path): value})
 
     def name(self, path: Sequence[str], word: str) -> Refitted:
         """Return the bench with a name in place."""
@@ -116,16 +123,22 @@ def with_parts(found: Assembled, overrides: Sequence[str], profile: str | None) 
     parts = [text for text in overrides if _part_of(text) is not None]
     if not parts:
         return found, list(overrides)
-    from .book import USUAL, laid_down, profile_file, shipped
-
-    own = found.tree.get("prices")
-    prices, _ = laid_down([*shipped(), profile_file(profile or (own if isinstance(own, str) else USUAL))])
-    bench = Refitted(found.tree, prices)
+    bench = _refitted(found, book_of(found, profile, overrides))
     for text in parts:
         change = _part_of(text)
         assert change is not None
         bench = change(bench, split_override(text)[1].lower())
     return replace(found, tree=bench.tree), [text for text in overrides if text not in parts]
+
+
+def _refitted(found: Assembled, prices: Prices) -> Refitted:
+    """Read the numbers of a system once, in whatever form they are written."""
+    intake = Intake()
+    inside(SystemSection).read({key: part for key, part in found.tree.items() if key != "prices"}, (), "", intake)
+    error = partial(all_of, f"system '{found.file.name}'", intake.faults, in_files(found.origins))
+    return Refitted(
+        found.tree, {path: number.si for path, number in intake.numbers}, prices, error if intake.faults else None
+    )
 
 
 def _part_of(text: str) -> Callable[[Refitted, str], Refitted] | None:
@@ -135,8 +148,7 @@ def _part_of(text: str) -> Callable[[Refitted, str], Refitted] | None:
 def _memory(bench: Refitted, word: str) -> Refitted:
     """Replace the stacks of every package: `8xhbm4`."""
     match = _STACKS.fullmatch(word)
-    memories = bench.prices.get("memories")
-    kinds = [name for name in (memories if isinstance(memories, dict) else {}) if name.startswith("hbm")]
+    kinds = [name for name in bench.prices.section.memories if name.startswith("hbm")]
     if match is None or match[2] not in kinds or not 1 <= int(match[1]) <= 32:
         raise UnknownNameError(f"chip.memory={word}: stacks, as in 8xhbm3e; kinds: {', '.join(kinds)}")
     count, kind, part = int(match[1]), match[2], f"part chip.memory={word}, price book and technology files"
@@ -177,25 +189,20 @@ def _nic(bench: Refitted, word: str) -> Refitted:
         told = "" if old is not None else f"; {level} of this system names no adapter"
         raise UnknownNameError(f"nic={word}: a port of {', '.join(known)}{told}")
     part = f"part nic={word}, network {known[word]}"
-    tree = read_file("networks", known[word]).tree
-    levels = tree.get("levels")
-    assert isinstance(levels, list)
-    new = levels[-1]
-    assert isinstance(new, dict)
-    equipment = new["equipment"]
-    assert isinstance(equipment, dict)
+    new = section_of(NetworkSection, read_file("networks", known[word]).tree, f"network '{known[word]}'").levels[-1]
+    equipment = new.equipment
+    assert equipment is not None
     # The rate of a port is in its name: `ndr-400g`.
     each = re.search(r"(\d+)g$", str(old))
     ports = 1.0 if each is None else max((bench.number(*path, "bandwidth") or 0.0) * 8e-9 / float(each[1]), 1.0)
-    rate, latency = _si(new["bandwidth"]), _si(new.get("latency"))
-    assert rate is not None
-    bench = bench.put((*path, "bandwidth"), ports * rate, "B/s", part)
-    bench = bench if latency is None else bench.put((*path, "latency"), latency, "s", part)
+    bench = bench.put((*path, "bandwidth"), ports * float(new.bytes_per_s), "B/s", part)
+    bench = bench.put((*path, "latency"), float(new.latency_s), "s", part)
     for key in ("switch", "adapter", "cable", "transceiver"):
-        if isinstance(equipment.get(key), str) and bench.at(*path, "equipment", key) is not None:
-            bench = bench.name((*path, "equipment", key), str(equipment[key]))
+        name = str(getattr(equipment, key))
+        if name and bench.at(*path, "equipment", key) is not None:
+            bench = bench.name((*path, "equipment", key), name)
     usd, watts = (
-        bench.price("adapters", str(equipment["adapter"]), key) - bench.price("adapters", str(old), key)
+        bench.price("adapters", equipment.adapter, key) - bench.price("adapters", str(old), key)
         for key in ("price", "power")
     )
     num = ports * (bench.number("node", "num_chips") or 1.0)
@@ -279,14 +286,12 @@ def _stacks(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if str(tree.get("memory", "")).startswith("hbm"):
         yield path
     contents = tree.get("contents")
-    for one in contents if isinstance(contents, list) else ():
-        if isinstance(one, dict):
-            yield from _stacks(one, (*path, "contents", str(one.get("name"))))
+    for name, one in zip(names_of(contents), contents if isinstance(contents, list) else (), strict=True):
+        yield from _stacks(one, (*path, "contents", name))
 
 
 def _levels(bench: Refitted) -> list[str]:
-    levels = bench.at("network")
-    found = [str(one["name"]) for one in levels if isinstance(one, dict)] if isinstance(levels, list) else []
+    found = names_of(bench.at("network"))
     if not found:
         raise UsageError("this system has no network whose parts could be changed")
     return found
@@ -297,10 +302,3 @@ def _technology(kind: str, key: str) -> float:
 
     memory = load_technology().memory(kind)
     return memory.energy.si if key == "energy" else memory.leakage.si
-
-
-def _si(leaf: Tree) -> float | None:
-    value, unit = (leaf.get("value"), leaf.get("unit", "")) if isinstance(leaf, dict) else (leaf, "")
-    if not isinstance(value, int | float):
-        return None
-    return parse_quantity(f"{value} {unit}".strip()).value_si

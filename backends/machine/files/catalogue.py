@@ -29,6 +29,8 @@ ENGINE_FITS = "engine_fits"
 NO_SOFTWARE = "none"
 # What a file of software says of itself, which one that is like it does not take over.
 OWN = frozenset({"fit", "version_of", "versions", "since", "until"})
+# A mapping with one of these is one number, or the constants of one kind: whole, whatever it is laid over.
+_NUMBER_KEYS = frozenset({"value", "source"})
 # Classes of kernels whose constants are those of links between chips.
 _OF_LINKS = frozenset({"collective", "custom_all_reduce", "exchange"})
 # Constants of chips whose matrix units are systolic arrays, over those that carry over to any chip.
@@ -163,7 +165,7 @@ def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
     found = dict(base)
     for key, value in tree.items():
         under = base.get(key)
-        if isinstance(under, dict) and isinstance(value, dict) and "source" not in value:
+        if isinstance(under, dict) and isinstance(value, dict) and not _NUMBER_KEYS & value.keys():
             value = laid_over(under, value)
         found[key] = value
     return found

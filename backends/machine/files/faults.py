@@ -70,15 +70,20 @@ def in_files(origins: Sequence[FileOrigin]) -> Locate:
         if not found:
             return fault.layer or ""
         nearest = max(found, key=lambda origin: len(origin.keys))
-        return f"{nearest.where}:{_line(nearest, fault)}"
+        return f"{nearest.where}{_line(nearest, fault)}"
 
     return locate
 
 
-def _line(origin: FileOrigin, fault: FileFault) -> int:
+def _line(origin: FileOrigin, fault: FileFault) -> str:
+    """Return the line of a fault behind the name of its file; nothing for text that never was a file."""
     from .system_tree import line_of
 
-    return line_of(read_settings(origin.file), (*origin.inner, *fault.keys[len(origin.keys) :]))
+    try:
+        text = read_settings(origin.file)
+    except OSError:
+        return ""
+    return f":{line_of(text, (*origin.inner, *fault.keys[len(origin.keys) :]))}"
 
 
 def all_of(what: str, faults: Iterable[FileFault], locate: Locate = nowhere) -> SystemFileError:

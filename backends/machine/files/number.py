@@ -44,7 +44,7 @@ class Number:
         """Read the number, and check that its place allows it."""
         number = self.si_of(self)
         self.kind.check(self.value, number)
-        self.kind.check_sense(_text(self.value, self.unit), number)
+        self.kind.check_sense(_text(self, self.kind), number)
         for other in self.others:
             self.kind.check(other.value, self.si_of(other))
         object.__setattr__(self, "si", number)
@@ -55,8 +55,8 @@ class Number:
 
     def si_of(self, said: Number | Other) -> float:
         """Return what a source says in base units."""
-        text = _text(said.value, said.unit)
-        if not split_quantity(text)[1] and self.kind.dimension != "1":
+        text = _text(said, self.kind)
+        if not split_quantity(text, self.kind.dimension)[1] and self.kind.dimension != "1":
             raise UsageError(f"missing unit of '{text}': allowed: {units_of(self.kind.dimension)}")
         return parse_quantity(text, self.kind.dimension).value_si
 
@@ -69,7 +69,7 @@ class Number:
         return tuple(self._record(path, other, other.told) for other in self.others)
 
     def _record(self, path: str, said: Number | Other, source: str) -> NumberRecord:
-        number, unit = split_quantity(_text(said.value, said.unit))
+        number, unit = split_quantity(_text(said, self.kind))
         return NumberRecord(
             path, number, unit, self.si_of(said), self.kind.dimension, source, said.confidence, said.as_of
         )
@@ -92,16 +92,27 @@ class Other:
         return self.source if self.note is None else f"{self.source}: {self.note}"
 
 
-def _text(value: float | str, unit: str | None) -> str:
-    if isinstance(value, str) and unit is not None and split_quantity(value)[1]:
-        raise UsageError(f"unit given twice: '{value}' and '{unit}'")
-    return f"{value} {unit or ''}".strip()
+def _text(said: Number | Other, kind: NumberKind) -> str:
+    """Return a number as it would be written short."""
+    if isinstance(said.value, str) and said.unit and split_quantity(said.value, kind.dimension)[1]:
+        raise UsageError(f"unit given twice: '{said.value}' and '{said.unit}'")
+    return f"{said.value} {said.unit or ''}".strip()
+
+
+def in_full(given: Tree) -> Tree:
+    """Write a short number in full; what is no short number stays as it is.
+
+    >>> in_full("36 GiB")
+    {'value': '36 GiB', 'confidence': 'estimated', 'source': 'this file'}
+    """
+    if isinstance(given, int | float | str) and not isinstance(given, bool):
+        return {"value": given, "confidence": "estimated", "source": THIS_FILE}
+    return given
 
 
 def read_number(kind: NumberKind, given: Tree, keys: Keys, path: str, faults: list[FileFault]) -> Number | None:
     """Return a number as it is written in a file; None, and what is wrong with it, where it is none."""
-    if isinstance(given, int | float | str) and not isinstance(given, bool):
-        given = {"value": given, "confidence": "estimated", "source": THIS_FILE}
+    given = in_full(given)
     if not isinstance(given, dict):
         expected = "a quantity such as 3350 GB/s, or {value: 3350, unit: GB/s, source: ...}"
         faults.append(FileFault(keys, path, f"expected {expected}, not {given!r}"))

@@ -10,7 +10,7 @@ from ..system_schema import SystemSection
 from .kinds import NumberKind
 from .section import form_of
 from .shapes import AmountForm, ByName, FileForm, Inside, OneOf, Several
-from .system_tree import Tree, assign, names_of, split_override
+from .system_tree import Tree, assign, names_of, part_at, split_override
 
 # Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
 _WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
@@ -31,7 +31,9 @@ def as_layer(text: str) -> dict[str, Tree]:
     return {"kernels": {cls: {kind: block}}}
 
 
-def override(tree: dict[str, Tree], text: str, top: type = SystemSection, called: str = "a system") -> dict[str, Tree]:
+def override(
+    tree: dict[str, Tree], text: str, top: type | Inside[object] = SystemSection, called: str = "a system"
+) -> dict[str, Tree]:
     """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
 
     A number alone is in base units; of a time, and in prices, packages, servers, racks and equipment, it is an error.
@@ -50,7 +52,7 @@ def override(tree: dict[str, Tree], text: str, top: type = SystemSection, called
 
 def _leaf(kind: NumberKind, text: str, path: str, needs_unit: bool) -> Tree:
     try:
-        number, unit = split_quantity(text)
+        number, unit = split_quantity(text, kind.dimension)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     if (needs_unit or (kind.dimension == "s" and number)) and not unit and kind.dimension != "1":
@@ -76,14 +78,9 @@ def changed_paths(tree: dict[str, Tree], made: dict[str, Tree], overrides: Seque
 
 
 def _number_at(tree: Tree, keys: Sequence[str]) -> object:
-    """What stands at a path: a number in base units, text as it is, None for nothing."""
-    for key in keys:
-        names = names_of(tree)
-        if isinstance(tree, list):
-            tree = tree[names.index(key)] if key in names else None
-        else:
-            tree = tree.get(key) if isinstance(tree, dict) else None
-    value, unit = (tree.get("value"), tree.get("unit", "")) if isinstance(tree, dict) else (tree, "")
+    """Return the number at a path in base units, text as it is, None for nothing."""
+    found = part_at(tree, keys)
+    value, unit = (found.get("value"), found.get("unit") or "") if isinstance(found, dict) else (found, "")
     try:
         return parse_quantity(f"{value} {unit}".strip()).value_si
     except UsageError:

@@ -194,6 +194,21 @@ def _assign_named(entries: list[Tree], keys: Sequence[str], leaf: Tree) -> list[
     return found
 
 
+def part_at(tree: Tree, keys: Sequence[str]) -> Tree:
+    """Return what stands at a path, where lists are entered by the names of their records; None for nothing.
+
+    >>> part_at({"network": [{"name": "nvlink", "size": 8}]}, ["network", "nvlink", "size"])
+    8
+    """
+    for key in keys:
+        names = names_of(tree)
+        if isinstance(tree, list):
+            tree = tree[names.index(key)] if key in names else None
+        else:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
 def names_of(entries: Tree) -> list[str]:
     """Name the records of a list for people; one without a name has its place in the list.
 

@@ -17,6 +17,7 @@ from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ....ir.units import split_quantity
 from ...machine.files.catalogue import read_file
+from ...machine.files.number import in_full
 
 if TYPE_CHECKING:
     from ...machine.files.system_tree import Tree
@@ -119,13 +120,14 @@ def _times(part: Tree, share: float) -> Tree:
 
 def _scaled(leaf: Tree, share: float, whole: bool = False) -> Tree:
     """A number of the file times a share, with its unit."""
-    if not isinstance(leaf, dict) or share == 1.0:
+    number = in_full(leaf)
+    if not isinstance(number, dict) or share == 1.0:
         return leaf
-    number, unit = split_quantity(str(leaf["value"]))
-    value = number * share
-    source = f"{leaf['source']}; times {share:g}, in proportion to the packages of a node"
+    amount, unit = split_quantity(str(number["value"]))
+    value = amount * share
+    source = f"{number['source']}; times {share:g}, in proportion to the packages of a node"
     kept: Tree = float(ceil(value - 1e-9)) if whole else f"{value:.12g} {unit}".strip()
-    return {**leaf, "value": kept, "confidence": "estimated", "source": source}
+    return {**number, "value": kept, "confidence": "estimated", "source": source}
 
 
 def _tree(like: str | Path) -> Mapping[str, Tree]:

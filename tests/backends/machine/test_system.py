@@ -202,7 +202,7 @@ def test_all_faults_come_at_once_with_their_paths(h100_text: str, fault: Fault) 
         ("bandwidth: {value: -3350,", "chip.memory.hbm.bandwidth: '-3350' must be more than zero"),
         (
             "power: {value: .nan,",
-            "chip.power: '.nan' is not a quantity: write a number and a unit, as in '3350 GB/s'",
+            "chip.power: '.nan' is not a quantity: write a number and a unit, allowed: W, kW, MW",
         ),
         ("num_sms: {value: true,", "chip.num_sms: expected a number, not True"),
     }
