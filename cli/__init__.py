@@ -204,14 +204,14 @@ def run(args: Sequence[str] | None = None) -> int:
 
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
+    from ..ir.text.typed import allow_typed_code
     from .flags.settings import OwnDefaults
 
     given = list(sys.argv[1:] if args is None else args)
-    is_quiet = not {"-q", "--quiet"}.isdisjoint(given)
     try:
-        with root.make_context("slipstick", given) as context:
-            # Behind the parse of its own flags: `help` is both a flag and a verb.
-            own = OwnDefaults(root, lambda line: None if is_quiet else click.echo(line, err=True))
+        with allow_typed_code(given), root.make_context("slipstick", given) as context:
+            # Behind the parse of its own flags: `help` is both a flag and a verb. Defaults are told with --quiet too.
+            own = OwnDefaults(root, lambda line: click.echo(line, err=True))
             context.default_map = cast("MutableMapping[str, object]", own)
             code = root.invoke(context)
     except click.exceptions.Exit as leave:

@@ -14,10 +14,11 @@ from ..ir.ops.unpriced import unpriced_calls
 from ..ir.records import dataclass
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
+from ..ir.text.typed import check_typed
 from ..ir.types import DType
 from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle
-from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
+from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of
 from .huggingface.configs.models import Config, read_config
 from .huggingface.lengths import with_source
 from .runs.asked import AskedSizes
@@ -148,7 +149,7 @@ def load_config(
 
 
 def check(model: str, dtype: DType | str) -> None:
-    """Refuse, before anything slow happens, a model that is not known and a type that models are not built in."""
+    """Refuse at once a model that is not known, code that was not typed, and a type that models are not built in."""
     element = DType.parse(str(dtype))
     if element not in COMPUTE_TYPES:
         known = ", ".join(COMPUTE_TYPES)
@@ -156,7 +157,10 @@ def check(model: str, dtype: DType | str) -> None:
             f"--dtype {element}: weights and activations are one of {known}; low precision is "
             "--precision, as in --precision fp8"
         )
-    if has_config(model):
+    form = form_of(model)
+    if form is FACTORY:
+        check_typed(model)
+    if form is CONFIG:
         read_config(model)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ...ir.errors import ParseError, UnknownNameError
+from ...ir.errors import NotUnderstoodError, ParseError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,19 @@ FILE: Final = "slipstick.toml"
 PREFIX: Final = "SLIPSTICK_"
 # The section for all verbs; others are named as their verb.
 ALL: Final = "defaults"
+# Flags that a file may not set, since they do more than describe a job; the variables of a user may.
+_EFFECTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("output", "best_plan", "best_system", "front", "dump_dir", "deploy", "runs", "study", "timeline", "emit"),
+            "writes files",
+        ),
+        **dict.fromkeys(("plan", "from", "space", "resume", "measured", "input"), "names another job"),
+        **dict.fromkeys(("loss", "draft"), "may run code"),
+        **dict.fromkeys(("address", "allow_download", "port"), "opens connections"),
+        "quiet": "hides messages",
+    }
+)
 # Variables that are no defaults of flags: folders, limits, and how the program itself runs.
 RESERVED: Final = frozenset({"CACHE", "CAPTURE", "CONFIG", "DEBUG", "LIMITS", "RUNS"})
 
@@ -59,6 +73,12 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
         for section in (ALL, verb):
             for name, value in _section(path, section, self).items() if path is not None else ():
                 plain = name.replace("-", "_")
+                if (effect := _EFFECTS.get(plain)) is not None:
+                    flag = f"--{plain.replace('_', '-')}"
+                    raise NotUnderstoodError(
+                        f"{path} [{section}]: {name}: {flag} {effect}, which a file of defaults may not do; "
+                        f"remove it and type {flag}"
+                    )
                 if plain in known:
                     found[plain] = (known[plain], value, f"{FILE if path is None else path.name} [{section}]")
                 elif section != ALL:
@@ -69,10 +89,9 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
                 value = os.environ.get(f"{PREFIX}{variable}")
                 if value and variable not in RESERVED:
                     found[name] = (option, value, f"{PREFIX}{variable}")
-        told = ", ".join(f"--{name.replace('_', '-')} {value} ({source})" for name, (_, value, source) in found.items())
-        quiet = "quiet" in found and str(found["quiet"][1]).lower() in ("true", "1", "yes")
-        if told and not quiet:
-            self._say(f"defaults: {told}")
+        line = ", ".join(f"--{name.replace('_', '-')} {value} ({source})" for name, (_, value, source) in found.items())
+        if line:
+            self._say(f"defaults: {line}")
         return {str(option.name): _value(option, value) for option, value, _ in found.values()}
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Forms of a result; the first is what people see, and what a suffix that says none is not.
 FORMS = ("table", "json", "csv", "md", "html", "parquet")
 # Where a context keeps its command line.
-_TYPED, _COLOR, _PICTURES = "slipstick.typed", "slipstick.color", "slipstick.plot"
+_TYPED, _COLOR, _PICTURES, _DEFAULTS = "slipstick.typed", "slipstick.color", "slipstick.plot", "slipstick.defaults"
 
 
 def format_flag(*forms: str) -> click.Option:
@@ -122,7 +122,8 @@ class Answering(click.Command):
         """Keep the command line: a result says how to get the same again, with defaults of files and variables."""
         given = ["slipstick", str(self.name), *args]
         rest = super().parse_args(ctx, args)
-        ctx.meta[_TYPED] = shlex.join([*given, *used(ctx)])
+        ctx.meta[_DEFAULTS] = tuple(used(ctx))
+        ctx.meta[_TYPED] = shlex.join([*given, *ctx.meta[_DEFAULTS]])
         return rest
 
     def answer(self, ctx: click.Context) -> Result:
@@ -133,7 +134,7 @@ class Answering(click.Command):
             ctx.params.pop(name, None)
         found = super().invoke(ctx)
         assert isinstance(found, Result)
-        return replace(found, command=typed(ctx))
+        return replace(found, command=typed(ctx), defaults=ctx.meta[_DEFAULTS])
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function and write its result; the form is known to be one before anything slow happens."""

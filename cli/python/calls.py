@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
+from ...ir.text.typed import allow_typed_code
 from .. import root
+from ..flags.settings import OwnDefaults
 from ..flags.shared import flag_name, takes_list
 from ..output.answers import TALK, Answering
 
@@ -31,8 +33,10 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
         with click.Context(root, info_name="slipstick") as parent:
             command = root.get_command(parent, verb)
             assert isinstance(command, Answering)
+            parent.default_map = cast("MutableMapping[str, object]", OwnDefaults(root, lambda line: None))
             known = words_of(command, parent)
-            with command.make_context(verb, [*given, *_flags(verb, words, known)], parent=parent) as ctx:
+            arguments = [*given, *_flags(verb, words, known)]
+            with allow_typed_code(arguments), command.make_context(verb, arguments, parent=parent) as ctx:
                 ctx.params |= objects
                 found = command.answer(ctx)
     except click.ClickException as error:

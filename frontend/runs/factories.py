@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...ir.errors import TraceError, UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
+from ...ir.text.typed import check_typed
 from ...ir.types import DType
 from ..example_inputs import Dynamic, needed_arguments
 from ..leaves import Attention, Leaf, Recurrence, experts_like
@@ -37,7 +38,8 @@ Function: TypeAlias = Callable[..., object]
 def run_from_factory(spec: str, dtype: DType) -> ModelRun:
     """Import the file or module, call the factory on the meta device and return what it describes.
 
-    This runs the user's code. UsageError when the file, the name or the result is wrong.
+    This runs the user's code. UsageError when the file, the name or the result is wrong, NotUnderstoodError for code
+    that no one typed.
     """
     return described(spec, _built(spec, user_function(spec, "factory"), dtype))
 
@@ -47,6 +49,7 @@ def user_function(spec: str, what: str) -> Function:
     where, colon, name = spec.rpartition(":")
     if not colon or not where:
         raise UsageError(f"--{what} {spec}: FILE:FUNCTION, as in --{what} net.py:{what}")
+    check_typed(spec)
     module = _import(where)
     found: object = getattr(module, name, None)
     if isinstance(found, nn.Module):

@@ -35,10 +35,12 @@ FILE_COLUMNS, WIDTH = 120, 100
 class Result(ABC):
     """The result of a verb of the command line, and of the Python function of that name.
 
-    `command` is the equivalent command line; `forms` are the file formats that it can be saved in.
+    `command` is the equivalent command line; `defaults` are its flags that a file of defaults or the environment set;
+    `forms` are the file formats that it can be saved in.
     """
 
     command: str = ""
+    defaults: tuple[str, ...] = ()
     forms: ClassVar[tuple[str, ...]] = ("json", "csv", "parquet", "md", "html", "table")
 
     @abstractmethod
@@ -137,9 +139,12 @@ class Result(ABC):
             "html": self.html,
             "svg": self.svg,
             "csv": lambda: csv_text(self.to_columns()),
-            "table": lambda: fitted(self.text(columns, color), columns),
+            "table": lambda: fitted(self.text(columns, color), columns).rstrip("\n") + self._defaults_line(),
         }
         return made[name]().rstrip("\n") + "\n"
+
+    def _defaults_line(self) -> str:
+        return f"\ndefaults of slipstick.toml or SLIPSTICK_*: {' '.join(self.defaults)}" if self.defaults else ""
 
     def to_dict(self) -> dict[str, object]:
         """Return the document of `--format json` as a dict."""

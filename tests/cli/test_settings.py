@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import slipstick
 from slipstick.cli import run
 
 ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
@@ -41,7 +42,8 @@ def test_the_nearest_source_counts(
     # Plan files are nearer, flags the nearest.
     (at / "plan.yaml").write_text("tp: 8\nzero: 0\n", encoding="utf-8")
     plan, _, err = answer(capsys, "--plan", "plan.yaml", "--zero", "1", "--quiet")
-    assert err == ""
+    assert err.count("\n") == 1
+    assert err.startswith("defaults: --system dgx-h100")
     assert (plan["tp"], plan["zero"]) == (8, 1)
 
 
@@ -56,17 +58,42 @@ def test_a_file_of_the_user_counts_where_the_folder_has_none(at: Path, capsys: p
 
 def test_a_saved_command_says_defaults_as_flags(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (at / "slipstick.toml").write_text(
-        "[estimate]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\nset = {'chip.memory.hbm.bandwidth' = '4.8TB/s'}\n"
-        "quiet = true\n",
+        "[estimate]\nsystem = 'dgx-h100'\ngpus = 8\ntp = 8\nset = {'chip.memory.hbm.bandwidth' = '4.8TB/s'}\n",
         encoding="utf-8",
     )
     assert run(("estimate", "llama-3.1-8b", "--tp", "4", "--zero", "1", "-o", "a.md")) == 0
     command = next(line for line in (at / "a.md").read_text().splitlines() if line.startswith("slipstick estimate"))
     assert set(command.split()[3:]) == {
-        "--tp", "4", "--zero", "1", "-o", "a.md", "--gpus=8", "--system=dgx-h100", "--quiet",
+        "--tp", "4", "--zero", "1", "-o", "a.md", "--gpus=8", "--system=dgx-h100",
         "--set=chip.memory.hbm.bandwidth=4.8TB/s",
     }  # fmt: skip
-    assert "defaults" not in capsys.readouterr().err
+    assert "--set {'chip.memory.hbm.bandwidth': '4.8TB/s'} (slipstick.toml [estimate])" in capsys.readouterr().err
+    # The screen says them too, where nobody reads stderr.
+    assert run(("estimate", "llama-3.1-8b", "--tp", "4", "--zero", "1", "-q")) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("defaults of slipstick.toml")
+    assert "--set=chip.memory.hbm.bandwidth=4.8TB/s" in last
+
+
+def test_python_takes_the_same_defaults(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "slipstick.toml").write_text("[defaults]\ngpus = 8\n[estimate]\ntp = 8\nzero = 1\n", encoding="utf-8")
+    assert run(("estimate", "llama-3.1-8b", "--system", "dgx-h100", "--format", "json", "-q")) == 0
+    answer = slipstick.estimate("llama-3.1-8b", "dgx-h100")
+    assert answer.to_dict() == json.loads(capsys.readouterr().out)
+    assert set(answer.defaults) == {"--gpus=8", "--tp=8", "--zero=1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["output", "quiet", "runs", "plan", "from", "resume", "loss", "draft", "best_plan", "front", "dump-dir", "address"],
+)
+@pytest.mark.parametrize("section", ["defaults", "estimate"])
+def test_a_file_only_describes_a_job(name: str, section: str, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (at / "victim.txt").write_text("precious", encoding="utf-8")
+    (at / "slipstick.toml").write_text(f"[{section}]\n{name} = '../victim.txt'\n", encoding="utf-8")
+    assert run((*ASK, "--system", "dgx-h100", "--gpus", "8", "--tp", "8")) == 4
+    assert f"type --{name.replace('_', '-')}" in capsys.readouterr().err
+    assert (at / "victim.txt").read_text(encoding="utf-8") == "precious"
 
 
 @pytest.mark.parametrize(
