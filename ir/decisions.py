@@ -41,7 +41,7 @@ class Decisions:
             "early_stop": self.early_stop or recompute == "none",
             "reduce_dtype": reduced,
             "reshard": self.reshard if zero == 3 and staged else "layer",
-            "pp_layout": self.pp_layout,
+            "pp_layout": self.pp_layout if staged else "auto",
         }
 
 

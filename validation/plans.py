@@ -48,6 +48,7 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
         fp8_output_proj=row.flag("fp8_output_proj"),
         zero=_zero(row),
         recompute=_recompute(row),
+        early_stop=row.flag("early_stop") if row.text("early_stop") else None,
         recompute_modules=tuple(row.text("recompute_modules").split()),
         reshard=_reshard(row),
         attention="unfused"

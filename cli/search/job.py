@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
@@ -146,11 +146,12 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
         one = _with_software(asked, plain.said({"system": name}))
-        bases, at = tuple(_bases(asked, one)), one.machine
+        bases, at, decides = tuple(_bases(asked, one)), one.machine, system_of(one).stack.decides
         for own in overrides:
             yield PlanMachine(
                 name=name,
                 bases=bases,
+                decides=decides,
                 overrides=own,
                 stack=at.stack,
                 calibration=at.calibration,
@@ -242,20 +243,17 @@ def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
     every = any(asked.flags[name] == (ALL,) for name in axes)
     seen: dict[Family, None] = {}
     wrong: list[PlanError | NotBuiltError] = []
-    # Stages are asked for, so that the stack says how they send.
-    staged = plain.said({"pp": 2 if plain.words.phase == "train" else 1})
-    resolved = family_of(staged)
+    kernels = family_of(plain).kernels
     for values in product(*axes.values()):
-        one = staged.said({"kernels": resolved.kernels, **dict(zip(axes, values, strict=True))})
         try:
-            family = family_of(one.said({"scatter_p2p": resolved.scatter_p2p}))
+            family = family_of(plain.said({"kernels": kernels, **dict(zip(axes, values, strict=True))}))
         except (PlanError, NotBuiltError) as error:
             # Of all words, those that a phase does not have are none.
             if not every:
                 raise
             wrong.append(error)
             continue
-        seen[replace(family, pp=False)] = None
+        seen[family] = None
     if not seen and wrong:
         raise wrong[0]
     yield from seen
@@ -263,6 +261,7 @@ def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
 
 def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
     from ...explore.plans.space import PlanSpace
+    from ...ir.plan.structure import OPEN
 
     decode = plain.words.phase == "decode"
     return PlanSpace(
@@ -272,6 +271,7 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
         kv_len=plain.words.seq_len if decode else 0,
         capacity_factor=plain.words.capacity_factor,
         expert_imbalance=plain.words.expert_imbalance,
+        left_open=frozenset(OPEN) - asked.flags.keys() if plain.words.phase == "train" else frozenset(),
     )
 
 
@@ -311,7 +311,7 @@ def _check_some(job: PlanJob, asked: Asked) -> None:
     from ...ir.plan.divisibility import has_experts
 
     experts = has_experts(job.graph)
-    told = [job.space.why_none(base, experts) for base in job.bases]
+    told = [job.space.why_none(base, experts, decides) for base, decides in job.starts]
     fixed = ", ".join(
         f"{name.replace('_', '-')}={','.join(map(str, values))}"
         for name, values in asked.flags.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ...cost.schedules.pipeline import Paced, Pipelines
 from ...cost.schedules.together import alone, together
 from ...driver.estimate import Estimates, Lowered, screen
 from ...driver.evaluation import evaluated
+from ...ir.decisions import Decisions
 from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import RecentResults
@@ -61,9 +62,11 @@ class PlanMachine(MachineChoice):
 
     Attributes:
         bases: families with the settings that the space does not vary: kernels, types, layouts.
+        decides: what its stack does of words that the space leaves open.
     """
 
     bases: tuple[Family, ...]
+    decides: Decisions = field(default_factory=Decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class PlanJob:
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
-                for pair in self._families[base]:
+                for pair in self._families[base, machine.decides]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
         parts = [PlanPart(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
@@ -122,10 +125,15 @@ class PlanJob:
         return tuple(parts)
 
     @cached_property
-    def _families(self) -> Mapping[Family, Sequence[tuple[Family, Above]]]:
-        """By each base the families that start from it: the same on every machine."""
+    def _families(self) -> Mapping[tuple[Family, Decisions], Sequence[tuple[Family, Above]]]:
+        """By each base and what a stack decides, the families that start from it."""
         experts = has_experts(self.graph)
-        return {base: tuple(self.space.families(base, experts)) for base in self.bases}
+        return {pair: tuple(self.space.families(pair[0], experts, pair[1])) for pair in self.starts}
+
+    @cached_property
+    def starts(self) -> tuple[tuple[Family, Decisions], ...]:
+        """Each base, with what the stack of a machine that has it decides."""
+        return tuple(dict.fromkeys((base, machine.decides) for machine in self.machines for base in machine.bases))
 
     @cached_property
     def bases(self) -> tuple[Family, ...]:

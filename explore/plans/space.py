@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+from ...ir.decisions import Decisions
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
 from ...ir.plan.case import Above
@@ -14,6 +15,8 @@ from ...ir.plan.word import changed
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
+
+_NOTHING = Decisions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ class PlanSpace:
         kv_len: tokens already cached, of decode.
         capacity_factor: rows that an expert has room for, over the mean; None for as many as come.
         expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are sharded.
+        left_open: words that the stack decides, for each family by its degrees and choices.
     """
 
     degrees: Degrees
@@ -64,6 +68,7 @@ class PlanSpace:
     kv_len: int = 0
     capacity_factor: float | None = None
     expert_imbalance: float = 1.0
+    left_open: frozenset[str] = frozenset()
 
     def load(self, family: Family) -> Mapping[str, float]:
         """Return the numbers of experts that all plans of a family share."""
@@ -73,32 +78,34 @@ class PlanSpace:
         }
         return {name: number for name, number in load.items() if number is not None}
 
-    def families(self, base: Family, has_experts: bool) -> Iterator[tuple[Family, Above]]:
+    def families(
+        self, base: Family, has_experts: bool, decides: Decisions = _NOTHING
+    ) -> Iterator[tuple[Family, Above]]:
         """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
 
-        A combination that contradicts itself, as an offload of parameters without ZeRO 3, is none.
+        `decides` is what the stack does of words that are left open. A combination that contradicts itself, as an offload of parameters without ZeRO 3, is none.
         """
         seen: set[tuple[Family, Above]] = set()
         for above in Above.all():
             if above.ep and not has_experts:
                 continue
-            for family in self._of(base, above, has_experts):
+            for family in self._of(base, above, has_experts, decides):
                 if (family, above) not in seen and not contradiction(family, above):
                     seen.add((family, above))
                     yield family, above
 
-    def why_none(self, base: Family, has_experts: bool) -> str:
+    def why_none(self, base: Family, has_experts: bool, decides: Decisions = _NOTHING) -> str:
         """Return the first contradiction of all families that start from `base`; nothing where one makes sense."""
         first = ""
         for above in Above.all():
-            for family in self._of(base, above, has_experts) if has_experts or not above.ep else ():
+            for family in self._of(base, above, has_experts, decides) if has_experts or not above.ep else ():
                 told = contradiction(family, above)
                 if not told:
                     return ""
                 first = first or told
         return first
 
-    def _of(self, base: Family, above: Above, has_experts: bool) -> Iterator[Family]:
+    def _of(self, base: Family, above: Above, has_experts: bool, decides: Decisions) -> Iterator[Family]:
         """Families of some degrees above one, some of them twice."""
         c, idle = self.choices, above.idle
         etps = c.etp if has_experts else (True,)
@@ -109,10 +116,12 @@ class PlanSpace:
         ):
             if SCHEDULES[schedule].split_backward and not above.pp:
                 continue
+            follows = decides.words(recompute, zero, above.pp)
             yield changed(base, {
                 "tp": divides_layers(1 + above.tp, 1 + above.cp, base.workload),
                 "sp": sp and above.tp, "zero": zero, "recompute": recompute, "schedule": schedule,
                 "cp": cp if above.cp else "none", "etp": etp or not above.tp, "usp": usp, "ep": above.ep,
                 "pp": above.pp, "scatter_p2p": base.scatter_p2p and above.pp,
-                "imbalance": self.expert_imbalance != 1.0 and above.ep, **idle,
+                "imbalance": self.expert_imbalance != 1.0 and above.ep,
+                **{name: follows[name] for name in self.left_open}, **idle,
             })  # fmt: skip

@@ -28,7 +28,6 @@ _NOTHING: Mapping[str, object] = {
     "recompute_by_chunk": "",
     "recompute_save": (),
     "recompute_save_rest": (),
-    "early_stop": True,
     "offload_modules": (),
 }
 
@@ -86,7 +85,9 @@ class Pricer:
         """Return the plan's family under a policy; states that the plan offloads stay offloaded."""
         away = tuple(name for name in self._plan.offload if name != "activations")
         own = (*away, "activations") if words.get("offload_modules") or words.get("offload") else away
-        return changed(self._plan.family, {**_NOTHING, **words, "offload": own})
+        follows = self.system.stack.decides.words(str(words.get("recompute", "none")), self._plan.zero, self.pp > 1)
+        stops = {"early_stop": follows["early_stop"]}
+        return changed(self._plan.family, {**_NOTHING, **stops, **words, "offload": own})
 
     def price(self, label: str, words: Mapping[str, object]) -> PricedPolicy | None:
         """Price a policy; None for one that changes nothing, or names what no layer has.

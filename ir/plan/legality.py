@@ -11,7 +11,19 @@ from .experts.words import check_placed
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
-from .words import AXES, CP_METHODS, LAYOUTS, OFFLOAD, ORDER, PLAIN, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
+from .words import (
+    AXES,
+    CP_METHODS,
+    LAYOUTS,
+    OFFLOAD,
+    ORDER,
+    PLAIN,
+    RECOMPUTE,
+    SERVING_KERNELS,
+    WORDS,
+    Family,
+    rank_order,
+)
 
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")

@@ -165,7 +165,10 @@ def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
     """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
     words, read = subject.plan.words, _read(exporter)
     for name, row in WORDS.items():
-        value, usual = getattr(words, row.field), getattr(PLAIN, row.field, False if row.default is None else row.default)
+        value, usual = (
+            getattr(words, row.field),
+            getattr(PLAIN, row.field, False if row.default is None else row.default),
+        )
         if name not in _ALWAYS and row.field not in read and value is not None and value != usual:
             yield f"{name} {row.told(value)}: there is no word for it"
 

@@ -1,6 +1,6 @@
 """A training plan as flags of Megatron-LM's pretrain_gpt.py.
 
-Names were read in NVIDIA/Megatron-LM at commit 000c4ac24f61: megatron/training/arguments.py; those of `--cp-comm-type`
+Names were read in NVIDIA/Megatron-LM at commit d98e8a64ddf3: megatron/training/arguments.py; those of `--cp-comm-type`
 in megatron/core/transformer/transformer_config.py, what Megatron-FSDP needs in its user guide.
 """
 
@@ -19,7 +19,7 @@ from .export import Export, ExportSubject, Flag, command, of_workload, torchrun,
 from .megatron_model import shape_flags, shape_left
 
 NAME = "Megatron-LM"
-VERSION = "NVIDIA/Megatron-LM 000c4ac24f61"
+VERSION = "NVIDIA/Megatron-LM d98e8a64ddf3"
 _SHARDING: Mapping[int, str] = MappingProxyType({2: "optim_grads", 3: "optim_grads_params"})
 _CP: Mapping[str, str] = MappingProxyType({"ring": "p2p", "allgather": "all_gather", "ulysses": "a2a"})
 _FP8: Mapping[str, str] = MappingProxyType(
@@ -68,8 +68,6 @@ def _parallel(subject: ExportSubject) -> Iterator[Flag]:
         yield "--use-tp-pp-dp-mapping", None
     if family.mtp_num_layers:
         yield "--mtp-num-layers", family.mtp_num_layers
-    if plan.pp > 1 and plan.tp > 1 and not family.sp and not family.scatter_p2p:
-        yield "--no-scatter-gather-tensors-in-pipeline", None
 
 
 def _stages(subject: ExportSubject) -> Iterator[Flag]:
@@ -117,6 +115,8 @@ def _data_parallel(subject: ExportSubject) -> Iterator[Flag]:
         yield "--data-parallel-sharding-strategy", _SHARDING[family.zero]
         yield "--no-gradient-accumulation-fusion", None
         yield "--ckpt-format", "fsdp_dtensor"
+        if family.reduce_dtype is not None:
+            yield "--megatron-fsdp-grad-comm-dtype", str(family.reduce_dtype)
     if family.hsdp and plan.ep == 1 and plan.dp > plan.dp_shard:
         yield "--num-distributed-optimizer-instances", plan.dp // plan.dp_shard
 
@@ -218,6 +218,8 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
         yield f"schedule {family.schedule}: {NAME} runs {', '.join(names_in('megatron'))}"
     if plan.vpp > 1 and plan.num_micro_batches % plan.pp:
         yield f"{plan.num_micro_batches} micro-batches in rounds of more than pp={plan.pp}: its rounds are of pp"
+    if plan.pp > 1 and plan.tp > 1 and not family.sp and family.scatter_p2p:
+        yield "scatter_p2p: each rank sends the next stage all that it has"
     if family.order not in (ORDER, _TP_INSIDE_PP):
         yield f"order {family.order}: there are {ORDER} and {_TP_INSIDE_PP}"
     if plan.cp_ulysses > 1 and plan.cp_method != "ring":
@@ -242,11 +244,11 @@ def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     unknown = [name for name in family.recompute_modules if name not in _MODULES]
     if unknown:
         yield f"recompute_modules {', '.join(unknown)}: known are {', '.join(_MODULES)}"
-    if family.recompute == "full" and family.early_stop:
-        yield "early_stop: whole layers are run again to their end"
+    if family.recompute != "none" and family.early_stop:
+        yield "early_stop: layers and modules are run again to their end"
     if family.precision not in (NONE, "nvfp4", *_FP8):
         yield f"precision {family.precision}: recipes are {', '.join((*_FP8, 'nvfp4'))}"
-    if family.reduce_dtype is not None and family.reduce_dtype is not family.grad_dtype:
+    if family.zero < 2 and family.reduce_dtype not in (None, family.grad_dtype):
         yield f"reduce_dtype {family.reduce_dtype} beside sums in {family.grad_dtype}"
     if family.main_params_dtype == "none":
         yield "main_params_dtype none: there are always master weights"

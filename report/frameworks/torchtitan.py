@@ -47,7 +47,7 @@ def _model(subject: ExportSubject) -> Iterator[Flag]:
 
 
 def _parallel(subject: ExportSubject) -> Iterator[Flag]:
-    """ZeRO 0 replicates; 2 and 3 are FSDP without and with resharding; sharded groups and copies of them are HSDP."""
+    """ZeRO 0 replicates, 3 is FSDP, with resharding or without; sharded groups and copies of them are HSDP."""
     plan, family = subject.plan, subject.family
     shard = (plan.dp_shard if family.hsdp else plan.dp) if family.zero else 1
     yield "--parallelism.data-parallel-replicate-degree", plan.dp // shard
@@ -116,10 +116,11 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
     yield from unsaid(subject, __name__)
     if plan.pp > 1:
         yield from _lost_stages(subject)
-    if family.zero == 1:
-        yield "zero 1: FSDP shards gradients as well (ZeRO 2), which are reduced in every micro-batch"
-    if family.reshard == "microbatch":
-        yield "reshard microbatch: gathered parameters are kept for the whole step"
+    if family.zero in (1, 2):
+        yield f"zero {family.zero}: FSDP shards parameters too, which are gathered in every micro-batch (ZeRO 3)"
+    kept = "step" if plan.pp > 1 else "microbatch"
+    if family.reshard not in ("layer", kept):
+        yield f"reshard {family.reshard}: with pp {plan.pp} parameters that are not freed are kept for a {kept}"
     if plan.cp > 1:
         yield f"cp_method {plan.cp_method}: how keys and values cross ranks is that of the attention of the model"
     if plan.ep > 1 and plan.tp > 1 and family.etp:
@@ -157,7 +158,8 @@ def _lost_policy(subject: ExportSubject) -> Iterator[str]:
         yield "early_stop: recomputes to the end of a layer"
     if family.precision != NONE:
         yield f"precision {family.precision}: a converter (Float8LinearConverter, ...) in a config of its own"
-    if family.grad_dtype is not DType.FP32 or family.reduce_dtype not in (None, DType.FP32):
+    reduced = family.reduce_dtype or (family.grad_dtype if family.zero < 2 else DType.parse(subject.dtype))
+    if {family.grad_dtype, reduced} != {DType.FP32}:
         yield "grad_dtype, reduce_dtype: gradients are reduced in float32"
     states = set(family.states)
     if states != {FP32} and not (family.main_params_dtype == "none" and states <= {"none", "bf16"}):

@@ -116,18 +116,29 @@ def _nodes(row: Row) -> Mapping[str, str]:
 
 
 def titan_cells(row: Row) -> Mapping[str, str]:
-    """Return the cells that runs of torchtitan of December 2024 fill.
+    """Return the cells that runs of torchtitan of December 2024 and June 2025 fill.
 
-    Without a pipeline, weights in fp8 are taken to be gathered so: these runs need 0.2 GiB less than in bf16, what such
+    Recomputation stopped early, as torch does by default: `ptd_checkpoint_wrapper` was given no `early_stop`. Without a pipeline, weights in fp8 are taken to be gathered so: these runs need 0.2 GiB less than in bf16, what such
     gathers save (tables 1 and 3 of `benchmarks/llama3_h100_202412_torchtitan.md`). Of those with one there is no run to
     compare; its batch is cut into one micro-batch for each stage (`pipeline_parallel_microbatches or pp` in
     `parallelisms/pipeline_llama.py`).
     """
-    pp = row.number("pp", 1)
-    if pp > 1:
+    cells = {} if row.text("activation_recompute") in ("", "none") else {"early_stop": "true"}
+    if row.number("pp", 1) > 1:
         each = row.number("global_batch") // (row.number("n_gpus") // row.number("tp", 1))
-        return {} if row.text("micro_batch") else {"micro_batch": str(each)}
-    return {"fp8_param_gather": "true"} if recipe_of(row) == "fp8" else {}
+        return {**cells, "micro_batch": str(each)}
+    return {**cells, "fp8_param_gather": "true"} if recipe_of(row) == "fp8" else cells
+
+
+def foundry_cells(row: Row) -> Mapping[str, str]:
+    """Return the cells that runs of LLM Foundry fill.
+
+    Those on A100 were of torch 1.13, which runs whole layers again (`--image` of `submit_benchmarks.py` in
+    scripts/train/benchmarking), those on H100 of torch 2.1, the first that stops early (`IMAGE` of `sweep.sh`;
+    pytorch/pytorch pull request 96866).
+    """
+    old = row.text("accelerator").startswith("A100") and row.text("activation_recompute") == "full"
+    return {"early_stop": "false"} if old else {}
 
 
 GPT = MappingProxyType({"family": "gpt"})
@@ -260,7 +271,7 @@ SOURCES: Mapping[str, Publication] = MappingProxyType(
         "megatron_core_r0.8_h100_strong": Publication(unknown="neither pp nor dp is given"),
         "megatron_2020_single_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
         "megatron_2020_multi_node": Publication({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
-        "llm_foundry_mpt": Publication({"family": "mpt", "stack": "composer-fsdp"}),
+        "llm_foundry_mpt": Publication({"family": "mpt", "stack": "composer-fsdp"}, derived=foundry_cells),
         # NeMo-Framework-Launcher 24.07: `grad_sync_dtype=bf16` in examples/training, which Nemotron's has not;
         # `ub_tp_comm_overlap` in launcher_scripts/conf/training.
         "nemo_24.07": Publication(

@@ -248,6 +248,8 @@ def _optimizer(r: Reading) -> None:
         r.say(word, dtype if dtype not in (None, "fp32") else None, word)
     reduced = r.flag("grad_reduce_in_bf16")
     r.say("grad_dtype", "bf16" if reduced else None, "grad_reduce_in_bf16")
+    sent = r.text("megatron_fsdp_grad_comm_dtype")
+    r.say("reduce_dtype", sent if zero > 1 and sent != "auto" else None, "megatron_fsdp_grad_comm_dtype")
     sums = r.text("main_grads_dtype")
     r.say("grad_dtype", "bf16" if reduced or sums == "bf16" else None, "main_grads_dtype")
     moved = {
@@ -306,7 +308,6 @@ def _recompute(r: Reading) -> None:
         method, number = r.text("recompute_method"), r.count("recompute_num_layers") or 1
         word = "recompute_layers" if method == "block" else "recompute_every"
         r.say(word, number if method == "block" or number > 1 else None, "recompute_method", "recompute_num_layers")
-        r.words["early_stop"] = False
     r.understand(
         "of no recomputation",
         "recompute_method",

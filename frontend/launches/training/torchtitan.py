@@ -102,11 +102,17 @@ def _titan(r: Reading, *names: str) -> int:
 
 
 def _titan_sharding(r: Reading, shard: int, copies: int) -> None:
-    """FSDP is ZeRO 3, or 2 where it does not reshard; copies of it are HSDP."""
+    """FSDP is ZeRO 3; copies of it are HSDP.
+
+    Where it does not reshard behind the forward phase, parameters stay for the micro-batch, or with a pipeline the step.
+    """
     name = "parallelism.fsdp_reshard_after_forward"
     policy = r.text(name) or "default"
-    keeps = policy == "never" or (policy == "default" and int(str(r.words.get("pp", 1))) > 1)
-    r.say("zero", (2 if keeps else 3) if shard > 1 else 0, name)
+    staged = int(str(r.words.get("pp", 1))) > 1
+    known = {"never": "step" if staged else "microbatch", "always": "layer"}
+    r.say("zero", 3 if shard > 1 else 0, name)
+    if shard > 1 and policy in known:
+        r.say("reshard", known[policy])
     if copies > 1 and shard > 1:
         r.words["dp_shard"] = shard
 
@@ -170,8 +176,7 @@ def _titan_policy(r: Reading) -> None:
         "activation_checkpoint.early_stop",
         "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
     )
-    if policy != "none":
-        # Layers, and runs of operators, are run again to their end.
+    if policy != "none" and r.has("activation_checkpoint.early_stop"):
         r.words["early_stop"] = r.flag("activation_checkpoint.early_stop")
     if mode == "selective" and kind not in (None, "op") and str(kind).isdigit():
         r.assume(f"recompute full: every layer, where the launch names every {kind}.")

@@ -217,7 +217,8 @@ def _sharded(r: Reading) -> None:
     is_fsdp = bool(strategy) or reshard is not None or r.text("distributed_type") == "FSDP"
     if is_fsdp:
         keeps = "GRAD_OP" in strategy or strategy == "2" or str(reshard).lower() == "false"
-        zero = 2 if keeps else 0 if "NO_SHARD" in strategy else 3
+        zero = 0 if "NO_SHARD" in strategy else 3
+        r.say("reshard", "microbatch" if keeps else None)
         r.words["stack"] = "fsdp2"
     stages = ("deepspeed_config.zero_stage", "zero_stage", "distributed_type")
     r.say("zero", zero, *named, "fsdp", *reshards, *stages)

@@ -63,7 +63,7 @@ def test_a_kernel_takes_its_own_time_or_that_to_issue_it(fused: Lowered) -> None
 @pytest.mark.parametrize("name", ENGINES)
 def test_engines_run_fused_kernels(name: str) -> None:
     stack = load_stack(name)
-    assert (stack.kernels, stack.library) == ("fused", "vllm")
+    assert (stack.decides.kernels, stack.library) == ("fused", "vllm")
     assert stack.cuda_graph == stack.custom_all_reduce == (name != "lmdeploy")
     assert stack.fused_all_reduce == (name == "tensorrt-llm")
     assert load_system("dgx-h100", stack=name).stack.spacing_s == (3e-6 if name == "lmdeploy" else 1e-6)

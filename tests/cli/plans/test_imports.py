@@ -23,6 +23,7 @@ from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.plan.plan import differences
+from slipstick.ir.types import DType
 from slipstick.report.frameworks.export import ExportSubject
 
 Cli = Callable[..., "CompletedProcess[str]"]
@@ -132,16 +133,18 @@ def drawn(rng: Random, framework: str) -> ExportSubject:
     vpp = pick([1, 2]) if pp > 1 and megatron else 1
     ep = pick([1, 1, 2, 4, 8]) if experts and megatron else 1
     sp = tp > 1 and framework != "deepspeed" and pick([True, True, False])
-    zero = pick({"megatron": [0, 1, 1, 2, 3], "torchtitan": [0, 2, 3], "deepspeed": [0, 1, 2]}[framework])
+    zero = pick({"megatron": [0, 1, 1, 2, 3], "torchtitan": [0, 3], "deepspeed": [0, 1, 2]}[framework])
     policy = pick(
         {"megatron": ["none", "selective", "full"], "torchtitan": ["none", "ops", "full"], "deepspeed": ["none"]}[
             framework
         ]
     )
     etp = pick([True, False]) if ep > 1 and tp > 1 and sp else True
+    zero = zero if dp > 1 or megatron else 0
     family = Family(
-        sp=sp, pp=pp > 1, ep=ep > 1, etp=etp, zero=zero if dp > 1 or megatron else 0, recompute=policy,
-        cp=pick(["ring", "allgather", "ulysses"]) if cp > 1 else "none", early_stop=policy in ("none", "selective"),
+        sp=sp, pp=pp > 1, ep=ep > 1, etp=etp, zero=zero, recompute=policy,
+        cp=pick(["ring", "allgather", "ulysses"]) if cp > 1 else "none", early_stop=policy == "none",
+        reduce_dtype=DType.FP32 if titan and zero == 3 else None,
         kernels={"megatron": "fused", "torchtitan": "torch", "deepspeed": "plain"}[framework],
         recompute_modules=("core_attn", "layernorm") if policy == "selective" else (),
         recompute_every=pick([1, 2]) if policy == "full" and megatron else 1,

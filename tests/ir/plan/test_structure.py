@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from slipstick.ir.decisions import Decisions
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Defaults, Family, PlanNumbers, PlanWords, make_plan, plan_of, structure_of
 from slipstick.ir.plan.structure import check_axes, check_structure
+from slipstick.ir.types import DType
 
 
 @dataclass(frozen=True)
 class Stack:
-    kernels: str = "merged"
-    scatter_p2p: bool = True
+    decides: Decisions = Decisions(kernels="merged", scatter_p2p=True)
 
 
 def test_sequence_parallelism_is_on_in_training_where_tp_divides_the_sequence() -> None:
@@ -33,10 +34,48 @@ def test_kernels_and_sends_are_those_of_the_stack() -> None:
     assert (staged.kernels, staged.scatter_p2p) == ("merged", True)
     served = Defaults(Stack(), Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64, pp=2))
     assert (served.kernels, served.scatter_p2p) == ("eager", False)
-    assert Defaults(Stack("fused"), Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64)).kernels == "fused"
+    assert (
+        Defaults(Stack(Decisions("fused")), Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64)).kernels
+        == "fused"
+    )
     assert Defaults(Stack(), kernels="torch", scatter_p2p=False).family(PlanNumbers(seq_len=64, pp=2)) == Family(
         kernels="torch", pp=True
     )
+
+
+STRICT = Stack(Decisions(early_stop=False, reduce_dtype="fp32", reshard="step", pp_layout="filled"))
+
+
+def test_a_stack_decides_what_training_leaves_open_and_where_it_matters() -> None:
+    plain = structure_of(PlanWords(num_gpus=8), STRICT)
+    assert (plain.early_stop, plain.reduce_dtype, plain.reshard, plain.pp_layout) == (True, None, "layer", "auto")
+    again = structure_of(PlanWords(num_gpus=8, zero=3, pp=2, recompute="full"), STRICT)
+    assert (again.early_stop, again.reduce_dtype, again.reshard, again.pp_layout) == (
+        False,
+        DType.FP32,
+        "step",
+        "filled",
+    )
+    assert structure_of(PlanWords(num_gpus=8, zero=3), STRICT).reshard == "layer"
+    assert structure_of(PlanWords(num_gpus=8, phase="prefill", pp=2), STRICT) == structure_of(
+        PlanWords(num_gpus=8, phase="prefill", pp=2), Stack(Decisions())
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("early_stop", True), ("reduce_dtype", DType.BF16), ("reshard", "layer"), ("pp_layout", "even")],
+)
+def test_a_word_goes_before_what_the_stack_decides(word: str, value: object) -> None:
+    words = PlanWords(num_gpus=8, zero=3, pp=2, recompute="full")
+    assert getattr(structure_of(replace(words, **{word: value}), STRICT), word) == value
+    policy = Family(zero=3, recompute="full")
+    open_again = Defaults(STRICT, policy).family(PlanNumbers(num_gpus=8, seq_len=64, pp=2))
+    assert open_again.early_stop is False
+    assert open_again.reshard == "step"
+    said = Defaults(Stack(), replace(policy, early_stop=False, reshard="step"))
+    assert said.family(PlanNumbers(num_gpus=8, seq_len=64)).reshard == "step"
+    assert said.family(PlanNumbers(num_gpus=8, seq_len=64)).early_stop is False
 
 
 def test_structure_follows_the_degrees_and_a_policy_keeps_the_rest() -> None:
@@ -101,5 +140,7 @@ def test_a_plan_says_the_words_that_make_it() -> None:
     words = PlanWords(num_gpus=64, tp=4, cp=2, seq_len=8192, global_batch=64, zero=1, cp_method="ring")
     again = plan_of(words).words
     # Replicas follow from the other degrees; what a rule decides is said.
-    assert again == replace(words, sp=True, kernels="plain", scatter_p2p=False)
+    assert again == replace(
+        words, sp=True, kernels="plain", scatter_p2p=False, early_stop=True, reshard="layer", pp_layout="auto"
+    )
     assert plan_of(again) == plan_of(words)

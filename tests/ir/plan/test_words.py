@@ -23,7 +23,7 @@ from slipstick.ir.types import DType
 ROOT = Path(__file__).resolve().parents[3]
 FLAGS = {str(flag.name): flag for flags in SECTIONS.values() for flag in flags}
 # Words that a degree decides in the structure, or a rule or the stack by default.
-DECIDED = {"sp", "kernels", "scatter_p2p"}
+DECIDED = {"sp", "kernels", "scatter_p2p", "early_stop", "reshard", "pp_layout"}
 OWN = {row.field for row in WORDS.values()} - {f.name for f in fields(LoweringPolicy)} | DECIDED
 
 

@@ -40,7 +40,7 @@ def mine(tmp_path: Path) -> Path:
 
 def test_a_profile_like_another_has_the_rest_from_it(mine: Path) -> None:
     found, base = load_stack(mine), load_stack("megatron-core")
-    assert (found.kernels, found.memory_packing) == (base.kernels, base.memory_packing)
+    assert (found.decides, found.memory_packing) == (base.decides, base.memory_packing)
     assert found.host.layer_s == pytest.approx(2e-3)
     assert found.overlap == replace(base.overlap, tp=0.5)
 
@@ -69,7 +69,7 @@ graph_issue_overhead: {value: 1, unit: us, source: measured here}
     )
     bare = load_stack(path)
     assert bare.spacing_s == pytest.approx(7e-6)
-    assert (bare.gradient_copy, bare.scatter_p2p, bare.tf32) == (False, False, False)
+    assert (bare.gradient_copy, bare.decides.scatter_p2p, bare.tf32) == (False, False, False)
 
 
 def test_bus_bandwidth_is_read_as_nccl_tests_prints_it(mine: Path) -> None:
