@@ -15,7 +15,7 @@ from .flags.shared import flag_name
 Section: TypeAlias = tuple[str, Sequence[click.Parameter]]
 
 # The flags that most command lines have, by verb; a verb that is not here has few, and its help shows all.
-_STEP = "system gpus tp pp cp ep seq mbs gbs precision zero recompute set plan phase"
+_STEP = "system stack gpus tp pp cp ep seq mbs gbs precision zero recompute set plan phase"
 USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         verb: tuple(flags.split())
@@ -23,30 +23,30 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             ("estimate", f"{_STEP} engine isl osl concurrency request-rate serve tokens explain format output"),
             (
                 "choose",
-                "system gpus tokens deadline budget power seq gbs precision tp pp objective space every mtbf rent "
-                "best-plan format output",
+                "system stack gpus tokens deadline budget power seq gbs precision tp pp objective space every mtbf "
+                "rent best-plan format output",
             ),
             ("compile", f"{_STEP} emit output"),
             ("export", f"{_STEP} engine to output"),
             (
                 "search",
-                "system gpus seq gbs phase isl osl ttft tpot objective constraint vary trials jobs resume top "
+                "system stack gpus seq gbs phase isl osl ttft tpot objective constraint vary trials jobs resume top "
                 "best-plan format output",
             ),
             (
                 "mixed",
-                "stages link link-latency gpus tp cp ep zero seq mbs gbs schedule vpp pp-layout precision recompute "
-                "plan format output",
+                "stages stack link link-latency gpus tp cp ep zero seq mbs gbs schedule vpp pp-layout precision "
+                "recompute plan format output",
             ),
             (
                 "posttrain",
-                "system gpus algorithm prompts group isl osl max-tokens placement engine engine-gpus engine-tp tp pp "
-                "zero recompute steps find-plans plan format output",
+                "system stack gpus algorithm prompts group isl osl max-tokens placement engine engine-gpus engine-tp "
+                "tp pp zero recompute steps find-plans plan format output",
             ),
             (
                 "recompute",
-                "system gpus tp pp cp zero seq mbs gbs memory-limit offloading by-stage runs-on plan best-plan format "
-                "output",
+                "system stack gpus tp pp cp zero seq mbs gbs memory-limit offloading by-stage runs-on plan "
+                "best-plan format output",
             ),
             ("size", "system target-rps ttft tpot isl osl engine precision max-gpus top format"),
             (

@@ -19,7 +19,7 @@ from ...report.explain.intervals import shares_between
 # Settings of flags, and what else they may be; a value that is the present one changes nothing and is not shown.
 OF_TRAINING: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
-        "stack": ("default", "megatron-core", "torchtitan", "nanotron"),
+        "stack": ("none", "megatron-core", "torchtitan", "nanotron"),
         "grad_dtype": ("fp32", "bf16"),
         "reduce_dtype": ("fp32", "bf16"),
         "recompute": ("none", "selective", "full"),
@@ -33,7 +33,7 @@ OF_TRAINING: Mapping[str, tuple[object, ...]] = MappingProxyType(
 )
 OF_INFERENCE: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
-        "stack": ("default", "vllm", "sglang", "tensorrt-llm"),
+        "stack": ("none", "vllm", "sglang", "tensorrt-llm"),
         "kv_dtype": ("same", "fp8"),
         "precision": ("none", "fp8"),
         "cuda_graph": (True, False),

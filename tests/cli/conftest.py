@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -33,17 +33,22 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return call
 
 
+def pure(words: Sequence[str]) -> Sequence[str]:
+    """Return flags with the pure machine, where they name no software and ask for no server."""
+    return words if {"--stack", "--engine", "serve", "--plan"} & set(words) else (*words, "--stack", "none")
+
+
 @pytest.fixture
 def estimate(cli: Cli) -> Cli:
-    """Estimate GPT-2 on the H100 machine, with more flags."""
-    return lambda *words: cli("estimate", "gpt2", "--system", "dgx-h100", "--seq", "128", *words)
+    """Estimate GPT-2 on the H100 machine, with more flags; the pure one where none names software."""
+    return lambda *words: cli("estimate", "gpt2", "--system", "dgx-h100", "--seq", "128", *pure(words))
 
 
 @pytest.fixture
 def tiny(cli: Cli, data: Path) -> Cli:
     """Estimate a Llama of two layers, which tensor parallelism divides."""
     config = str(data / "configs" / "tiny-llama.json")
-    return lambda *words: cli("estimate", config, "--system", "dgx-h100", "--seq", "128", *words)
+    return lambda *words: cli("estimate", config, "--system", "dgx-h100", "--seq", "128", *pure(words))
 
 
 @pytest.fixture(scope="session")
