@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ir.records import dataclass
+from ...ir.sizes.expr import Num
 from ..kernels.constants import KernelConstants
 from ..network.topology.level import NetworkLevel
 from .chip import Chip, HostMemory
@@ -53,6 +57,12 @@ class System:
     rack: Rack | None = None
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()
+
+    def host_share_bytes(self, num_devices: Num) -> Num:
+        """Return the memory of its host that each of so many devices may fill; infinite where nothing is known of it."""
+        if self.host is None:
+            return math.inf
+        return self.host.num_bytes / np.minimum(num_devices, self.node_size)
 
     @property
     def prices(self) -> Prices:
