@@ -26,13 +26,14 @@ from .output.answers import (
     write_reasons,
 )
 from .output.timeline import emit_serving_trace, emit_trace
-from .plans.file import is_given
+from .plans.file import framework_of, is_given
 from .plans.software import dated_otherwise, with_software
 from .prepare import (
     check_model,
     lower_of,
     priced,
     published_otherwise,
+    resolved_words,
     sized,
     system_of,
 )
@@ -44,6 +45,7 @@ from .serving.serve import serve_result
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate
+    from ..report.advice import Origin
     from ..report.results.result import Result
     from ..report.results.steps import ServeResult, StepResult
 
@@ -105,7 +107,7 @@ class EstimatingCommand(Answering, EstimateCommand):
         return kind
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
-        """Write the answer, its reasons or its timeline; InfeasibleError where memory does not fit."""
+        """Write the answer, its reasons or its timeline; InfeasibleError behind one that does not fit."""
         from ..report.results.steps import ServeResult, StepResult
 
         assert isinstance(result, StepResult | ServeResult)
@@ -120,14 +122,12 @@ class EstimatingCommand(Answering, EstimateCommand):
         return self._deliver_step(result, form, said)
 
     def _deliver_step(self, result: StepResult, form: str, said: Mapping[str, object]) -> int:
-        from ..report.advice import shortage
-
         write: Callable[[], object] = partial(super().deliver, result, form, said)
         if form == TRACE:
             every_stage, quiet = said["trace_stages"] == "all", bool(said["quiet"])
             detail, output = str(said["trace_detail"]), str(said["output"])
             write = partial(emit_trace, result.answer, output, detail, every_stage, quiet)
-        return deliver_short(shortage(result.answer), form, said, write)
+        return deliver_short(result.verdict, said, write)
 
 
 @click.command("estimate", cls=EstimatingCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
@@ -196,7 +196,7 @@ def estimate_command(
     check_model(request)
     if request.words.phase == "serve":
         check_requests(ctx, serving)
-        served = serve_result(request, serving)
+        served = serve_result(request, serving, framework_of(ctx))
         if strict is not None:
             from ..report.explain.provenance import check_strict, shares_of_server
 
@@ -210,7 +210,29 @@ def estimate_command(
 
         check_strict(shares_of(answer), strict)
     settings = partial(_step_settings, ctx, request, serving.engine, answer)
-    return StepResult(answer=answer, overrides=request.machine.overrides, sensitivity=sensitivity, settings=settings)
+    origin = partial(_origin, request, serving.engine, framework_of(ctx), answer)
+    overrides = request.machine.overrides
+    return StepResult(answer=answer, overrides=overrides, sensitivity=sensitivity, settings=settings, origin=origin)
+
+
+def _origin(request: Request, engine: str | None, framework: str | None, answer: Estimate) -> Origin:
+    """Return the words that were said of a step, and the launch that they came from."""
+    from ..report.advice import Origin
+    from ..report.frameworks.export import ExportSubject, config_of
+
+    asked = request if engine is None else engine_stack(request, engine)[1]
+    source, system = request.source, answer.table.system
+    subject = None
+    if framework is not None:
+        subject = ExportSubject(
+            plan=answer.plan,
+            model=source.model,
+            dtype=source.dtype,
+            config=config_of(source.model),
+            stack=system.stack,
+            node_size=system.node_size,
+        )
+    return Origin(asked=resolved_words(asked), framework=framework, subject=subject)
 
 
 def _step_settings(ctx: click.Context, request: Request, engine: str | None, answer: Estimate) -> str:

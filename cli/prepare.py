@@ -197,7 +197,7 @@ def family_of(request: Request) -> Family:
     """Return the structural part of the plan: what was asked for, and what follows from degrees and the stack."""
     from ..ir.plan import structure_of
 
-    return structure_of(_resolved(request), _deciding(request))
+    return structure_of(resolved_words(request), _deciding(request))
 
 
 def _deciding(request: Request) -> StackConstants | None:
@@ -209,7 +209,7 @@ def _deciding(request: Request) -> StackConstants | None:
     return _stack(request) if None in left_open else None
 
 
-def _resolved(request: Request) -> PlanWords:
+def resolved_words(request: Request) -> PlanWords:
     """Return the words of the plan, with what is known of the model in the place of `as-published` and `model`."""
     from ..frontend.huggingface.configs.models import popularity_of
 
@@ -290,7 +290,7 @@ def plan_of(request: Request, stack: StackConstants | None = None) -> Plan:
     """Check and complete the plan; the software is loaded where it is not given and decides something."""
     from ..ir.plan import plan_of
 
-    return plan_of(_resolved(request), _deciding(request) if stack is None else stack)
+    return plan_of(resolved_words(request), _deciding(request) if stack is None else stack)
 
 
 def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:

@@ -11,7 +11,6 @@ from ..ir.ops import work_of
 from ..ir.ops.unpriced import UnpricedAttrs, unpriced_calls
 from ..ir.plan import Plan, PlanTable
 from ..ir.sizes.expr import Num
-from ..ir.units import format_bytes
 from ..passes.fusion.absorb import expands
 from .replicated import LARGE, Replicated
 
@@ -80,11 +79,7 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
 
 
 def _of_the_host(system: System, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]) -> Iterator[str]:
-    """What a node's host lacks for all its devices, and where these wait for it."""
-    kept, host = metrics.get("host_mem_bytes", 0.0) * system.node_size, system.host
-    if host is not None and kept > host.num_bytes:
-        has = format_bytes(host.num_bytes)
-        yield f"the devices of a node keep {format_bytes(kept)} in host memory, which has {has}"
+    """Say where devices wait for their host."""
     waiting = breakdown_s.get("host", 0.0) / metrics["step_time_s"]
     if waiting > _WAITING:
         yield (

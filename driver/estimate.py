@@ -29,6 +29,7 @@ from ..ir.text.stages import stage
 from ..ir.units import format_bytes
 from .evaluation import Estimates as Estimates
 from .evaluation import evaluate as evaluate
+from .evaluation import fits_memory, host_metric
 from .evaluation import step_of as step_of
 from .lowering import Lowered as Lowered
 from .lowering import compiled as compiled
@@ -61,7 +62,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits in the memory of the device."""
+        """Whether the plan fits in the memory of the device, and what it offloads in that of the host."""
         return bool(self.table.fits[0])
 
     def summary(self) -> tuple[tuple[str, str], ...]:
@@ -102,7 +103,7 @@ class MachineEstimates:
     @property
     def fits(self) -> NDArray[np.bool_]:
         """Whether the plan fits each machine."""
-        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+        return fits_memory(self.system, PlanTable.of([self.plan]), self.metrics)
 
 
 def evaluate_machines(
@@ -162,8 +163,11 @@ def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
         points = points.part(plans, rows)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         prepared = PreparedPlans.of(lowered.stages, lowered.memory, system, plans, points)
+        metrics = {"peak_mem_bytes": prepared.peak_mem_bytes, **host_metric(lowered, prepared)}
     needed[legal] = prepared.peak_mem_bytes
-    return Screened(legal, needed <= system.chip.hbm_bytes, needed, prepared)
+    fits = legal.copy()
+    fits[legal] = fits_memory(system, plans, metrics)
+    return Screened(legal, fits, needed, prepared)
 
 
 def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:

@@ -65,8 +65,15 @@ class Estimates:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether each plan fits the device."""
-        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+        """Whether each plan fits the device and its share of the host."""
+        return fits_memory(self.system, self.plans, self.metrics)
+
+
+def fits_memory(system: System, plans: PlanTable, metrics: Mapping[str, Array]) -> NDArray[np.bool_]:
+    """Return whether each plan fits the device, and what it offloads the memory of the node's host."""
+    fits = np.asarray(metrics["peak_mem_bytes"] <= system.chip.hbm_bytes)
+    away = metrics.get("host_mem_bytes")
+    return fits if away is None else np.asarray(fits & (away <= system.host_share_bytes(plans.num_gpus)))
 
 
 def evaluate(
@@ -122,11 +129,17 @@ def _at_once(
     step = yield from rolled_up(timing, plans, ready.staging, StepPolicy.of(system), lowered.step)
     counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
     metrics = dict(counted.metrics(system, ready, step, convention))
-    if plans.family.offload:
-        metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
+    metrics |= host_metric(lowered, ready)
     _check_finite(metrics, system)
     made = timing, ready.staging
     return Estimates(lowered, plans, system, step, ready.memory_bytes, metrics, convention, made)
+
+
+def host_metric(lowered: Lowered, ready: PreparedPlans) -> dict[str, Array]:
+    """Return as a metric the bytes that a device of each plan keeps in host memory; none where nothing is offloaded."""
+    if not ready.plans.family.offload:
+        return {}
+    return {"host_mem_bytes": lowered.memory.host_bytes(ready.points, ready.plans, ready.staging)}
 
 
 def _cut(lowered: Lowered, plans: PlanTable) -> Iterator[Index]:

@@ -1,141 +1,128 @@
-"""A plan that does not fit into what it lacks, and the mildest change of flags that fits."""
+"""A plan that does not fit: what it lacks, and the changes that fit, in the words of the launch it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING
 
-from ..driver.estimate import Estimate, checked_table, compiled, pipeline_for, screen
-from ..ir.errors import SlipstickError
-from ..ir.graph import Workload
-from ..ir.layers import num_layers
-from ..ir.plan import Family, Plan, divisors
-from ..ir.plan.divisibility import legal_degrees
-from ..ir.sizes.fixed_sizes import fixed_sizes
-from ..ir.units import format_bytes
-from ..passes.manager import Prefixes
+from ..driver.estimate import Estimate
+from ..driver.remedies import ENOUGH, Remedy, find_remedies
+from ..ir.plan import PlanTable
+from ..ir.records import dataclass
+from ..ir.sizes.points import Points
+from ..ir.units import format_bytes, format_time
 
-# Tensor-parallel degree, stages, micro-batch.
-_Size: TypeAlias = tuple[int, int, int]
+if TYPE_CHECKING:
+    from ..driver.estimate import Lowered
+    from ..ir.plan import Plan, PlanWords
+    from .frameworks.export import ExportSubject
 
 
-def shortage(answer: Estimate) -> str | None:
-    """Say what a plan lacks in memory, and what would fit; None when it fits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a plan came from: its words as they were said, and the launch of a framework that says it, if one does."""
+
+    asked: PlanWords | None = None
+    framework: str | None = None
+    subject: ExportSubject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change with which a plan fits, in words; None for the time of one that comes nearest and does not fit."""
+
+    change: str
+    step_time_s: float | None
+    peak_mem_bytes: float
+    plan: Plan
+
+    @property
+    def line(self) -> str:
+        """The change, what a step takes then and what a device needs."""
+        need = format_bytes(self.peak_mem_bytes)
+        if self.step_time_s is None:
+            return f"nothing fits; nearest: {self.change} ({need})"
+        return f"{self.change} ({format_time(self.step_time_s)}, {need})"
+
+
+def verdict(answer: Estimate) -> str | None:
+    """Say what a plan lacks in memory of a device or of a host; None where it fits."""
     if answer.fits:
         return None
-    need, have = answer.metrics["peak_mem_bytes"], float(answer.table.system.chip.hbm_bytes)
-    largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
-    shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
-    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {next_step(answer)}"
-
-
-def next_step(answer: Estimate) -> str:
-    """Name the first change of flags with which a plan that does not fit would, or the one that comes nearest."""
-    changes, prefixes = list(_changes(answer.plan)), Prefixes(answer.table.lowered.source)
-    needs: dict[int, list[tuple[float, Plan]]] = {}
-    # What cannot fit is lowered last, to say how near it comes where nothing fits.
-    for number in sorted(range(len(changes)), key=lambda k: _is_hopeless(answer, *changes[k])):
-        needs[number] = list(_needs(answer, *changes[number], prefixes))
-        for need, plan in needs[number]:
-            if need <= answer.table.system.chip.hbm_bytes:
-                return f"Try {_flags(answer.plan, plan)}"
-    tried = [one for number in sorted(needs) for one in needs[number]]
-    if not tried:
-        return f"No other plan is legal with --gpus {answer.plan.num_gpus}: take more, or a shorter --seq"
-    need, plan = min(tried, key=lambda one: one[0])
-    return (
-        f"Nothing fits with --gpus {answer.plan.num_gpus}: {_flags(answer.plan, plan)} still needs {format_bytes(need)}"
+    system, needs = answer.table.system, answer.metrics
+    parts = (
+        []
+        if needs["peak_mem_bytes"] <= system.chip.hbm_bytes
+        else [lack(needs["peak_mem_bytes"], float(system.chip.hbm_bytes))]
     )
+    if system.host is not None:
+        kept = needs.get("host_mem_bytes", 0.0) * min(system.node_size, answer.plan.num_gpus)
+        parts += [f"{lack(kept, system.host.num_bytes)} of host memory a node"] if kept > system.host.num_bytes else []
+    return f"DOES NOT FIT: needs {' and '.join(parts)}"
 
 
-def _is_hopeless(answer: Estimate, family: Family, sizes: Sequence[_Size]) -> bool:
-    """Whether weights alone are too large in the plan, and a change leaves them as they are.
+def lack(need: float, have: float) -> str:
+    """Say how much memory is needed of what there is.
 
-    Without stages, weights of a device depend on tensor parallelism and, from stage 3 on, on ZeRO; neither on
-    micro-batches nor on recomputation.
+    >>> lack(201 * 2**30, 179 * 2**30), lack(2**41, 2**40 - 2**38)
+    ('201 of 179 GiB', '2 TiB of 768 GiB')
     """
-    now = answer.plan
-    kept = family.zero < 3 and now.family.zero < 3 and all((tp, pp) == (now.tp, 1) for tp, pp, _ in sizes)
-    return kept and bool(answer.memory_bytes["weights"] > answer.table.system.chip.hbm_bytes)
+    size, of = format_bytes(need), format_bytes(have)
+    same_unit = size.rpartition(" ")[2] == of.rpartition(" ")[2]
+    return f"{size.partition(' ')[0] if same_unit else size} of {of}"
 
 
-def _needs(
-    answer: Estimate, family: Family, sizes: Sequence[_Size], prefixes: Prefixes
-) -> Iterator[tuple[float, Plan]]:
-    """Yield the bytes that legal plans of a change need, with the plans, for the same GPUs and batch."""
-    plan, source = answer.plan, answer.table.lowered.source
-    fixed = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
-    plans = [p for p in _legal(plan, family, fixed) if p != plan and p.pp * p.vpp <= max(num_layers(source), 1)]
-    needs: dict[Plan, float] = {}
-    for own in dict.fromkeys(p.family for p in plans):
-        with suppress(SlipstickError):
-            lowered = (
-                answer.table.lowered if own == plan.family else compiled(source, own, *prefixes.run(pipeline_for(own)))
-            )
-            degrees = legal_degrees(lowered.graph, plan, "tp")
-            legal = [p for p in plans if p.family == own and p.tp in degrees]
-            if legal:
-                screened = screen(lowered, answer.table.system, checked_table(lowered, legal))
-                needs |= zip(legal, map(float, screened.peak_mem_bytes), strict=True)
-    yield from ((needs[p], p) for p in plans if p in needs)
+def find_advice(answer: Estimate, origin: Origin | None = None) -> Sequence[Advice]:
+    """Return the three changes that cost least time, each with what its plan takes; none where the plan fits.
+
+    They are in the words of the launch as far as these say them, else in flags.
+    """
+    if answer.fits:
+        return ()
+    at = origin or Origin()
+    write: Callable[[Remedy], str | None] = partial(_in_launch, answer, at)
+    found = find_remedies(answer, at.asked, lambda remedy: write(remedy) is not None) if at.framework else ()
+    if not any(remedy.step_time_s for remedy in found):
+        write, found = _in_flags, find_remedies(answer, at.asked)
+    return [Advice(str(write(r)), r.step_time_s, r.peak_mem_bytes, r.plan) for r in found[:ENOUGH]]
 
 
-def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
-    """Yield families, each with the sizes to try in it: tensor-parallel first, then stages too."""
-    family, now = replace(plan.family, tp=True), [(plan.tp, plan.pp, plan.micro_batch)]
-    smaller = [(plan.tp, plan.pp, m) for m in reversed(divisors(plan.micro_batch)) if m < plan.micro_batch]
-    wider = [(t, plan.pp, 1) for t in divisors(plan.num_gpus) if t > plan.tp]
-    deeper = [(t, p, 1) for p in divisors(plan.num_gpus) if p > plan.pp for t in (plan.tp, *(w[0] for w in wider))]
-    yield family, smaller
-    if family.workload is not Workload.TRAIN:
-        yield family, wider
-        return
-    if family.reshard != "layer":
-        yield replace(family, reshard="layer"), now
-    shared = plan.dp * plan.cp > 1
-    if shared:
-        yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
-    if family.recompute == "none":
-        yield _all_layers(family), now
-    yield replace(family, sp=True), wider
-    zero = 3 if shared else family.zero
-    yield replace(_all_layers(family), zero=zero), [(plan.tp, plan.pp, 1)]
-    yield replace(_all_layers(family), sp=True, zero=zero), wider
-    if plan.vpp == 1:
-        yield replace(family, sp=True, zero=min(zero, 1), pp=True), deeper
-        yield replace(_all_layers(family), sp=True, zero=min(zero, 1), pp=True), deeper
+def shortage(answer: Estimate, advice: Sequence[Advice] | None = None) -> str | None:
+    """Say in a line what a plan lacks and what fits; None where it fits."""
+    lacking = verdict(answer)
+    return lacking and f"{lacking}. {next_steps(find_advice(answer) if advice is None else advice)}"
 
 
-def _all_layers(family: Family) -> Family:
-    """The family with every layer recomputed, in the groups in which it is, if any."""
-    return replace(family, recompute="full", recompute_modules=(), recompute_layers=0)
+def next_steps(advice: Iterable[Advice]) -> str:
+    """Return changes in one line."""
+    lines = [one.line for one in advice]
+    return f"Try {'; or '.join(lines)}" if lines else "No other plan is legal on these GPUs: a shorter --seq"
 
 
-def _legal(plan: Plan, family: Family, sizes: Sequence[_Size]) -> list[Plan]:
-    """Return the plan under another family with other sizes, where that is a plan."""
-    found: list[Plan] = []
-    batch = plan.global_batch if family.workload is Workload.TRAIN else None
-    for tp, pp, micro_batch in sizes:
-        open_again = {"etp": None, "dp": None, "global_batch": batch}
-        with suppress(SlipstickError):
-            found.append(plan.under(family, {"tp": tp, "pp": pp, "micro_batch": micro_batch, **open_again}))
-    return found
+def _in_flags(remedy: Remedy) -> str:
+    from .frameworks.changes import write_flags
+
+    return write_flags(remedy.words)
 
 
-def _flags(old: Plan, new: Plan) -> str:
-    """Write what differs, as flags."""
-    pairs = (
-        (f"--tp {new.tp}", old.tp != new.tp),
-        (f"--pp {new.pp}", old.pp != new.pp),
-        (f"--dp {new.dp}", old.dp != new.dp),
-        ("--sp", new.family.sp and not old.family.sp),
-        (f"--zero {new.family.zero}", old.family.zero != new.family.zero),
-        (f"--reshard {new.family.reshard}", old.family.reshard != new.family.reshard),
-        (f"--recompute {new.family.recompute}", old.family.recompute != new.family.recompute),
-        ("no --recompute-layers", old.family.recompute_layers != new.family.recompute_layers),
-        ("no --recompute-modules", old.family.recompute_modules != new.family.recompute_modules),
-        (f"--mbs {new.micro_batch}", old.micro_batch != new.micro_batch),
+def _in_launch(answer: Estimate, origin: Origin, remedy: Remedy) -> str | None:
+    """Return a remedy in the words of a launch; None where there is none, or it has no words for it."""
+    from .frameworks.changes import write_change
+
+    if origin.framework is None or origin.subject is None:
+        return None
+    now, then = (
+        replace(origin.subject, plan=plan, layers=layers_of(lowered, plan))
+        for lowered, plan in ((answer.table.lowered, answer.plan), (remedy.lowered, remedy.plan))
     )
-    return " ".join(flag for flag, differs in pairs if differs)
+    return write_change(origin.framework, now, then)
+
+
+def layers_of(lowered: Lowered, plan: Plan) -> tuple[int, ...]:
+    """Return the layers of each chunk of a stage of a training plan, in the order of the model; none without stages."""
+    if plan.pp == 1 or plan.phase != "train":
+        return ()
+    table = PlanTable.of([plan])
+    return tuple(lowered.stages.evaluate(table, Points(table)).layouts[0].blocks)

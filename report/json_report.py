@@ -16,6 +16,7 @@ from ..ir.text.json_text import json_text
 from ..ir.text.printer import print_graph
 from ..ir.types import DType
 from ..measured.match.planned import planned_record
+from .advice import Advice, verdict
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
 from .costed import costed_rows
@@ -29,8 +30,15 @@ from .training_run import run_inputs, run_records
 SCHEMA = "slipstick/report/1"
 
 
-def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivity: bool = False) -> str:
+def report_json(
+    answer: Estimate,
+    overrides: Sequence[str] = (),
+    with_sensitivity: bool = False,
+    remedies: Sequence[Advice] = (),
+) -> str:
     """Return the report: schema, inputs, metrics, intervals, breakdown, hidden communication, bounds, trust, memory.
+
+    Of a plan that does not fit `verdict` says why, and `remedies` are changes that fit, the fastest first.
 
     A training run and money are there where they were asked for, elasticities on request. Breakdown, hidden
     communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements.
@@ -45,6 +53,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "inputs": inputs_of(answer, overrides),
         **assumed_record(answer.table.system),
         "feasible": answer.fits,
+        **({} if answer.fits else {"verdict": verdict(answer), "remedies": [_remedy(one) for one in remedies]}),
         "metrics": metrics,
         "intervals": intervals_record(
             metrics, step_bands(answer), evidence_of_step(answer.table), ratio_bands(answer.table)
@@ -101,6 +110,16 @@ def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:
     head = ",\n    ".join(f'"{name}": {json_text(nodes[name])}' for name in nodes if name != "rows")
     lines = ",\n".join(f"      {json_text(row)}" for row in rows)
     return text[: -len("\n}")] + f',\n  "nodes": {{\n    {head},\n    "rows": [\n{lines}\n    ]\n  }}\n}}'
+
+
+def _remedy(advice: Advice) -> dict[str, object]:
+    """Return a change that fits; the time of one that comes nearest and does not fit is null."""
+    return {
+        "change": advice.change,
+        "step_time_s": advice.step_time_s,
+        "peak_mem_bytes": advice.peak_mem_bytes,
+        "plan": {row.name: row.written(getattr(advice.plan.words, row.field)) for row in numbers_first()},
+    }
 
 
 def _replicated(found: Replicated) -> dict[str, object]:

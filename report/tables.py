@@ -13,6 +13,7 @@ from ..driver.uncertainty.answers import band_of_step, evidence_of_step, step_ba
 from ..ir.graph import Workload
 from ..ir.plan.precision import counted_dtype
 from ..ir.units import format_bytes, format_flop_per_s, format_time
+from .advice import verdict
 from .bounds import bound_seconds
 from .cost.money import money_lines
 from .explain.intervals import evidence_line, figures_line, half_line
@@ -23,10 +24,12 @@ from .labels import bound_label, low_types, parameter_label, part_label, softwar
 from .training_run import run_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
     from rich.table import Table
+
+    from .advice import Advice
 
 GAP = 4
 # Shown elsewhere, or of no use to people beside the others.
@@ -49,7 +52,13 @@ OF_INTERVALS = {
 OTHER_CHIPS = "*"
 
 
-def report_text(answer: Estimate, columns: int, color: bool = False, with_sensitivity: bool = True) -> str:
+def report_text(
+    answer: Estimate,
+    columns: int,
+    color: bool = False,
+    with_sensitivity: bool = True,
+    remedies: Sequence[Advice] = (),
+) -> str:
     """Return the answer for so many columns: metrics, memory, bounds, where the time goes, and what it follows.
 
     Sensitivity prices the step again some twenty times, which takes some tens of milliseconds.
@@ -58,7 +67,12 @@ def report_text(answer: Estimate, columns: int, color: bool = False, with_sensit
 
     console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False, emoji=False)
     tables = [_metrics(answer), _memory(answer), _bounds(answer), _breakdown(answer, columns >= NARROW)]
+    lacking = verdict(answer)
     with console.capture() as captured:
+        if lacking is not None:
+            console.print(lacking, style="bold red", markup=False)
+            for remedy in remedies:
+                console.print(f"  try {remedy.line}", markup=False)
         console.print(headline(answer), style="bold", markup=False)
         console.print(figures_line(answer.metrics, step_bands(answer), _of_intervals(answer)), markup=False)
         print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))

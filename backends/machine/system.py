@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ir.records import dataclass
+from ...ir.sizes.expr import Num
 from ..kernels.constants import KernelConstants
 from ..network.topology.level import NetworkLevel
 from .chip import Chip, HostMemory
@@ -56,6 +60,12 @@ class System:
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()
     assumed: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def host_share_bytes(self, num_devices: Num) -> Num:
+        """Return the memory of its host that each of so many devices may fill; infinite if unknown."""
+        if self.host is None:
+            return math.inf
+        return self.host.num_bytes / np.minimum(num_devices, self.node_size)
 
     @property
     def prices(self) -> Prices:

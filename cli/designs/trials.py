@@ -177,9 +177,11 @@ def advice_on(job: DesignJob | None, system: Callable[[int], System]) -> Callabl
     if job is None:
         return None
     from ...driver.estimate import estimate
-    from ...report.advice import next_step
+    from ...report.advice import find_advice, next_steps
 
-    return lambda at: next_step(estimate(job.lowered.source, system(at), job.plan, job.convention, job.lowered))
+    return lambda at: next_steps(
+        find_advice(estimate(job.lowered.source, system(at), job.plan, job.convention, job.lowered))
+    )
 
 
 def choose(

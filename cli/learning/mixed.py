@@ -40,7 +40,7 @@ class MixedCommand(Answering, PlanCommand):
         from ...report.results.mixed import MixedResult
 
         assert isinstance(result, MixedResult)
-        return deliver_short(result.shortage, form, said, partial(super().deliver, result, form, said))
+        return deliver_short(result.shortage, said, partial(super().deliver, result, form, said))
 
 
 @click.command("mixed", cls=MixedCommand, params=[format_flag(), output_flag()])

@@ -22,6 +22,7 @@ from ..prepare import (
 )
 from .checks import check_degrees
 from .flags import Serving
+from .remedies import with_remedies
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Engine
@@ -38,39 +39,6 @@ if TYPE_CHECKING:
 
     Lowering = Callable[[Request, Family], Lowered]
     Making = Callable[[Request, Serving, int], Server]
-
-# Servers whose memory is too small for a request: the nearest that is not.
-
-
-def with_least_tp(error: InfeasibleError, server: Server, of_tp: Callable[[int], Server]) -> InfeasibleError:
-    """Return an error with the least tensor parallelism in a node that holds weights and one request, if any does.
-
-    An error that has another reason than memory comes back as it is.
-    """
-    if _holds(server):
-        return error
-    inside = server.system.node_size
-    wider = (2**k for k in range(inside.bit_length()) if server.plan.tp < 2**k <= inside)
-    found = next((tp for tp in wider if _can(of_tp, tp)), None)
-    if found is None:
-        return InfeasibleError(f"{error}; no tp up to {inside}, a node, holds it with pp={server.plan.pp}: raise --pp")
-    return InfeasibleError(f"{error}; the least that holds it: --tp {found}")
-
-
-def _can(of_tp: Callable[[int], Server], tp: int) -> bool:
-    try:
-        return _holds(of_tp(tp))
-    except UsageError:
-        # A degree that does not divide the model.
-        return False
-
-
-def _holds(server: Server) -> bool:
-    from ...cost.serving.capacity import held_bytes
-
-    held = held_bytes(server.times, server.engine.scheduler, float(server.longest))
-    return bool(held <= server.times.free_bytes)
-
 
 # Steps of a simulation that a trace shows one by one.
 SIMULATED_STEPS = 20_000
@@ -156,8 +124,17 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
     return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
-def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: Making = server_of) -> ServeEstimate:
-    """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
+def answer_for(
+    request: Request,
+    serving: Serving,
+    kept_steps: int = 0,
+    making: Making = server_of,
+    framework: str | None = None,
+) -> ServeEstimate:
+    """Answer in closed form, or request by request where `--serve` says so, on one server or on pools.
+
+    InfeasibleError where nothing is answered; where memory is too small, with changes in the words of `framework`.
+    """
     from ...driver.serve.serve import serve
     from ...driver.serve.serve_pools import serve_pools
     from ...driver.serve.server import with_failures
@@ -199,8 +176,9 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0, making: 
             return _noted(serve_traffic(lent, traffic, load, target, kept_steps, serving.cut), notes)
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
-        one = request.said({"gpus": None, "dp": None})
-        raise with_least_tp(error, server, lambda tp: making(one.said({"tp": tp}), serving, longest)) from None
+        raise with_remedies(
+            error, server, request, serving, lambda asked: making(asked, serving, longest), framework
+        ) from None
 
 
 def _of_most_replicas(request: Request, serving: Serving) -> Request:
@@ -229,12 +207,13 @@ def _noted(answer: ServeEstimate, notes: tuple[str, ...]) -> ServeEstimate:
     return replace(answer, warnings=(*answer.warnings, *notes))
 
 
-def serve_result(request: Request, serving: Serving) -> ServeResult:
+def serve_result(request: Request, serving: Serving, framework: str | None = None) -> ServeResult:
     """Answer for a server; of simulated requests, the steps that a trace shows are kept."""
     from ...driver.serve.answer import with_inclusive_tpot
     from ...report.results.steps import ServeResult
 
-    answer = priced_serving(request, answer_for(request, serving, 0 if serving.serve is None else SIMULATED_STEPS))
+    kept = 0 if serving.serve is None else SIMULATED_STEPS
+    answer = priced_serving(request, answer_for(request, serving, kept, framework=framework))
     answer = replace(
         answer,
         warnings=(

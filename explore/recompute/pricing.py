@@ -119,8 +119,7 @@ class Pricer:
 
     def fits_host(self, policy: PricedPolicy) -> bool:
         """Whether what a device's share of its host's memory holds what the policy moves there."""
-        host = self.system.host
-        return host is None or policy.host_mem_bytes * self.system.node_size <= host.num_bytes
+        return bool(policy.host_mem_bytes <= self.system.host_share_bytes(self._plan.num_gpus))
 
     def stage_bytes(self, policy: PricedPolicy) -> Sequence[float]:
         """Return the bytes of each pipeline stage, from the first on."""

@@ -73,7 +73,8 @@ _TELLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tensorrt-llm": ("max_num_tokens", "kv_cache_config.free_gpu_memory_fraction"),
     }
 )
-_BARE: Mapping[str, tuple[str, str]] = MappingProxyType(
+# Settings without dashes: a pattern of their words, and the flag that each is.
+BARE: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "maxtext": (r"^(?=\w+=)", "--"),
         "torchtitan": (r"^activation-checkpoint:(\w+)$", r"--activation_checkpoint.mode=\1"),
@@ -205,7 +206,7 @@ def _program_at(command: Command, framework: str) -> int | None:
 def _of_command(framework: str, at: int, command: Command, others: Sequence[Command], wanted: LaunchContext) -> Launch:
     """Read a command: what stands before its program launches it, what stands behind are its settings."""
     # Settings without dashes: `name=value` of MaxText, a choice among kinds of torchtitan.
-    bare, flag = _BARE.get(framework, (r"(?!)", ""))
+    bare, flag = BARE.get(framework, (r"(?!)", ""))
     given, shown, alone = settings_of([re.sub(bare, flag, word) for word in command.words[at + 1 :]])
     launcher = settings_of(command.words[: max(at, 0)])[0]
     if framework == "deepspeed" and any(word.endswith(".py") for word in command.words):

@@ -167,7 +167,7 @@ def _memory(answer: Estimate) -> Iterator[str]:
 
 def _host_memory(answer: Estimate) -> Iterator[str]:
     yield f"kept there by --offload {','.join(answer.plan.family.offload)}"
-    host, node = answer.table.system.host, answer.table.system.node_size
+    host, node = answer.table.system.host, min(answer.table.system.node_size, answer.plan.num_gpus)
     if host is not None:
         yield f"x {node} devices of a node, of {format_bytes(host.num_bytes)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,6 +116,17 @@ class Export:
     def notes(self) -> Sequence[str]:
         """What a reader must know, line by line."""
         return (*(f"cannot be said: {line}" for line in self.lost), *(f"left open: {line}" for line in self.left))
+
+
+def config_of(model: str) -> Mapping[str, object] | None:
+    """Return the config.json of a model by its name or path, None where it comes from elsewhere."""
+    from ...frontend.forms import has_config
+    from ...frontend.huggingface.configs.models import read_config
+
+    if not has_config(model):
+        return None
+    found: Mapping[str, object] = json.loads(read_config(model).text)
+    return found
 
 
 def written(export: Export, headline: str) -> str:

@@ -42,7 +42,7 @@ class MixedResult(Result):
             for k, s in enumerate(self.best.stages)
             if s.peak_mem_bytes > s.limit_bytes
         ]
-        return "; ".join(short[:3]) or None
+        return f"DOES NOT FIT: {'; '.join(short[:3])}" if short else None
 
     def json(self) -> str:
         """Return the document."""
@@ -81,7 +81,10 @@ class MixedResult(Result):
         (title, told), *lines = self.summary()
         tables = (f"{panel.title}\n{in_columns([panel.head, *panel.rows])}" for panel in self.panels())
         warnings = [f"warning: {line}" for line in self.warnings]
-        return "\n\n".join((f"{title}  {told}\n{in_columns(lines, columns or FILE_COLUMNS)}", *tables, *warnings))
+        lacking = "" if self.shortage is None else f"{self.shortage}\n"
+        return "\n\n".join(
+            (f"{lacking}{title}  {told}\n{in_columns(lines, columns or FILE_COLUMNS)}", *tables, *warnings)
+        )
 
     def pictures(self) -> Sequence[Picture]:
         """Return what each stage takes of a micro-batch."""

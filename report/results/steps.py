@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ...driver.serve.sizes.sizing import Sizing
     from ...driver.uncertainty.bands import Interval
     from ...ir.plan import Plan
+    from ..advice import Advice, Origin
     from ..pictures.picture import Picture
 
 # Metrics of a step and of a server that a few lines have room for.
@@ -50,6 +52,7 @@ class StepResult(_Estimated):
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
     settings: Callable[[], str] | None = None
+    origin: Callable[[], Origin] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -58,8 +61,22 @@ class StepResult(_Estimated):
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits in the memory of the device."""
+        """Whether the plan fits in the memory of the device, and what it offloads in that of the host."""
         return self.answer.fits
+
+    @property
+    def verdict(self) -> str | None:
+        """What the plan lacks in memory; None where it fits."""
+        from ..advice import verdict
+
+        return verdict(self.answer)
+
+    @cached_property
+    def remedies(self) -> Sequence[Advice]:
+        """The three changes that fit and cost least time, of a plan that does not fit."""
+        from ..advice import find_advice
+
+        return find_advice(self.answer, None if self.origin is None or self.fits else self.origin())
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -100,13 +117,14 @@ class StepResult(_Estimated):
         """Return the report."""
         from ..json_report import report_json
 
-        return report_json(self.answer, self.overrides, bool(self.sensitivity))
+        return report_json(self.answer, self.overrides, bool(self.sensitivity), self.remedies)
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the screen."""
         from ..tables import report_text
 
-        return report_text(self.answer, columns or FILE_COLUMNS, color, self.sensitivity is not False)
+        with_sensitivity = self.sensitivity is not False
+        return report_text(self.answer, columns or FILE_COLUMNS, color, with_sensitivity, self.remedies)
 
     def pictures(self) -> Sequence[Picture]:
         """Return the time of the step and the memory of a GPU."""
@@ -119,7 +137,7 @@ class StepResult(_Estimated):
         from ..charts.timeline import timeline_record
         from ..json_report import report_json
 
-        tree: dict[str, object] = json.loads(report_json(self.answer, self.overrides, True))
+        tree: dict[str, object] = json.loads(report_json(self.answer, self.overrides, True, self.remedies))
         return {**tree, "timeline": timeline_record(self.answer)}
 
     def explain(self, name: str) -> str:
@@ -135,7 +153,10 @@ class StepResult(_Estimated):
         """Return the lines of the estimate, and its money."""
         (title, *lines), money = self.answer.summary(), self.money
         cost = () if money is None else (("cost", _cost(self.metrics)),)
-        return [title, *lines, *cost]
+        lacks = (
+            () if self.verdict is None else (("memory", self.verdict), *(("try", one.line) for one in self.remedies))
+        )
+        return [title, *lacks, *lines, *cost]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -322,12 +343,23 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     held = {name.replace("_", " "): value for name, value in memory.items() if name != "capacity"}
     of = f", of {format_bytes(memory['capacity'])}" if "capacity" in memory else ""
     yield _parts(f"Memory of a GPU{of}", held, format_bytes)
+    if (remedies := document.get("remedies")) and isinstance(remedies, list):
+        yield Panel(
+            str(document.get("verdict")), ("change", "step time", "memory"), [_remedy_row(one) for one in remedies]
+        )
     if (warnings := document.get("warnings")) and isinstance(warnings, list):
         yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
         yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money) if n != "gpu_hour.parts"])
     inputs = flat(_part(document, "inputs"))
     yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in inputs if v is not None])
+
+
+def _remedy_row(remedy: Mapping[str, object]) -> tuple[str, str, str]:
+    """Return the cells of a change that fits; one that does not has no time."""
+    time_s, num_bytes = remedy["step_time_s"], remedy["peak_mem_bytes"]
+    shown = format_time(time_s) if isinstance(time_s, int | float) else "does not fit either"
+    return str(remedy["change"]), shown, format_bytes(num_bytes) if isinstance(num_bytes, int | float) else "-"
 
 
 def _part(document: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.driver import Lowered, estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import pipeline_for, screen
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Phase, Region, Role, Workload
@@ -270,10 +270,17 @@ def test_a_system_that_says_nothing_of_its_host_is_refused(tiny_llama: Graph, ma
             estimate(tiny_llama, made_up, plan)
 
 
-def test_a_host_that_is_too_small_is_noted(tiny_llama: Graph) -> None:
-    plan = make_plan(num_gpus=1, seq_len=64, family=Family(offload=("optimizer",)))
-    small = load_system("dgx-h100", ["node.host_memory.capacity=1MB"])
-    assert any("host memory, which has" in note for note in estimate(tiny_llama, small, plan).warnings)
+@pytest.mark.parametrize("num_gpus", [1, 2, 16])
+def test_what_is_beyond_the_memory_of_a_nodes_host_does_not_fit(tiny_llama: Graph, num_gpus: int) -> None:
+    """The devices of a node share its host: a plan on fewer than a node has shares it among fewer."""
+    plan = make_plan(num_gpus=num_gpus, seq_len=64, family=Family(offload=("optimizer",)))
+    kept = estimate(tiny_llama, load_system("dgx-h100"), plan).metrics["host_mem_bytes"] * min(num_gpus, 8)
+    for share, fits in ((1.001, True), (0.999, False)):
+        system = load_system("dgx-h100", [f"node.host_memory.capacity={share * kept:.0f}B"])
+        answer = estimate(tiny_llama, system, plan)
+        assert answer.fits is fits
+        assert list(screen(answer.table.lowered, system, answer.table.plans).fits) == [fits]
+        assert answer.metrics["peak_mem_bytes"] < system.chip.hbm_bytes
 
 
 def test_inference_stays_as_it_is() -> None:
