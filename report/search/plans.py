@@ -8,6 +8,7 @@ from ...cost.money import Terms
 from ...driver.estimate import Estimate, estimate
 from ...explore.best import Columns
 from ...explore.goals import Goal, MetricLimit
+from ...explore.machine import MachineChoice
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
@@ -17,10 +18,10 @@ from ...ir.schedules.registry import USUAL
 
 @dataclass(frozen=True, slots=True)
 class PlanRows:
-    """What rows of a job stand for; `model` is as people name it."""
+    """What rows of a job stand for; `said` is what was asked besides plans and machines, as plan files say it."""
 
     job: PlanJob
-    model: str
+    said: Words
 
     @property
     def search(self) -> PlanJob:
@@ -95,11 +96,7 @@ class PlanRows:
 
     def around(self, rows: Columns, at: int) -> Words:
         """Return what a plan file says of a row besides its plan."""
-        machine = self.machine(rows, at)
-        named = {"stack": machine.stack, "calibration": machine.calibration, "prices": machine.prices}
-        told: dict[str, Word] = {"model": self.model, "system": machine.name, "dtype": str(self.job.graph.dtype)}
-        told |= {name: value for name, value in named.items() if value is not None}
-        return told | ({"set": list(machine.overrides)} if machine.overrides else {})
+        return {**self.said, **machine_words(self.machine(rows, at))}
 
     @property
     def terms(self) -> Terms | None:
@@ -109,6 +106,18 @@ class PlanRows:
     def machine(self, rows: Columns, at: int) -> PlanMachine:
         """Return the machine of a row."""
         return self.job.machines[int(rows["system"][at])]
+
+
+def machine_words(machine: MachineChoice) -> Words:
+    """Return the words of plan files that name a machine."""
+    told: dict[str, Word | None] = {
+        "system": machine.name,
+        "stack": machine.stack,
+        "calibration": machine.calibration,
+        "prices": machine.prices,
+        "set": machine.overrides or None,
+    }
+    return {name: word for name, word in told.items() if word is not None}
 
 
 def plan_label(plan: Plan) -> str:
