@@ -220,7 +220,7 @@ def _origin(request: Request, engine: str | None, framework: str | None, answer:
     from ..report.advice import Origin
     from ..report.frameworks.export import ExportSubject, config_of
 
-    asked = request if engine is None else engine_stack(request, engine)[1]
+    asked = with_software(request, engine)
     source, system = request.source, answer.table.system
     subject = None
     if framework is not None:

@@ -33,11 +33,9 @@ class RecomputeCommand(Answering, PlanCommand):
         assert isinstance(result, PolicyResult)
         super().deliver(result, form, said)
         if said["best_plan"] is not None:
-            from ..plans.text import plan_file_text
+            from ..plans.text import plan_file_text, words_around
 
-            at = with_software(Request.of(dict(said)))
-            around = {"model": at.source.model, "dtype": at.source.dtype, "system": at.machine.system or ""}
-            around |= {"stack": at.machine.stack} if at.machine.stack else {}
+            around = words_around(with_software(Request.of(dict(said))))
             write_text(plan_file_text(result.found.best.plan, around), str(said["best_plan"]))
         return 0
 

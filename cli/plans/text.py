@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +16,7 @@ from .software import with_software
 
 if TYPE_CHECKING:
     from ...ir.plan import Plan
-    from ...ir.plan.files import Words
+    from ...ir.plan.files import Word, Words
 
 
 def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phase: str | None = None) -> str:
@@ -31,6 +33,31 @@ def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phas
         request = request.said({"phase": str(plan.family.workload), "mbs": plan.micro_batch, "seq": plan.seq_len})
     check_said(plan, plan_of(with_software(request)))
     return text
+
+
+def words_around(request: Request) -> Words:
+    """Return what a request says besides its plan, in the words of plan files: all that flags do not say by themselves.
+
+    >>> words_around(request_of("model: gpt2, system: dgx-h100, flops_convention: causal, mbs: 2".replace(", ", chr(10))))
+    {'model': 'gpt2', 'dtype': 'bf16', 'system': 'dgx-h100', 'flops_convention': 'causal'}
+    """
+    from .schema import words
+
+    given, usual = dict(_values(request)), dict(_values(_usual()))
+    found = {key: given[str(flag.name)] for key, flag in words().items() if str(flag.name) in given}
+    always = ("model", "dtype")
+    return {k: v for k, v in found.items() if v is not None and (k in always or v != usual[str(words()[k].name)])}
+
+
+def _values(request: Request) -> Iterator[tuple[str, Word]]:
+    """Yield what a request says besides its plan, by the parameters of its flags."""
+    for part in (request, request.source, request.machine, request.run):
+        yield from ((f.name, getattr(part, f.name)) for f in fields(part))
+
+
+@cache
+def _usual() -> Request:
+    return request_of("model: none")
 
 
 def request_of(text: str) -> Request:

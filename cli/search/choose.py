@@ -124,7 +124,7 @@ class ChooseCommand(Answering, PlanCommand):
         super().deliver(result, form, said)
         if said["best_plan"] is not None:
             assert isinstance(result, ClusterResult)  # a fleet refuses the flag
-            write_text(_plan_text(result.found), str(said["best_plan"]))
+            write_text(_plan_text(result.found, Request.of(dict(said))), str(said["best_plan"]))
         return 0
 
 
@@ -383,12 +383,11 @@ def _without(job: PlanJob, clusters: Sequence[Cluster], tally: CandidateTally) -
     return {str(one): "no plan on these numbers of GPUs fits its memory" for one in job.machines if str(one) not in has}
 
 
-def _plan_text(found: ClusterComparison) -> str:
+def _plan_text(found: ClusterComparison, request: Request) -> str:
     """Return the plan of the first cluster as a file that `estimate --plan` takes."""
     from ...explore.clusters import best_of
-    from ..plans.text import plan_file_text
+    from ...report.search.plans import machine_words
+    from ..plans.text import plan_file_text, words_around
 
     first = best_of(found.clusters, found.aim)[0]
-    dtype = str(first.answer.table.lowered.source.dtype)
-    around = {"model": found.model, "system": first.machine.name, "dtype": dtype, "stack": first.machine.stack}
-    return plan_file_text(first.answer.plan, {name: word for name, word in around.items() if word is not None})
+    return plan_file_text(first.answer.plan, {**words_around(request), **machine_words(first.machine)})

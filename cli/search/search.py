@@ -15,11 +15,12 @@ from ...ir.errors import InfeasibleError, SlipstickError, UsageError
 from ...ir.records import dataclass
 from ..flags.request import Request
 from ..output.answers import typed
+from ..plans.text import words_around
 from .answer import front_of
 from .axes import Asked
 from .file import space_of, space_yaml
 from .flags import SearchCommand, SearchFlags
-from .job import job_of
+from .job import job_of, plain_of
 from .memory import collect_seldom, rows_at_once
 from .progress import best_so_far, counted, progress
 from .trials import has_trials, trial_job_of, try_all
@@ -151,7 +152,7 @@ def _answer(asked: Asked, request: Request, wanted: SearchFlags, run: SearchRequ
     """Search: all there is, or machines that an optimiser chooses."""
     if has_trials(asked):
         job = trial_job_of(asked, request, space_yaml(asked))
-        return try_all(job, asked.model, wanted, run.ledger(job), request.quiet)
+        return try_all(job, words_around(plain_of(asked, request)), wanted, run.ledger(job), request.quiet)
     return _run(_rows(asked, request), asked.model, wanted, run, request.quiet)
 
 
@@ -165,7 +166,7 @@ def _rows(asked: Asked, request: Request) -> PlanRows | ServerRows:
         return ServerRows(server_search_of(asked, request, text))
     from ...report.search.plans import PlanRows
 
-    return PlanRows(job_of(asked, request, text), asked.model)
+    return PlanRows(job_of(asked, request, text), words_around(plain_of(asked, request)))
 
 
 def _run(rows: PlanRows | ServerRows, model: str, wanted: SearchFlags, run: SearchRequest, quiet: bool) -> SearchAnswer:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...explore.trials.optuna_study import OptunaStudy
     from ...explore.trials.trial_job import TrialJob
     from ...explore.trials.trying import TrialResults
+    from ...ir.plan.files import Words
     from ...report.search.answer import SearchAnswer
 
 # What a lowered family takes; half of what a process may take beside itself is for those that are kept.
@@ -99,7 +100,7 @@ def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
     return OptunaStudy.open(job.axes, signs, job.sampler, job.seed, path, job.digest)
 
 
-def try_all(job: TrialJob, model: str, wanted: SearchFlags, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
+def try_all(job: TrialJob, said: Words, wanted: SearchFlags, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
     """Try all machines, and gather the answer while they come; InfeasibleError where none of them takes any plan."""
     from ...explore.trials.trying import try_machines
 
@@ -115,7 +116,7 @@ def try_all(job: TrialJob, model: str, wanted: SearchFlags, ledger: Ledger | Non
         click.echo(_summary(tried, time.perf_counter() - started), err=True)
     if not tried.searched.tally.num_kept:
         raise InfeasibleError(f"no plan is left on any of {job.num_trials:,} machines: {counted(tried.infeasible)}")
-    return _answer(job, model, tried)
+    return _answer(job, said, tried)
 
 
 def _executor(job: TrialJob, wanted: SearchFlags) -> Executor:
@@ -132,7 +133,7 @@ def _executor(job: TrialJob, wanted: SearchFlags) -> Executor:
     return Resident(Lowerings(job.plans.graph, max(FAMILIES, int(room / 2 // _BYTES_A_FAMILY))))
 
 
-def _answer(job: TrialJob, model: str, tried: TrialResults) -> SearchAnswer:
+def _answer(job: TrialJob, said: Words, tried: TrialResults) -> SearchAnswer:
     """The best trials as rows of plans, each on its machine."""
     from ...explore.best import Best
     from ...explore.trials.trial_job import TRIAL
@@ -147,7 +148,7 @@ def _answer(job: TrialJob, model: str, tried: TrialResults) -> SearchAnswer:
     kept = Best(job.goals, best.most, top, front, best.cloud)
     how = (job.digest, job.axes, job.sampler, job.seed)
     told = Trials.of(*how, tried.trials, tried.infeasible)
-    return SearchAnswer(model, TrialRows(plans, model, told), kept, tried.searched.tally, told)
+    return SearchAnswer(str(said["model"]), TrialRows(plans, said, told), kept, tried.searched.tally, told)
 
 
 def _summary(tried: TrialResults, took_s: float) -> str:

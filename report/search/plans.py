@@ -19,10 +19,10 @@ from ..labels import stack_label
 
 @dataclass(frozen=True, slots=True)
 class PlanRows:
-    """What rows of a job stand for; `model` is as people name it."""
+    """What rows of a job stand for; `said` is what was asked besides plans and machines, as plan files say it."""
 
     job: PlanJob
-    model: str
+    said: Words
 
     @property
     def machines(self) -> Sequence[PlanMachine]:
@@ -103,11 +103,7 @@ class PlanRows:
 
     def around(self, rows: Columns, at: int) -> Words:
         """Return what a plan file says of a row besides its plan."""
-        machine = self.machine(rows, at)
-        named = {"stack": machine.stack, "calibration": machine.calibration, "prices": machine.prices}
-        told: dict[str, Word] = {"model": self.model, "system": machine.name, "dtype": str(self.job.graph.dtype)}
-        told |= {name: value for name, value in named.items() if value is not None}
-        return told | ({"set": list(machine.overrides)} if machine.overrides else {})
+        return {**self.said, **machine_words(self.machine(rows, at))}
 
     @property
     def terms(self) -> Terms | None:
@@ -123,6 +119,18 @@ def software_of_machines(machines: Sequence[MachineChoice]) -> str:
     """Name the software of machines, each once."""
     labels = (stack_label(one.stack or "default", one.assumed) for one in machines)
     return " or ".join(dict.fromkeys(labels))
+
+
+def machine_words(machine: MachineChoice) -> Words:
+    """Return the words of plan files that name a machine."""
+    told: dict[str, Word | None] = {
+        "system": machine.name,
+        "stack": machine.stack,
+        "calibration": machine.calibration,
+        "prices": machine.prices,
+        "set": machine.overrides or None,
+    }
+    return {name: word for name, word in told.items() if word is not None}
 
 
 def plan_label(plan: Plan) -> str:

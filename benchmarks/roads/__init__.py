@@ -1,0 +1,1 @@
+"""One question, one answer: the same plan on every road, over random models, plans and machines."""
