@@ -29,8 +29,8 @@ _FILLS = {
 
 
 def _fill(im: Importer, node: fx.Node) -> None:
-    if isinstance(node.meta["val"], bool | int | float):
-        return  # read off a constant while recording: a plain number from there on
+    if not isinstance(node.meta["val"], Tensor):
+        return  # read off a tensor (`.item()`): a number of the host from there on, whether it is known or not
     outs = im.emit(node, "fill", (), FillAttrs(_FILLS[op_name(node).removeprefix("aten.")]))
     if is_inplace(node):
         write_back(im, node, outs[0])

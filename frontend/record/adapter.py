@@ -225,9 +225,9 @@ class FakeWorld:
         return self._cache[expr]
 
 
-def depends_on_data(tensor: Tensor) -> bool:
-    """Whether a size of a fake tensor is one that only data say."""
-    return bool(free_unbacked_symbols(tensor))
+def depends_on_data(value: Tensor | torch.SymFloat) -> bool:
+    """Whether a size of a fake tensor, or a number, is one that only data say."""
+    return bool(free_unbacked_symbols(value))
 
 
 def size_of(size: int | torch.SymInt) -> Dim:

@@ -25,7 +25,7 @@ from ...ir.sizes.expr import Expr
 from ..aten.fx_import import STEPS
 from ..aten.math import POINTWISE_STEPS
 from ..aten.table import HANDLERS
-from .adapter import FakeWorld, autograd_origin, is_noise, layout_key, runs_again
+from .adapter import FakeWorld, autograd_origin, depends_on_data, is_noise, layout_key, runs_again
 from .again import checkpoints_followed, place_again
 from .decompose import CallParts, RecordedCall
 from .failures import explained
@@ -139,6 +139,8 @@ class Recorder(CallParts):
             return self.node_of(arg)
         if isinstance(arg, list | tuple):
             return [self._arg(a) for a in arg]
+        if isinstance(arg, torch.SymFloat) and depends_on_data(arg):
+            return "a number read from a tensor"  # by `.item()`: it steers nothing, so its value is of no matter
         # Sizes are kept as expressions, which fx carries along without looking at them.
         return cast("Argument", self._world.dim(arg) if isinstance(arg, torch.SymInt) else arg)
 

@@ -20,7 +20,7 @@ from ....ir.ops.collectives import CollectiveAttrs, message_bytes
 from ....ir.ops.tensors.layout import SliceAttrs
 from ....ir.placement import Placement
 from ....ir.records import dataclass
-from ....ir.sizes.expr import Dim, as_expr
+from ....ir.sizes.expr import Dim, Expr, as_expr
 from ..annotate import DP
 from ..facts import GraphFacts
 from .plans import MADE_PLANS, Style, TpPlan
@@ -62,7 +62,9 @@ def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
     facts = GraphFacts.of(graph, (DP,))
     whole = lower(graph, TpPlan(AUTO, ()), None, facts)
     ports = {v.name: dict(v.placements) for r in whole.regions for v in r.of_role(Role.PORT)}
-    search, seen = _Search(graph, facts, ports, degree, lower), set[str]()
+    types = (v.type.dims for r in graph.regions for v in r.values)
+    sizes = frozenset(s for dims in types for d in dims if isinstance(d, Expr) for s in d.symbols)
+    search, seen = _Search(graph, facts, ports, degree, lower, sizes), set[str]()
     for name in graph.sequence_once():
         # One region of a graph, and those that read a parameter of it; activations enter and leave it whole.
         names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
@@ -130,6 +132,7 @@ class _Search:
     ports: Ports
     degree: int
     lower: Lower
+    sizes: frozenset[str]
     styles: Styles = field(default_factory=dict)
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
     costs: dict[tuple[tuple[str, ...], frozenset[tuple[str, Style]]], float] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class _Search:
     def _cost(self, styles: Styles) -> float:
         lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports, self.facts)
         length = float(min(self.graph.max_positions or TOKENS, TOKENS))
-        env = {"mbs": 1.0, "seq": length, "kv": length, "dp": 1.0, "tp": float(self.degree)}
+        env = {**dict.fromkeys(self.sizes, length), "mbs": 1.0, "dp": 1.0, "tp": float(self.degree)}
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
             return math.inf
         return sum(self._region_cost(r, env) * lowered.counts[r.name] for r in lowered.regions)
