@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -59,7 +58,7 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
 
 def step_subject(request: Request) -> ExportSubject:
     """What is said of a step; a system is not needed, and says what its software hides."""
-    from ..report.frameworks.export import ExportSubject
+    from ..report.frameworks.export import ExportSubject, config_of
 
     graph, plan = sized(request)
     system = None if request.machine.system is None else system_of(request)
@@ -67,7 +66,7 @@ def step_subject(request: Request) -> ExportSubject:
         plan=plan,
         model=request.source.model,
         dtype=request.source.dtype,
-        config=_config(request),
+        config=config_of(request.source.model),
         stack=None if system is None else system.stack,
         node_size=None if system is None else system.node_size,
         layers=_layers(request, graph, plan) if plan.pp > 1 and request.words.phase == "train" else (),
@@ -76,7 +75,7 @@ def step_subject(request: Request) -> ExportSubject:
 
 def server_subject(request: Request, serving: Serving) -> ExportSubject:
     """What is said of a server: limits of its engine, and the longest request."""
-    from ..report.frameworks.export import ExportSubject
+    from ..report.frameworks.export import ExportSubject, config_of
 
     if serving.apart.workers is not None:
         raise UsageError(
@@ -90,24 +89,13 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         plan=plan,
         model=request.source.model,
         dtype=request.source.dtype,
-        config=_config(request),
+        config=config_of(request.source.model),
         stack=system.stack,
         node_size=system.node_size,
         scheduler=serving.limited(engine, longest).scheduler,
         longest=longest,
         is_server=True,
     )
-
-
-def _config(request: Request) -> Mapping[str, object] | None:
-    """The model's config.json, None where it comes from elsewhere."""
-    from ..frontend.forms import has_config
-    from ..frontend.huggingface.configs.models import read_config
-
-    if not has_config(request.source.model):
-        return None
-    found: Mapping[str, object] = json.loads(read_config(request.source.model).text)
-    return found
 
 
 def _layers(request: Request, graph: Graph, plan: Plan) -> tuple[int, ...]:

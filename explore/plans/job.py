@@ -22,7 +22,7 @@ from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import RecentResults
 from ...ir.layers import num_layers
-from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, PlanTable
 from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
@@ -35,11 +35,11 @@ from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, MetricLimit
 from ..machine import MachineChoice, contents
-from .degrees import NUMBERS, Counts, candidates, counted
+from .degrees import NUMBERS, Counts, candidates, counted, plan_table
 from .lowerings import Lowerings, side_by_side, with_stages
 from .metrics import metrics_of
 from .pieces import BlockPieces, Index, Piece
-from .space import PlanSpace
+from .space import PlanSpace, Runner
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
@@ -61,9 +61,11 @@ class PlanMachine(MachineChoice):
 
     Attributes:
         bases: families with the settings that the space does not vary: kernels, types, layouts.
+        runner: says which plans its software runs; None for all.
     """
 
     bases: tuple[Family, ...]
+    runner: Runner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class PlanJob:
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
-                for pair in self._families[base]:
+                for pair in self._families[base, machine.runner]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
         parts = [PlanPart(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
@@ -122,10 +124,13 @@ class PlanJob:
         return tuple(parts)
 
     @cached_property
-    def _families(self) -> Mapping[Family, Sequence[tuple[Family, Above]]]:
-        """By each base the families that start from it: the same on every machine."""
-        experts = has_experts(self.graph)
-        return {base: tuple(self.space.families(base, experts)) for base in self.bases}
+    def _families(self) -> Mapping[tuple[Family, Runner | None], Sequence[tuple[Family, Above]]]:
+        """By each base and what runs it the families that start from it: the same on every machine."""
+        experts, workload = has_experts(self.graph), self.graph.workload
+        runners = dict.fromkeys(machine.runner for machine in self.machines)
+        spaces = {one: self.space if one is None else self.space.run_by(one, workload) for one in runners}
+        pairs = dict.fromkeys((base, machine.runner) for machine in self.machines for base in machine.bases)
+        return {(base, one): tuple(spaces[one].families(base, experts)) for base, one in pairs}
 
     @cached_property
     def bases(self) -> tuple[Family, ...]:
@@ -210,12 +215,44 @@ class PlanJob:
 
     def numbers(self, part: PlanPart) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
-        f, space = part.family, self.space
+        f, space, runner = part.family, self.space, self.machines[part.machine].runner
         key = (f.schedule, f.etp, f.usp, f.hsdp, f.capacity, part.above)
-        return self._tables.of(key, lambda: candidates(space.degrees, f, part.above, self.num_blocks, space.load(f)))
+
+        def every() -> Counts:
+            args = space.degrees, f, part.above, self.num_blocks, space.load(f)
+            return self._tables.of(key, lambda: candidates(*args))
+
+        if runner is None:
+            return every()
+        classes = self._classes.of((key, runner), lambda: runner.alike(f, self._table(f, every())))
+        # Of each class one plan is asked about.
+        which = f, part.above, runner
+        if which not in self._run:
+            numbers, (kinds, first) = every(), np.unique(classes, return_index=True)
+            pairs = zip(kinds.tolist(), first.tolist(), strict=True)
+            good = (kind for kind, at in pairs if runner.runs(plan_of(space, f, numbers[:, at].tolist())))
+            self._run[which] = tuple(good)
+        run = self._run[which]
+        return self._run_tables.of((key, runner, run), lambda: every().compress(np.isin(classes, run), axis=1))
+
+    def _table(self, family: Family, numbers: Counts) -> PlanTable:
+        space = self.space
+        return plan_table(family, numbers, space.seq_len, space.kv_len, space.load(family))
 
     @cached_property
     def _tables(self) -> RecentResults[Hashable, Counts]:
+        return RecentResults(_TABLES)
+
+    @cached_property
+    def _classes(self) -> RecentResults[Hashable, Counts]:
+        return RecentResults(_TABLES)
+
+    @cached_property
+    def _run(self) -> dict[Hashable, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _run_tables(self) -> RecentResults[Hashable, Counts]:
         return RecentResults(_TABLES)
 
     @cached_property
