@@ -11,6 +11,7 @@ import click
 
 from ..ir.errors import UsageError
 from ..ir.plan.word import changed
+from ..ir.plan.words import WORDS
 from .flags.numbers import Named, Real
 from .flags.request import Request
 from .flags.run import RUN_FLAGS, run_of
@@ -202,9 +203,14 @@ def estimate_command(
 
             check_strict(shares_of_server(served.answer), strict)
         return replace(served, settings=partial(_served_settings, ctx, request, serving, served))
+    from ..report.frameworks.export import config_of
+    from ..report.frameworks.runs import stack_warnings
     from ..report.results.steps import StepResult
 
     answer = _step(request, serving.engine)
+    given = frozenset(name for name in WORDS if is_given(ctx, name))
+    told = stack_warnings(answer, request.source.model, config_of(request.source.model), given)
+    answer = replace(answer, warnings=(*answer.warnings, *told))
     if strict is not None:
         from ..report.explain.provenance import check_strict, shares_of
 

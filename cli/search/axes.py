@@ -106,6 +106,7 @@ class Asked:
         objectives: what should be small or large.
         constraints: what a plan must keep.
         rows_at_once: candidates of a block, of a run that is gone on with; None for as many as memory allows.
+        usual: flags that nobody typed: values that are tried where nothing else is said.
         sampling: how many machines are tried, and how they are chosen, where not all of them are.
     """
 
@@ -115,6 +116,7 @@ class Asked:
     objectives: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     rows_at_once: int | None = None
+    usual: frozenset[str] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
 
     def axis(self, name: str) -> tuple[Value, ...]:

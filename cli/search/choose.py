@@ -225,7 +225,9 @@ def choose_command(
     if asked is None:
         return _fleets(ctx, request, wanted, fleet)
     collect_seldom()
-    asked = asked if wanted.space == "full" else replace(asked, flags={**_USUAL, **asked.flags})
+    if wanted.space != "full":
+        usual = {name: values for name, values in _USUAL.items() if name not in asked.flags}
+        asked = replace(asked, flags={**usual, **asked.flags}, usual=frozenset(usual))
     return cluster_result(_compared(request, asked, wanted), wanted.every)
 
 

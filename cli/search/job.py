@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...explore.plans.space import Choices, PlanSpace
     from ...ir.graph import Graph
     from ...ir.plan import Family
+    from ...report.frameworks.runs import StackSpace
 
 _TOPS = (*PARTS, "chip", "node", "network", "stack", "server", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
@@ -96,9 +97,10 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     check_asked(asked)
     plain = plain_of(asked, request)
     check_model(plain)
-    machines = tuple(_machines(asked, plain))
+    checked_systems(asked, plain)
     graph = graph_of(plain)
     check_bounds(graph, {"seq": plain.words.seq_len, "kv": plain.words.seq_len})
+    machines = tuple(_machines(asked, plain, graph))
     known = known_metrics(graph.workload)
     goals = goals_of(asked.objectives or ("step_time_s",), known)
     limits = tuple(MetricLimit.of(one, known) for one in asked.constraints)
@@ -116,8 +118,18 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
         terms=priced,
         convention=Convention(plain.flops_convention),
     )
+    if any(machine.runner for machine in machines) and not _has_plans(job):
+        # What is typed leaves no plan that the stack runs: such plans are answered, with a warning.
+        job = replace(job, machines=tuple(_machines(asked, plain, graph, excuses=True)))
     _check_some(job, asked)
     return job
+
+
+def _has_plans(job: PlanJob) -> bool:
+    try:
+        return any(job.blocks())
+    except PlanError:
+        return False
 
 
 _ENERGY = ("average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok", "model_flop_per_s_per_w")
@@ -138,7 +150,7 @@ def plain_of(asked: Asked, request: Request) -> Request:
     return single(asked, request).said({**free, "sp": False, "dp_shard": shard, "system": None, "overrides": ()})
 
 
-def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
+def _machines(asked: Asked, plain: Request, graph: Graph, excuses: bool = False) -> Iterator[PlanMachine]:
     """Every system that was named, with every combination of its numbers."""
     from ...explore.plans.job import PlanMachine
 
@@ -146,12 +158,14 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
         one = _with_software(asked, plain.said({"system": name}))
-        bases, at, decides = tuple(_bases(asked, one)), one.machine, system_of(one).stack.decides
+        bases, at, runner = tuple(_bases(asked, one)), one.machine, _runner(asked, one, graph, excuses)
+        decides = system_of(one).stack.decides
         for own in overrides:
             yield PlanMachine(
                 name=name,
                 bases=bases,
                 decides=decides,
+                runner=runner,
                 overrides=own,
                 stack=at.stack,
                 calibration=at.calibration,
@@ -171,6 +185,28 @@ def _with_software(asked: Asked, plain: Request) -> Request:
     }
     found = with_software(plain.said(wide)).machine
     return plain.said({name: getattr(found, name) for name in ("stack", "served_by", "assumed")})
+
+
+def _runner(asked: Asked, plain: Request, graph: Graph, excuses: bool) -> StackSpace | None:
+    """Return what the software of a system runs of the words that are not typed; None where it runs all plans."""
+    from ...ir.layers import num_layers
+    from ...report.frameworks.export import config_of
+    from ...report.frameworks.runs import StackSpace
+
+    stack = system_of(plain.said({"overrides": ()})).stack
+    if not stack.framework and not stack.runs:
+        return None
+    # Layers of stages follow from degrees where nobody lays them out.
+    free = tuple(name for name in (*NUMBERS, *CHOICES, "pp_layout") if name not in asked.flags or name in asked.usual)
+    return StackSpace(
+        stack=stack,
+        model=plain.source.model,
+        dtype=plain.source.dtype,
+        free=free,
+        excuses=excuses,
+        num_blocks=num_layers(graph),
+        config=config_of(plain.source.model),
+    )
 
 
 def checked_systems(asked: Asked, plain: Request) -> list[str]:
@@ -311,7 +347,7 @@ def _check_some(job: PlanJob, asked: Asked) -> None:
     from ...ir.plan.divisibility import has_experts
 
     experts = has_experts(job.graph)
-    told = [job.space.why_none(base, experts, decides) for base, decides in job.starts]
+    told = [job.space.why_none(base, experts, decides) for base, decides, _ in job.starts]
     fixed = ", ".join(
         f"{name.replace('_', '-')}={','.join(map(str, values))}"
         for name, values in asked.flags.items()

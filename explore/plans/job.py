@@ -7,6 +7,7 @@ from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Se
 from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import RecentResults
 from ...ir.layers import num_layers
-from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, PlanTable
 from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
@@ -36,12 +37,14 @@ from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, MetricLimit
 from ..machine import MachineChoice, contents
-from .degrees import NUMBERS, Counts, candidates, counted
+from .degrees import NUMBERS, Counts, candidates, counted, plan_table
 from .lowerings import Lowerings, side_by_side, with_stages
 from .metrics import metrics_of
 from .pieces import BlockPieces, Index, Piece
-from .space import PlanSpace
+from .space import PlanSpace, Runner
 
+# A base of families, what the stack of a machine decides of them, and what says which plans it runs.
+_Start: TypeAlias = tuple[Family, Decisions, Runner | None]
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
 # Machines come round again with each family; one is some 200 kB.
@@ -63,10 +66,12 @@ class PlanMachine(MachineChoice):
     Attributes:
         bases: families with the settings that the space does not vary: kernels, types, layouts.
         decides: what its stack does of words that the space leaves open.
+        runner: says which plans its software runs; None for all.
     """
 
     bases: tuple[Family, ...]
     decides: Decisions = field(default_factory=Decisions)
+    runner: Runner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class PlanJob:
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
-                for pair in self._families[base, machine.decides]:
+                for pair in self._families[base, machine.decides, machine.runner]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
         parts = [PlanPart(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
@@ -125,15 +130,17 @@ class PlanJob:
         return tuple(parts)
 
     @cached_property
-    def _families(self) -> Mapping[tuple[Family, Decisions], Sequence[tuple[Family, Above]]]:
-        """By each base and what a stack decides, the families that start from it."""
-        experts = has_experts(self.graph)
-        return {pair: tuple(self.space.families(pair[0], experts, pair[1])) for pair in self.starts}
+    def _families(self) -> Mapping[_Start, Sequence[tuple[Family, Above]]]:
+        """By each base and what runs it, the families that start from it: the same on every machine."""
+        experts, workload = has_experts(self.graph), self.graph.workload
+        runners = dict.fromkeys(machine.runner for machine in self.machines)
+        spaces = {one: self.space if one is None else self.space.run_by(one, workload) for one in runners}
+        return {start: tuple(spaces[start[2]].families(start[0], experts, start[1])) for start in self.starts}
 
     @cached_property
-    def starts(self) -> tuple[tuple[Family, Decisions], ...]:
-        """Each base, with what the stack of a machine that has it decides."""
-        return tuple(dict.fromkeys((base, machine.decides) for machine in self.machines for base in machine.bases))
+    def starts(self) -> tuple[_Start, ...]:
+        """Each base, with what the stack of a machine that has it decides, and what says which plans it runs."""
+        return tuple(dict.fromkeys((base, at.decides, at.runner) for at in self.machines for base in at.bases))
 
     @cached_property
     def bases(self) -> tuple[Family, ...]:
@@ -218,12 +225,44 @@ class PlanJob:
 
     def numbers(self, part: PlanPart) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
-        f, space = part.family, self.space
+        f, space, runner = part.family, self.space, self.machines[part.machine].runner
         key = (f.schedule, f.etp, f.usp, f.hsdp, f.capacity, part.above)
-        return self._tables.of(key, lambda: candidates(space.degrees, f, part.above, self.num_blocks, space.load(f)))
+
+        def every() -> Counts:
+            args = space.degrees, f, part.above, self.num_blocks, space.load(f)
+            return self._tables.of(key, lambda: candidates(*args))
+
+        if runner is None:
+            return every()
+        classes = self._classes.of((key, runner), lambda: runner.alike(f, self._table(f, every())))
+        # Of each class one plan is asked about.
+        which = f, part.above, runner
+        if which not in self._run:
+            numbers, (kinds, first) = every(), np.unique(classes, return_index=True)
+            pairs = zip(kinds.tolist(), first.tolist(), strict=True)
+            good = (kind for kind, at in pairs if runner.runs(plan_of(space, f, numbers[:, at].tolist())))
+            self._run[which] = tuple(good)
+        run = self._run[which]
+        return self._run_tables.of((key, runner, run), lambda: every().compress(np.isin(classes, run), axis=1))
+
+    def _table(self, family: Family, numbers: Counts) -> PlanTable:
+        space = self.space
+        return plan_table(family, numbers, space.seq_len, space.kv_len, space.load(family))
 
     @cached_property
     def _tables(self) -> RecentResults[Hashable, Counts]:
+        return RecentResults(_TABLES)
+
+    @cached_property
+    def _classes(self) -> RecentResults[Hashable, Counts]:
+        return RecentResults(_TABLES)
+
+    @cached_property
+    def _run(self) -> dict[Hashable, tuple[int, ...]]:
+        return {}
+
+    @cached_property
+    def _run_tables(self) -> RecentResults[Hashable, Counts]:
         return RecentResults(_TABLES)
 
     @cached_property

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...ir.decisions import Decisions
 from ...ir.graph import Workload
-from ...ir.plan import CP_METHODS, Family
+from ...ir.plan import CP_METHODS, Family, Plan, PlanTable
 from ...ir.plan.case import Above
 from ...ir.plan.cases import contradiction
 from ...ir.plan.structure import divides_layers
-from ...ir.plan.word import changed
+from ...ir.plan.word import Value, changed
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
 
 _NOTHING = Decisions()
+
+
+class Runner(Protocol):
+    """What says which plans of a space a software stack runs; equal ones say the same."""
+
+    def alike(self, family: Family, plans: PlanTable) -> NDArray[np.int64]:
+        """Return the class of each plan of a family: all plans of one are run, or none."""
+        ...
+
+    def takes(self, word: str, value: Value, workload: Workload) -> bool:
+        """Whether the stack runs any plan with a value of a word."""
+        ...
+
+    def runs(self, plan: Plan) -> bool:
+        """Whether the stack runs what a search chose of a plan."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +99,26 @@ class PlanSpace:
         }
         return {name: number for name, number in load.items() if number is not None}
 
+    def run_by(self, runner: Runner, workload: Workload) -> PlanSpace:
+        """Return the space without values of words of which a stack runs no plan; a word keeps one at least."""
+        own = {
+            "sp": self.choices.sp, "zero": self.choices.zero, "recompute": self.choices.recompute,
+            "schedule": self.choices.schedule, "cp_method": self.choices.cp,
+        }  # fmt: skip
+        kept = {
+            word: tuple(value for value in values if runner.takes(word, value, workload)) or values
+            for word, values in own.items()
+        }
+        cp = kept.pop("cp_method")
+        return replace(self, choices=changed(self.choices, {**kept, "cp": cp}))
+
     def families(
         self, base: Family, has_experts: bool, decides: Decisions = _NOTHING
     ) -> Iterator[tuple[Family, Above]]:
         """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
 
-        `decides` is what the stack does of words that are left open. A combination that contradicts itself, as an offload of parameters without ZeRO 3, is none.
+        `decides` is what the stack does of words that are left open. A combination that contradicts itself, as an offload
+        of parameters without ZeRO 3, is none.
         """
         seen: set[tuple[Family, Above]] = set()
         for above in Above.all():

@@ -50,7 +50,7 @@ def deepspeed(subject: ExportSubject) -> Export:
             "cpu_checkpointing": "activations" in family.offload,
         }
     text = json_text(config, indent=2) + "\n"
-    return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)), takes_comments=False)
+    return Export(NAME, VERSION, text, tuple(lost(subject)), tuple(_left(subject)), takes_comments=False)
 
 
 def _small_states(subject: ExportSubject) -> bool:
@@ -81,7 +81,8 @@ def _zero(subject: ExportSubject) -> dict[str, Json]:
     return found
 
 
-def _lost(subject: ExportSubject) -> Iterator[str]:
+def lost(subject: ExportSubject) -> Iterator[str]:
+    """Yield what a plan says and the framework cannot, a line each: words, a colon, why."""
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
     if plan.pp > 1:
@@ -113,7 +114,8 @@ def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     if family.precision != NONE:
         yield f"precision {family.precision}: in the model's code, by TransformerEngine"
     if set(family.states) != {FP32} and not _small_states(subject):
-        yield f"optimizer states {'/'.join(family.states)}: float32, or master weights and moments in bf16 with ZeRO"
+        names = "main_params_dtype, exp_avg_dtype, exp_avg_sq_dtype"
+        yield f"{names} {'/'.join(family.states)}: float32, or master weights and moments in bf16 with ZeRO"
     if "optimizer" in family.offload and not family.zero:
         yield "offload optimizer: with ZeRO 1 to 3 alone"
     if "activations" in family.offload and family.recompute != "full":

@@ -15,6 +15,7 @@ from ...ir.errors import UsageError
 from ...ir.graph import Workload
 from ...ir.plan.words import PLAIN, WORDS
 from ...ir.records import dataclass
+from ...ir.schedules.registry import names_in
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Scheduler
@@ -173,6 +174,15 @@ def of_workload(subject: ExportSubject, framework: str, train: bool) -> None:
         raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
 
 
+def lost_schedule(subject: ExportSubject, framework: str, called: str) -> Iterator[str]:
+    """Yield the schedule of a plan with stages where a framework, as `ScheduleKind.names` calls it, has none such."""
+    plan, family = subject.plan, subject.family
+    if plan.pp > 1 and not family.pipeline.name_in(framework, plan.vpp):
+        has_other = any(family.pipeline.name_in(framework, vpp) for vpp in (1, 2))
+        of = f" with vpp {plan.vpp}" if has_other else ""
+        yield f"schedule {family.schedule}{of}: {called} runs {', '.join(names_in(framework))}"
+
+
 def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
     """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
     words, read = subject.plan.words, _read(exporter)
@@ -187,10 +197,11 @@ def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
 
 @cache
 def _read(module: str) -> frozenset[str]:
-    """Return the names that functions of a module read; layers of chunks are read in the place of `pp_layout`."""
+    """Return the names that functions of a module read; `layers` and `lost_schedule` read words of stages."""
     named = vars(sys.modules[module]).values()
     codes = [one.__code__ for one in named if isinstance(one, FunctionType) and one.__module__ == module]
     for code in codes:
         codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
     names = {name for code in codes for name in code.co_names}
-    return frozenset(names | {"pp_layout"} if "layers" in names else names)
+    names |= {"pp_layout"} if "layers" in names else set()
+    return frozenset(names | {"schedule"} if lost_schedule.__name__ in names else names)

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
-from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, ExportSubject, Flag, command, of_workload, torchrun, unsaid
+from .export import Export, ExportSubject, Flag, command, lost_schedule, of_workload, torchrun, unsaid
 from .megatron_model import shape_flags, shape_left
 
 NAME = "Megatron-LM"
@@ -28,6 +27,7 @@ _FP8: Mapping[str, str] = MappingProxyType(
 # Names of ours that are names of --recompute-modules.
 _MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
 _MOMENTS = ("fp32", "fp16", "bf16", "fp8")
+_ROUNDS = "{} micro-batches do not go in whole rounds of a micro-batch a stage"
 _TP_INSIDE_PP = "tp-cp-ep-pp-dp"
 
 
@@ -46,7 +46,7 @@ def megatron(subject: ExportSubject) -> Export:
         *shape_flags(subject),
     ]
     text = command(torchrun(subject, "pretrain_gpt.py"), flags)
-    return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)))
+    return Export(NAME, VERSION, text, tuple(lost(subject)), tuple(_left(subject)))
 
 
 def _parallel(subject: ExportSubject) -> Iterator[Flag]:
@@ -211,19 +211,19 @@ def _overlap(subject: ExportSubject) -> Iterator[Flag]:
         yield "--attention-backend", "unfused"
 
 
-def _lost(subject: ExportSubject) -> Iterator[str]:
+def lost(subject: ExportSubject) -> Iterator[str]:
+    """Yield what a plan says and the framework cannot, a line each: words, a colon, why."""
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
-    if plan.pp > 1 and not family.pipeline.name_in("megatron", plan.vpp):
-        yield f"schedule {family.schedule}: {NAME} runs {', '.join(names_in('megatron'))}"
+    yield from lost_schedule(subject, "megatron", NAME)
     if plan.vpp > 1 and plan.num_micro_batches % plan.pp:
-        yield f"{plan.num_micro_batches} micro-batches in rounds of more than pp={plan.pp}: its rounds are of pp"
+        yield f"vpp {plan.vpp} with pp {plan.pp} and mbs {plan.micro_batch}: {_ROUNDS.format(plan.num_micro_batches)}"
     if plan.pp > 1 and plan.tp > 1 and not family.sp and family.scatter_p2p:
         yield "scatter_p2p: each rank sends the next stage all that it has"
     if family.order not in (ORDER, _TP_INSIDE_PP):
         yield f"order {family.order}: there are {ORDER} and {_TP_INSIDE_PP}"
     if plan.cp_ulysses > 1 and plan.cp_method != "ring":
-        yield f"cp_ulysses inside {plan.cp_method}: a2a+p2p passes keys and values in a ring"
+        yield f"cp_ulysses {plan.cp_ulysses} with cp_method {plan.cp_method}: a2a+p2p passes keys and values in a ring"
     if family.tp_plan != "megatron":
         yield f"tp_plan {family.tp_plan}: layers are split in its own way"
     if family.kernels != "fused":

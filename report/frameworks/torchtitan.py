@@ -1,7 +1,8 @@
 """A training plan as flags of torchtitan.
 
 Names were read in the wheel torchtitan 0.3.0: torchtitan/config/configs.py, distributed/activation_checkpoint.py,
-distributed/pipeline_parallel.py. Its main branch counts batches in tokens instead (`num_tokens_per_train_step`).
+distributed/pipeline_parallel.py; that context parallelism gathers keys and values,
+models/common/decoder_sharding.py. Its main branch counts batches in tokens instead (`num_tokens_per_train_step`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from types import MappingProxyType
 
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
-from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, ExportSubject, Flag, command, of_workload, torchrun, unsaid
+from .export import Export, ExportSubject, Flag, command, lost_schedule, of_workload, torchrun, unsaid
 
 NAME = "torchtitan"
 VERSION = "torchtitan 0.3.0"
@@ -36,7 +36,7 @@ def torchtitan(subject: ExportSubject) -> Export:
     of_workload(subject, NAME, train=True)
     flags = [*_model(subject), *_parallel(subject), *_pipeline(subject), *_batches(subject), *_policy(subject)]
     text = command(torchrun(subject, "-m torchtitan.train"), flags)
-    return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject)))
+    return Export(NAME, VERSION, text, tuple(lost(subject)), tuple(_left(subject)))
 
 
 def _model(subject: ExportSubject) -> Iterator[Flag]:
@@ -111,7 +111,8 @@ def _policy(subject: ExportSubject) -> Iterator[Flag]:
         yield f"activation-checkpoint:{_RECOMPUTE[family.recompute]}", None
 
 
-def _lost(subject: ExportSubject) -> Iterator[str]:
+def lost(subject: ExportSubject) -> Iterator[str]:
+    """Yield what a plan says and the framework cannot, a line each: words, a colon, why."""
     plan, family = subject.plan, subject.family
     yield from unsaid(subject, __name__)
     if plan.pp > 1:
@@ -121,10 +122,12 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
     kept = "step" if plan.pp > 1 else "microbatch"
     if family.reshard not in ("layer", kept):
         yield f"reshard {family.reshard}: with pp {plan.pp} parameters that are not freed are kept for a {kept}"
-    if plan.cp > 1:
-        yield f"cp_method {plan.cp_method}: how keys and values cross ranks is that of the attention of the model"
+    if plan.cp > 1 and plan.cp_method != "allgather":
+        yield f"cp_method {plan.cp_method}: keys and values are gathered"
+    if plan.cp_ulysses > 1:
+        yield f"cp_ulysses {plan.cp_ulysses}: keys and values are gathered"
     if plan.ep > 1 and plan.tp > 1 and family.etp:
-        yield f"etp {plan.tp}: with expert parallelism experts are whole on a rank"
+        yield f"etp {plan.tp} with ep {plan.ep}: experts are whole on a rank"
     if plan.capacity_factor is not None:
         yield f"capacity_factor {plan.capacity_factor:g}: of HybridEP alone (non_blocking_capacity_factor)"
     if family.order not in _ORDERS:
@@ -138,14 +141,15 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
 
 def _lost_stages(subject: ExportSubject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    if not family.pipeline.name_in("torch", plan.vpp):
-        yield f"schedule {family.schedule}: there are {', '.join(names_in('torch'))}"
+    yield from lost_schedule(subject, "torch", NAME)
     if subject.layers and not _is_said(subject.layers):
-        yield f"layers of stages {subject.layers_text}: --parallelism.module-fqns-per-model-part, module by module"
+        layers = f"pp_layout {subject.layers_text} with pp {plan.pp} and vpp {plan.vpp}"
+        yield f"{layers}: --parallelism.module-fqns-per-model-part, module by module"
     if family.scatter_p2p:
         yield "scatter_p2p: each rank sends the next stage all that it has"
     if plan.num_micro_batches < plan.pp:
-        yield f"{plan.num_micro_batches} micro-batches on {plan.pp} stages: it asks for as many as stages"
+        micro = f"pp {plan.pp} with mbs {plan.micro_batch}: {plan.num_micro_batches} micro-batches"
+        yield f"{micro}, and it asks for one a stage"
 
 
 def _lost_policy(subject: ExportSubject) -> Iterator[str]:
@@ -163,7 +167,8 @@ def _lost_policy(subject: ExportSubject) -> Iterator[str]:
         yield "grad_dtype, reduce_dtype: gradients are reduced in float32"
     states = set(family.states)
     if states != {FP32} and not (family.main_params_dtype == "none" and states <= {"none", "bf16"}):
-        yield f"optimizer states {'/'.join(family.states)}: all in float32, or all in bfloat16 without master weights"
+        names = "main_params_dtype, exp_avg_dtype, exp_avg_sq_dtype"
+        yield f"{names} {'/'.join(family.states)}: all in float32, or all in bfloat16 without master weights"
     if family.offload and "params" not in family.offload:
         yield f"offload {', '.join(family.offload)}: parameters, gradients and optimizer states go together"
     if subject.dtype == "fp16":

@@ -44,7 +44,7 @@ def vllm(
     if speculation:
         flags.append(("--speculative-config", json_text(dict(speculation))))
     text = command(f"vllm serve {hub_name or subject.model}", flags)
-    return Export(NAME, VERSION, text, tuple(_lost(subject)), tuple(_left(subject, hub_name)))
+    return Export(NAME, VERSION, text, tuple(lost(subject)), tuple(_left(subject, hub_name)))
 
 
 def _parallel(subject: ExportSubject) -> Iterator[Flag]:
@@ -116,16 +116,17 @@ def _published(subject: ExportSubject) -> str:
         return str(error)
 
 
-def _lost(subject: ExportSubject) -> Iterator[str]:
+def lost(subject: ExportSubject) -> Iterator[str]:
+    """Yield what a plan says and the framework cannot, a line each: words, a colon, why."""
     plan, family = subject.plan, subject.family
     ranks = plan.tp * plan.dp
     yield from unsaid(subject, __name__)
     if plan.ep > 1 and plan.ep != ranks:
-        yield f"ep {plan.ep}: experts are sharded over all tp x dp = {ranks} ranks"
+        yield f"ep {plan.ep} with tp {plan.tp} and dp {plan.dp}: experts are sharded over all {ranks} ranks"
     if plan.ep > 1 and plan.tp > 1 and family.etp:
-        yield f"etp {plan.tp}: with expert parallelism experts are whole on a rank"
+        yield f"etp {plan.tp} with ep {plan.ep}: experts are whole on a rank"
     if not _together(subject) and plan.dp > 1:
-        yield f"dp {plan.dp} without expert parallelism: start {plan.dp} such servers; as one they would share experts"
+        yield f"dp {plan.dp} with ep {plan.ep}: start {plan.dp} such servers; as one they would share experts"
     if plan.cp > 1 and not _spreads_cache(subject):
         yield f"cp {plan.cp}: a prompt is not split over GPUs"
     if family.sp:
@@ -143,7 +144,7 @@ def _lost(subject: ExportSubject) -> Iterator[str]:
     if family.kernels != "fused":
         yield f"kernels {family.kernels}: its own are fused"
     if family.attention == "unfused" or family.mla == "expanded":
-        yield "attention: its kernels are fused, and run over cached latents"
+        yield "attention and mla: its kernels are fused, and run over cached latents"
 
 
 def _left(subject: ExportSubject, hub_name: str | None) -> Iterator[str]:

@@ -93,6 +93,10 @@ class SearchedRows(Protocol):
         """Return the whole answer of a row."""
         ...
 
+    def warnings(self, rows: Columns, at: int) -> Sequence[str]:
+        """Return what the software of a row does not run of its plan."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
@@ -129,6 +133,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "crashed": tally.crashed,
         **({} if answer.trials is None else {"trials": answer.trials.document()}),
         **({} if answer.rows.terms is None else {"money": standings}),
+        "warnings": list(answer.rows.warnings(answer.best.top, 0)) if num_rows(answer.best.top) else [],
         **ties_record(answer),
         "best": _records(answer, answer.best.top, standings),
         "front": _records(answer, answer.best.front, standings),

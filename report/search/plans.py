@@ -12,8 +12,14 @@ from ...explore.machine import MachineChoice
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
+from ...ir.plan.word import SearchAxis
+from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
+from ..frameworks.export import config_of
+from ..frameworks.runs import stack_warnings
+
+_CHOSEN = (SearchAxis.NUMBER, SearchAxis.CHOICE)
 from ..labels import stack_label
 
 
@@ -100,6 +106,12 @@ class PlanRows:
     def answer(self, rows: Columns, at: int) -> Estimate:
         """Return the whole answer of a row."""
         return estimate(self.job.graph, self.machine(rows, at).load(), self.job.plan_of(rows, at), self.job.convention)
+
+    def warnings(self, rows: Columns, at: int) -> Sequence[str]:
+        """Return what the software of a row does not run of its plan."""
+        model = str(self.said["model"])
+        chosen = frozenset(name for name, row in WORDS.items() if row.word.axis in _CHOSEN)
+        return tuple(stack_warnings(self.answer(rows, at), model, config_of(model), chosen))
 
     def around(self, rows: Columns, at: int) -> Words:
         """Return what a plan file says of a row besides its plan."""

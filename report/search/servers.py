@@ -99,6 +99,10 @@ class ServerRows:
         """Return the whole answer of a row."""
         return answer_of(self.search, _row(rows, at))
 
+    def warnings(self, rows: Columns, at: int) -> Sequence[str]:
+        """Return nothing: units of servers are those that their engine runs."""
+        return ()
+
     def command(self, rows: Columns, at: int) -> str:
         """Return the command line that estimates a row."""
         return command_of(self.search, _row(rows, at))

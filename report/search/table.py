@@ -14,7 +14,8 @@ from .ties import ties_text
 def search_text(answer: SearchAnswer, width: int | None = None) -> str:
     """Return the answer as text: what was searched and pruned, then the best rows."""
     table = best_table(answer, answer.best.top, width)
-    return "\n".join([*_counts(answer), "", table, *ties_text(answer, width), *_money(answer)])
+    notes = (f"note: {line}" for line in answer.rows.warnings(answer.best.top, 0))
+    return "\n".join([*_counts(answer), "", table, *ties_text(answer, width), *_money(answer), *notes])
 
 
 def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, TypeVar
 
@@ -217,6 +218,8 @@ class StackConstants:
         limits_apart: whether the limits of the activation of experts with biases (gpt-oss) are kernels of their own.
         heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
         kernel_slowdown: how much longer kernels take in its steps than alone.
+        framework: whose launches say its plans: that of an exporter, or of the names of schedules; empty for any plan.
+        runs: values of words of a plan that it runs, by word: `zero: 0, 1`; of other words all that its framework can say.
         as_of: the year or month that it describes.
         version_of: the product whose older version it is; empty for what is run today.
         versions: those that it stands for, `0.4 .. 0.6`.
@@ -251,6 +254,8 @@ class StackConstants:
     tf32: bool = False
     limits_apart: bool = False
     heads_apart: bool = False
+    framework: str = field(default="", repr=False)
+    runs: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     as_of: str = ""
     version_of: str = field(default="", repr=False)
     versions: str = field(default="", repr=False)

@@ -9,6 +9,9 @@ from ....ir.schedules.registry import SCHEDULES
 from ..launch import MOST_STAGES, Launch, Reading, Value
 from ..shapes import catalogue_name
 
+# Ways in which keys and values cross ranks of context parallelism: torchtitan/config/job_config.py.
+_CP = {"allgather": "allgather", "alltoall": "ring"}
+
 
 def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int | None = None) -> Launch:
     """Return a launch of torchtitan; ParseError for values that are none of a setting's."""
@@ -43,6 +46,12 @@ def torchtitan(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: i
             r.words[word] = degree
     if ep > 1 and tp > 1:
         r.words["etp"] = 1
+    if cp > 1:
+        names = tuple(f"{section}.context_parallel_rotate_method" for section in ("parallelism", "experimental"))
+        kind = r.text(*names) or "allgather"
+        if kind not in _CP:
+            raise ParseError(f"{names[0]}: '{kind}' is none of {', '.join(_CP)}")
+        r.say("cp_method", _CP[kind], *names)
     r.words["sp"] = (
         tp > 1 and r.flag(f"{p}enable_sequence_parallel", usual=True) and not r.has(f"{p}no_enable_sequence_parallel")
     )
