@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -68,11 +68,11 @@ class Prices:
         return known[1].of(family)
 
 
-def drawn(rng: Random, framework: str) -> list[str]:
+def drawn(rng: Random, framework: str, models: Sequence[str] = MODELS) -> list[str]:
     """Draw the command line of an estimate of a plan that a framework may run."""
     megatron, titan, pick = framework == "megatron", framework == "torchtitan", rng.choice
-    model = pick(MODELS)
-    experts = model != MODELS[0] and megatron
+    model = pick(models)
+    experts = model == MODELS[1] and megatron
     tp, dp = pick([1, 2, 4]), pick([1, 2, 4])
     pp = pick([1, 1, 2, 4]) if megatron or titan else 1
     cp = pick([1, 1, 2]) if megatron else 1
@@ -84,11 +84,11 @@ def drawn(rng: Random, framework: str) -> list[str]:
         "gpus": tp * pp * cp * dp, "tp": tp, "pp": pp, "cp": cp, "mbs": mbs, "gbs": mbs * dp * pp * pick([1, 2, 4]),
         "seq": pick([2048, 8192]), "system": SYSTEM, "stack": STACKS[framework],
         "zero": pick(zero) if dp * cp > 1 else 0, "recompute": pick(policies[framework]),
-        "grad-dtype": pick([None, None, None, "bf16"]), "reduce-dtype": pick([None] * 5 + ["fp32", "bf16"]),
+        "grad-dtype": pick([None] * 5 + ["bf16"]), "reduce-dtype": pick([None] * 9 + ["fp32", "bf16"]),
         "sp": pick([None, None, False]) if framework != "deepspeed" else False,
     }  # fmt: skip
     if words["recompute"] != "none":
-        words["early-stop"] = pick([None, None, None, True, False])
+        words["early-stop"] = pick([None] * 6 + [True, False, False])
     if words["zero"] == 3 and titan:
         words["reshard"] = pick([None, None, "layer", "microbatch", "step"])
     if pp > 1:
@@ -103,7 +103,7 @@ def drawn(rng: Random, framework: str) -> list[str]:
             "precision": pick(["none", "none", "fp8", "fp8-block", "mxfp8"]),
             "async-tp": pick([None, None, True]),
         }
-    words["offload"] = pick([None] * 6 + ["optimizer"])
+    words["offload"] = pick([None] * 9 + ["optimizer"])
     return [model, "-q", *(word for name, value in words.items() for word in _flag(name, value))]
 
 
@@ -115,11 +115,11 @@ def _flag(name: str, value: object) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def tried(framework: str, num: int, seed: int = 0, prices: Prices | None = None) -> Counts:
+def tried(framework: str, num: int, seed: int = 0, *, prices: Prices, models: Sequence[str] = MODELS) -> Counts:
     """Send so many legal plans to a framework and back."""
-    rng, found, prices = Random(seed), Counts(), prices or Prices()
+    rng, found = Random(seed), Counts()
     while found.same + found.unsaid.total() + found.num_wrong < num:
-        args = drawn(rng, framework)
+        args = drawn(rng, framework, models)
         text = command_file_text(args)
         try:
             plan, system, first = prices.of(text)
@@ -165,7 +165,7 @@ def main() -> int:
     given = asked.parse_args()
     prices, num_wrong = Prices(), 0
     for framework in STACKS:
-        found = tried(framework, given.total, given.seed, prices)
+        found = tried(framework, given.total, given.seed, prices=prices)
         print(f"{framework}: {found.same} the same, {found.num_wrong} not, {found.unsaid.total()} not to be said")
         for kind, lines in sorted(found.wrong.items(), key=lambda one: -len(one[1])):
             print(f"  {len(lines)} x {kind}\n      {lines[0]}")

@@ -117,8 +117,8 @@ class PlanSpace:
     ) -> Iterator[tuple[Family, Above]]:
         """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
 
-        `decides` is what the stack does of words that are left open. A combination that contradicts itself, as an offload
-        of parameters without ZeRO 3, is none.
+        `decides` is what the stack does of words that are left open. A combination that contradicts itself, as an
+        offload of parameters without ZeRO 3, is none.
         """
         seen: set[tuple[Family, Above]] = set()
         for above in Above.all():

@@ -118,14 +118,15 @@ def _nodes(row: Row) -> Mapping[str, str]:
 def titan_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that runs of torchtitan of December 2024 and June 2025 fill.
 
-    Recomputation stopped early, as torch does by default: `ptd_checkpoint_wrapper` was given no `early_stop`. Without a pipeline, weights in fp8 are taken to be gathered so: these runs need 0.2 GiB less than in bf16, what such
-    gathers save (tables 1 and 3 of `benchmarks/llama3_h100_202412_torchtitan.md`). Of those with one there is no run to
-    compare; its batch is cut into one micro-batch for each stage (`pipeline_parallel_microbatches or pp` in
+    Recomputation stopped early, as torch does by default: `ptd_checkpoint_wrapper` was given no `early_stop`. Without a
+    pipeline, weights in fp8 are taken to be gathered so: these runs need 0.2 GiB less than in bf16, what such gathers
+    save (tables 1 and 3 of `benchmarks/llama3_h100_202412_torchtitan.md`). Of those with one no run can be compared;
+    its batch is cut into one micro-batch for each stage (`pipeline_parallel_microbatches or pp` in
     `parallelisms/pipeline_llama.py`).
     """
     cells = {} if row.text("activation_recompute") in ("", "none") else {"early_stop": "true"}
     if row.number("pp", 1) > 1:
-        each = row.number("global_batch") // (row.number("n_gpus") // row.number("tp", 1))
+        each = row.number("global_batch") // (row.number("n_gpus") // (row.number("tp", 1) * row.number("cp", 1)))
         return {**cells, "micro_batch": str(each)}
     return {**cells, "fp8_param_gather": "true"} if recipe_of(row) == "fp8" else cells
 

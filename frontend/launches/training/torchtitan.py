@@ -113,7 +113,7 @@ def _titan(r: Reading, *names: str) -> int:
 def _titan_sharding(r: Reading, shard: int, copies: int) -> None:
     """FSDP is ZeRO 3; copies of it are HSDP.
 
-    Where it does not reshard behind the forward phase, parameters stay for the micro-batch, or with a pipeline the step.
+    Where it does not reshard behind the forward phase, parameters stay for the micro-batch, with a pipeline the step.
     """
     name = "parallelism.fsdp_reshard_after_forward"
     policy = r.text(name) or "default"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -16,7 +16,7 @@ from slipstick.ir.types import DType
 
 @dataclass(frozen=True)
 class Stack:
-    decides: Decisions = Decisions(kernels="merged", scatter_p2p=True)
+    decides: Decisions = field(default_factory=lambda: Decisions(kernels="merged", scatter_p2p=True))
 
 
 def test_sequence_parallelism_is_on_in_training_where_tp_divides_the_sequence() -> None:

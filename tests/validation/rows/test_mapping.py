@@ -11,6 +11,7 @@ from slipstick.ir.plan import Plan
 from slipstick.validation.plans import plan_of, stack_of
 from slipstick.validation.rows.models import architecture
 from slipstick.validation.rows.rows import NotJudged, Row
+from slipstick.validation.training.sources import completed
 
 Make = Callable[..., Row]
 GPT = {"family": "gpt", "vocab": ""}
@@ -76,13 +77,6 @@ def test_the_sharding_of_states_is_a_zero_stage(row: Make, given: str, stage: in
     assert plan(row(dist_optimizer=given)).family.zero == stage
 
 
-def test_nanotron_fills_stages_by_weights(row: Make) -> None:
-    # Hidden 64 and MLP 96: a layer has 4 x 64 x 64 + 3 x 96 x 64 = 34816 weights, the head 160 x 64 = 10240; two layers
-    # and the head make 39936 a stage of two, which the second layer reaches.
-    assert plan(row(pp="2"), "nanotron").family.pp_layout == "2,0"
-    assert plan(row(pp="2"), "megatron-core").family.pp_layout == "auto"
-
-
 def test_replicas_follow_from_gpus(row: Make) -> None:
     assert plan(row(dp="", n_gpus="8", tp="2", global_batch="8")).dp == 4
 
@@ -141,11 +135,14 @@ def test_recipes_of_low_precision_by_the_words_of_tables(row: Make, cells: dict[
     assert plan(row(**cells)).family.precision == recipe
 
 
-def test_torchtitan_gathers_weights_in_fp8_tensor_wise(row: Make) -> None:
-    cells = {"fsdp_or_zero": "FSDP2 full shard"}
-    rows = [row(precision=p, **cells) for p in ("fp8 (linear)", "fp8 rowwise", "bf16")]
-    assert [plan(r, "torchtitan").family.fp8_param_gather for r in rows] == [True, False, False]
-    assert not plan(rows[0], "default").family.fp8_param_gather
+SIMUMAX = {"dataset": "simumax_b200_memory"}
+TITAN = {"dataset": "torchtitan", "fsdp_or_zero": "FSDP2 full shard"}
+
+
+def test_runs_of_torchtitan_gather_weights_in_fp8_tensor_wise(row: Make) -> None:
+    rows = [row(**TITAN, precision=p) for p in ("fp8 (linear)", "fp8 rowwise", "bf16")]
+    assert [plan(completed(r).row).family.fp8_param_gather for r in rows] == [True, False, False]
+    assert not plan(rows[0], "torchtitan").family.fp8_param_gather
 
 
 def test_op_level_recomputation_is_a_policy_of_its_own(row: Make) -> None:
@@ -153,17 +150,31 @@ def test_op_level_recomputation_is_a_policy_of_its_own(row: Make) -> None:
     assert plan(row(activation_recompute="selective")).family.recompute == "selective"
 
 
-def test_torchtitan_s_pipelines(row: Make) -> None:
+def test_runs_of_torchtitan_with_pipelines(row: Make) -> None:
     # 32 sequences on 2 replicas of 8 stages: 16 a replica, cut into one micro-batch a stage.
-    cells = {"layers": "8", "pp": "8", "micro_batch": "", "global_batch": "32", "fsdp_or_zero": "FSDP2 full shard"}
-    found = plan(row(**cells), "torchtitan")
+    cells = {**TITAN, "layers": "8", "pp": "8", "micro_batch": "", "global_batch": "32", "n_gpus": "16"}
+    found = plan(completed(row(**cells)).row, "torchtitan")
     assert (found.micro_batch, found.num_micro_batches, found.family.reshard) == (2, 8, "step")
-    assert plan(row(fsdp_or_zero="FSDP2 full shard"), "torchtitan").family.reshard == "layer"
+    assert plan(row(**TITAN), "torchtitan").family.reshard == "layer"
     with pytest.raises(NotJudged, match="micro_batch is not given"):
         plan(row(**cells), "megatron-core")
 
 
+@pytest.mark.parametrize(
+    ("cells", "stops"),
+    [
+        ({**TITAN, "activation_recompute": "full"}, True),
+        ({"dataset": "llm_foundry_mpt", "accelerator": "A100-SXM4-40GB", "activation_recompute": "full"}, False),
+        ({"dataset": "llm_foundry_mpt", "accelerator": "H100-SXM-80GB", "activation_recompute": "full"}, True),
+        ({"dataset": "vtrain_single_node", "activation_recompute": "full"}, False),
+        ({"dataset": "vtrain_single_node"}, True),
+    ],
+)
+def test_how_far_runs_recompute_follows_from_their_software(row: Make, cells: dict[str, str], stops: bool) -> None:
+    found = completed(row(**cells)).row
+    assert plan(found, stack_of(found)).family.early_stop is stops
+
+
 def test_a_column_names_the_stack_else_the_data_set_does(row: Make) -> None:
-    assert stack_of(row()) == "default"
-    assert stack_of(row(dataset="simumax_b200_memory")) == "megatron-core"
-    assert stack_of(row(dataset="simumax_b200_memory", stack="nanotron")) == "nanotron"
+    stacks = [stack_of(completed(row(**cells)).row) for cells in ({}, SIMUMAX, {**SIMUMAX, "stack": "nanotron"})]
+    assert stacks == ["default", "megatron-core", "nanotron"]

@@ -43,7 +43,9 @@ def degrees(one: TrainingCase) -> tuple[int, ...]:
 
 
 def test_every_data_set_has_a_source(table: Table) -> None:
-    assert {row.dataset for row in table.rows} == set(SOURCES)
+    # Three more are of memory alone, and one is of a fit.
+    of_memory = {"simumax_b200_memory", "megatron_golden_values", "torchtitan_memory", "nanotron_h100_fit"}
+    assert {row.dataset for row in table.rows} == set(SOURCES) - of_memory
 
 
 def test_korthikanti_with_full_recomputation_splits_no_sequences(case: Case) -> None:
@@ -99,7 +101,7 @@ def test_nanotron_lays_its_stages_and_recorded_its_network(case: Case) -> None:
     found = case("nanotron_14099076")
     assert degrees(found) == (8, 4, 4, 1, 2, 32)
     assert (found.plan.family.zero, found.plan.family.sp, fields(found)["tie_word_embeddings"]) == (1, True, True)
-    assert len(found.plan.family.pp_layout.split(",")) == 4
+    assert found.plan.family.pp_layout == "filled"
     # 55.4 GB/s over 128 GPUs against 176 of a healthy network, 425.29 inside a node.
     assert found.network is not None
     assert found.network.world_bus_bytes_per_s == 55.4e9
