@@ -134,7 +134,7 @@ _MACHINE = (
         "--stack",
         kind="stacks",
         metavar="NAME|FILE",
-        help="Software stack, a name of `slipstick list stacks` or a YAML file: overheads, host time, overlap, "
+        help="Software stack: a name of `slipstick list stacks` or a YAML file. Overheads, host time, overlap, "
         "kernels, allocator reserve; vllm@0.6 or vllm@2024-06 for an older version; none for the pure machine.  "
         "[default: what usually runs such plans on such chips]",
     ),

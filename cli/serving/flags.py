@@ -37,7 +37,7 @@ ENGINE = _text(
     "--engine",
     kind="engines",
     metavar="NAME|FILE",
-    help="Serving engine, a name of `slipstick list engines` or a YAML file: scheduling, host time, software stack.  "
+    help="Serving engine: a name of `slipstick list engines` or a YAML file. Scheduling, host time, software stack.  "
     "[default: the one that usually serves on the system, vllm]",
 )
 REQUESTS = (

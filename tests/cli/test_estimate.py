@@ -14,7 +14,7 @@ def test_the_table_has_the_answer(tiny: Cli) -> None:
     done = tiny("--gpus", "8", "--tp", "2", "--gbs", "32")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0] == "tiny-llama  train  8 x H100-SXM5-80GB  tp2+sp dp4  mbs 1  gbs 32  seq 128  bf16"
+    assert lines[0] == ("tiny-llama  train  8 x H100-SXM5-80GB  no software  tp2+sp dp4  mbs 1  gbs 32  seq 128  bf16")
     for words in (
         "Result",
         "Where the time goes",

@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from slipstick import Defaults, Family, Workload, estimate, load, load_system, make_plan
+from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.frontend import GraphCache
 
 Cli = Callable[..., CompletedProcess[str]]
@@ -61,12 +62,15 @@ CASES = (
 def test_python_and_the_command_line_say_the_same(case: Case, cli: Cli, data: Path) -> None:
     saved = data.parent / "golden" / f"{case.model}.{case.phase}.graph"
     config = str(saved if saved.exists() else data / "configs" / f"{case.model}.json")
-    flags = [*case.flags.split(), *(["--stack", case.stack] if case.stack else [])]
+    flags = [*case.flags.split(), "--stack", case.stack or "none"]
     shared = ["--system", "dgx-h100", "--seq", "128", "--phase", case.phase, "--format", "json", "--no-sensitivity"]
     done = cli("estimate", config, *shared, "--allow-infeasible", *flags)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     system = load_system("dgx-h100", stack=case.stack)
+    if case.stack == "vllm":
+        # A step on the stack of an engine is the one that its servers make.
+        system = load_engine("vllm", system.chip.name).under(system)
     policy = Family(workload=Workload(case.phase), **case.policy)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     left_open = Defaults(system.stack, policy, **case.left_open)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     plan = make_plan(seq_len=128, family=left_open, **case.words)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

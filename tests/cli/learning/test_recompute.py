@@ -11,7 +11,8 @@ import pytest
 
 Cli = Callable[..., CompletedProcess[str]]
 ASKED = ("recompute", "llama-3.1-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "2", "--zero", "1",
-         "--seq", "4096", "--gbs", "32", "--memory-limit", "40GiB", "--no-offloading", "--quiet")  # fmt: skip
+         "--seq", "4096", "--gbs", "32", "--memory-limit", "40GiB", "--no-offloading", "--quiet",
+         "--stack", "none")  # fmt: skip
 
 
 @pytest.mark.slow

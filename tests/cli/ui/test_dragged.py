@@ -110,7 +110,8 @@ def test_the_best_plan_is_no_worse_than_any_that_was_tried_by_hand() -> None:
     assert isinstance(best, dict)
     words = {k: v for k, v in START.items() if k not in ("model", "system", "tp", "pp", "mbs", "zero")}
     for tp, pp, mbs in ((1, 1, 1), (2, 1, 1), (1, 1, 8), (2, 2, 2), (1, 4, 1)):
-        one = slipstick.estimate("gpt2", "dgx-h100", tp=tp, pp=pp, mbs=mbs, zero=1, **words)  # type: ignore[call-overload]
+        degrees = {"tp": tp, "pp": pp, "mbs": mbs, "zero": 1, "stack": asked.stack}
+        one = slipstick.estimate("gpt2", "dgx-h100", **degrees, **words)  # type: ignore[call-overload]
         assert best["step_time_s"] <= one.metrics["step_time_s"] * (1 + 1e-12)
 
 
