@@ -169,9 +169,9 @@ def coverage(residuals: Sequence[Residual]) -> Mapping[Kind, Coverage]:
 def _covered(judged: Sequence[tuple[Residual, Band]]) -> Coverage:
     logs = [r.log for r, _ in judged]
     half, most = shares_inside(logs, [band for _, band in judged])
-    ends_of = np.median([(band.least, band.low, band.high, band.most) for _, band in judged], axis=0)
-    sets = len({r.dataset for r, _ in judged})
-    return Coverage(len(judged), sets, half, most, float(np.median(logs)), Band(*map(float, ends_of)))
+    least, low, high, top = np.median([(band.least, band.low, band.high, band.most) for _, band in judged], axis=0)
+    middle = Band(float(least), float(low), float(high), float(top))
+    return Coverage(len(judged), len({r.dataset for r, _ in judged}), half, most, float(np.median(logs)), middle)
 
 
 def shares_inside(logs: Sequence[float], known: Sequence[Band]) -> tuple[float, float]:
