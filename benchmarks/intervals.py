@@ -1,8 +1,8 @@
-"""`python -m benchmarks.intervals`: laws of intervals over all systems, phases and software; exit code 1 where one fails.
+"""`python -m benchmarks.intervals`: try laws of intervals over all systems, phases and software.
 
 Each interval holds its point, least <= low <= point <= high <= most, and none ends beyond physics: model FLOPs at the
-dense peak, weights and cache at the bandwidth, weights and optimizer states at rest. tests/driver/uncertainty tries some
-of the systems.
+dense peak, weights and cache at the bandwidth, weights and optimizer states at rest. Exit code 1 where one fails.
+tests/driver/uncertainty tries some of the systems.
 """
 
 from __future__ import annotations
