@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.benchmarks.errors.files import bands_of, read_residuals
-from slipstick.benchmarks.errors.quantiles import Coverage, Kind, coverage, differences, ends
+from slipstick.benchmarks.errors.quantiles import (
+    Coverage,
+    Kind,
+    Residual,
+    band_from,
+    by_kind,
+    coverage,
+    differences,
+    ends,
+)
 from slipstick.driver.uncertainty.bands import DENSE, Band, band_of, band_within, is_tie
 from slipstick.driver.uncertainty.evidence import ChipEvidence, Evidence, SoftwareEvidence
 from slipstick.driver.uncertainty.quantities import QUANTITIES, STEP
@@ -114,6 +123,27 @@ def test_shares_begin_at_the_prediction_where_all_rows_lie_on_one_side_of_it() -
     # One in five lies below 0, so that the half is from there to the seventh tenth.
     most = np.arange(1001) / 1000 - 0.2
     assert ends(most, np.ones(1001))[1:3] == pytest.approx((0.0, 0.5), abs=3e-3)
+
+
+def test_a_publication_weighs_less_than_as_many_alone() -> None:
+    """16 rows of one publication weigh as 16^(3/4) = 8 publications of a row."""
+    kind = (STEP, DENSE, str(BOTH.software), str(BOTH.silicon))
+    large = [Residual("large", f"l{k}", kind, -1.0) for k in range(16)]
+    single = [Residual(f"s{k}", f"s{k}", kind, 1.0) for k in range(8)]
+    rows = by_kind([*large, *single])[kind]
+    assert rows[rows[:, 0] < 0, 1].sum() == pytest.approx(rows[rows[:, 0] > 0, 1].sum()) == 8.0
+
+
+def test_few_rows_lean_on_those_of_wider_kinds() -> None:
+    """Of 30 rows one is far off, and draws their band; not where 190 rows of another chip lie near 0."""
+    kind, other = ((STEP, DENSE, str(BOTH.software), str(chip)) for chip in (BOTH.silicon, ChipEvidence.MAKER))
+    own = [Residual(f"a{k}", f"a{k}", kind, 0.1 * (-1) ** k) for k in range(29)] + [Residual("b", "b", kind, -4.0)]
+    near = [Residual(f"c{k}", f"c{k}", other, 0.1 * (-1) ** k) for k in range(190)]
+    alone, band = (band_from(by_kind(rows), kind) for rows in (own, [*own, *near]))
+    # A share of 3.3 % alone, and of 30/40 / 30 = 2.5 % and a little with the others; the end lies at 3.5 %.
+    assert alone.least < -1.0
+    assert band.least == pytest.approx(-0.1)
+    assert band.num_rows == 30
 
 
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=40))
