@@ -12,6 +12,7 @@ than one with more.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from slipstick.driver.uncertainty.bands import DENSE, EXPERTS, Band
 from slipstick.driver.uncertainty.evidence import ChipEvidence, SoftwareEvidence
 from slipstick.driver.uncertainty.quantities import QUANTITIES, WITHIN
 
+# A row of a publication of n weighs n to the power of minus this: errors within a publication are alike, and with 0 a
+# large one would rule, with 1 a table of one row would count for as much.
+SHARED = 0.25
 # Rows that the next wider kind counts for.
 PRIOR = 10
 # Shares of measurements inside the half, and inside nine tenths.
@@ -62,11 +66,12 @@ def bands(residuals: Sequence[Residual]) -> Mapping[Kind, Band]:
 
 
 def by_kind(residuals: Sequence[Residual]) -> Mapping[Kind, Array]:
-    """Return ln(measured / predicted) of each kind."""
-    found: dict[Kind, list[float]] = {}
+    """Return ln(measured / predicted) of each kind, and beside each the weight of its row."""
+    sizes = Counter((r.dataset, r.kind) for r in residuals)
+    found: dict[Kind, list[tuple[float, float]]] = {}
     for one in residuals:
-        found.setdefault(one.kind, []).append(one.log)
-    return {kind: np.array(logs) for kind, logs in found.items()}
+        found.setdefault(one.kind, []).append((one.log, sizes[one.dataset, one.kind] ** -SHARED))
+    return {kind: np.array(rows) for kind, rows in found.items()}
 
 
 def wider(kind: Kind) -> Iterator[Kind]:
@@ -87,20 +92,20 @@ def holds(wide: Kind, kind: Kind) -> bool:
 
 
 def band_from(known: Mapping[Kind, Array], kind: Kind) -> Band:
-    """Return the band of a kind from the residuals of every kind, as wide as these alone make it."""
+    """Return the band of a kind from the weighted residuals of every kind, as wide as these alone make it."""
     groups = []
     for wide in wider(kind):
-        there = [logs for k, logs in known.items() if holds(wide, k)]
+        there = [rows for k, rows in known.items() if holds(wide, k)]
         if there:
             groups.append((wide, np.concatenate(there)))
     wide, first = groups[0]
-    left, parts = 1.0, []
-    for at, (_, logs) in enumerate(groups):
-        share = left if at == len(groups) - 1 else left * len(logs) / (len(logs) + PRIOR)
-        parts.append((logs, np.full(len(logs), share / len(logs))))
+    left, weights = 1.0, []
+    for at, (_, rows) in enumerate(groups):
+        share = left if at == len(groups) - 1 else left * len(rows) / (len(rows) + PRIOR)
+        weights.append(rows[:, 1] * share / rows[:, 1].sum())
         left -= share
-    logs, weights = (np.concatenate(of) for of in zip(*parts, strict=True))
-    return Band(*ends(logs, weights), len(first), " ".join(wide))
+    logs = np.concatenate([rows[:, 0] for _, rows in groups])
+    return Band(*ends(logs, np.concatenate(weights)), len(first), " ".join(wide))
 
 
 def ends(logs: Array, weights: Array) -> tuple[float, float, float, float]:
@@ -169,9 +174,9 @@ def coverage(residuals: Sequence[Residual]) -> Mapping[Kind, Coverage]:
 def _covered(judged: Sequence[tuple[Residual, Band]]) -> Coverage:
     logs = [r.log for r, _ in judged]
     half, most = shares_inside(logs, [band for _, band in judged])
-    ends_of = np.median([(band.least, band.low, band.high, band.most) for _, band in judged], axis=0)
-    sets = len({r.dataset for r, _ in judged})
-    return Coverage(len(judged), sets, half, most, float(np.median(logs)), Band(*map(float, ends_of)))
+    least, low, high, top = np.median([(band.least, band.low, band.high, band.most) for _, band in judged], axis=0)
+    middle = Band(float(least), float(low), float(high), float(top))
+    return Coverage(len(judged), len({r.dataset for r, _ in judged}), half, most, float(np.median(logs)), middle)
 
 
 def shares_inside(logs: Sequence[float], known: Sequence[Band]) -> tuple[float, float]:

@@ -2,8 +2,8 @@
 
 `backends/calibration/errors.csv` has a line for each quantity, class of model, software and silicon: between which
 values of ln(measured / predicted) half and nine tenths of measurements of this kind lie. Every band holds the
-prediction: where most of a kind lie on one side of it, the shares are taken from there on. They are quantiles of half of
-the rows to which nothing was fitted, few rows leaning on kinds like theirs and making bands wider (split conformal
+prediction: where most of a kind lie on one side of it, the shares are taken from there on. They are quantiles of half
+of the rows to which nothing was fitted, few rows leaning on kinds like theirs and making bands wider (split conformal
 prediction: Lei et al. 2018, arXiv 1604.04173). Less evidence never makes a band narrower. The other half of the rows
 judges them: docs/validation_bands.md.
 """
@@ -90,9 +90,14 @@ class Band:
         >>> Band(-0.4, -0.3, 0.3, 0.4).over(Band(-0.5, -0.4, 0.0, 0.3)).high
         0.5
         """
-        lows = (-math.hypot(mine, its) for mine, its in ((self.least, other.most), (self.low, other.high)))
-        highs = (math.hypot(mine, its) for mine, its in ((self.high, other.low), (self.most, other.least)))
-        return Band(*lows, *highs, min(self.num_rows, other.num_rows), self.kind)
+        return Band(
+            -math.hypot(self.least, other.most),
+            -math.hypot(self.low, other.high),
+            math.hypot(self.high, other.low),
+            math.hypot(self.most, other.least),
+            min(self.num_rows, other.num_rows),
+            self.kind,
+        )
 
     def around(self, value: float) -> Interval:
         """Return the interval around a prediction.

@@ -22,13 +22,17 @@ def saved_bands(tree: Mapping[str, object]) -> tuple[Mapping[str, Band], Mapping
     of = {name: _part(_part(intervals, "metrics"), name) for name in _part(intervals, "metrics")}
     own = {name: _band(metrics.get(name), ends) for name, ends in of.items()}
     ratios = {name: _band(1.0, _part(ends, "ratio")) for name, ends in of.items()}
-    return tuple({name: band for name, band in found.items() if band} for found in (own, ratios))
+    return _known(own), _known(ratios)
 
 
 def are_paired(inputs: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Whether two reports share their errors: the same software on one chip, or on chips of one design."""
     chips = (of.get("system.chip", "") for of in (inputs, others))
     return are_sisters(*chips) and all(inputs.get(name) == others.get(name) for name in _SOFTWARE)
+
+
+def _known(bands: Mapping[str, Band | None]) -> Mapping[str, Band]:
+    return {name: band for name, band in bands.items() if band is not None}
 
 
 def _part(tree: Mapping[str, object], name: str) -> Mapping[str, object]:

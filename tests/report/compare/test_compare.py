@@ -221,6 +221,45 @@ def test_json_has_everything(between: Comparison) -> None:
     assert [g["failed"] for g in record["gates"]] == [False, True]
 
 
+def with_intervals(tree: Tree, chip: str, stack: str) -> Tree:
+    """The report with a step of -10 to +20 % in 90 % of cases, and ratios on the machine of -5 to +5 %."""
+    found = json.loads(json.dumps(tree))
+    found["inputs"]["system"] |= {"chip": chip, "stack": stack}
+    step_s = found["metrics"]["step_time_s"]
+    ends = {"least": 0.9, "low": 1.0, "high": 1.1, "most": 1.2}
+    ratio = {"least": 0.95, "low": 0.98, "high": 1.02, "most": 1.05}
+    own = {name: end * step_s for name, end in ends.items()}
+    return {**found, "intervals": {"metrics": {"step_time_s": {**own, "ratio": ratio}}}}
+
+
+def test_a_change_on_one_machine_has_the_band_of_paired_errors(tmp_path: Path) -> None:
+    found = compared(with_intervals(BEFORE, "box", "s"), with_intervals(AFTER, "box", "s"), tmp_path)
+    record = json.loads(comparison_json(found, ()))
+    assert record["paired"]
+    # 8 s over 10 s are 0.8, of which -5 to +5 % are 0.76 to 0.84.
+    assert record["metrics"]["step_time_s"]["relative_interval"] == pytest.approx(
+        {"least": -0.24, "low": -0.216, "high": -0.184, "most": -0.16}
+    )
+    assert "-2 s, -20 % (90 %: -24 to -16 %)" in comparison_text(found, (), 0.001)
+
+
+@pytest.mark.parametrize(("chip", "stack"), [("other", "s"), ("box", "t")])
+def test_a_change_of_machine_or_software_has_the_band_of_both(tmp_path: Path, chip: str, stack: str) -> None:
+    found = compared(with_intervals(BEFORE, "box", "s"), with_intervals(AFTER, chip, stack), tmp_path)
+    record = json.loads(comparison_json(found, ()))
+    assert not record["paired"]
+    # B may be 20 % longer where A is 10 % shorter, in quadrature.
+    most = 0.8 * math.exp(math.hypot(math.log(1.2), math.log(0.9))) - 1
+    assert record["metrics"]["step_time_s"]["relative_interval"]["most"] == pytest.approx(most)
+
+
+@pytest.mark.parametrize("ends", [None, 3, {}, {"least": 1, "low": "x", "high": 2, "most": 3}, {"least": -1.0}])
+def test_reports_without_sound_intervals_are_compared_without_bands(tmp_path: Path, ends: object) -> None:
+    odd = {**BEFORE, "intervals": {"metrics": {"step_time_s": ends}}}
+    record = json.loads(comparison_json(compared(odd, odd, tmp_path), ()))
+    assert "relative_interval" not in record["metrics"]["step_time_s"]
+
+
 def test_markdown_is_tables_with_nothing_that_breaks_them(tmp_path: Path) -> None:
     found = compared(BEFORE, report({"comm.tp": 9.0}, {"tp": "a|b_c"}), tmp_path)
     text = comparison_markdown(found, judged(["step_time_s>+3%"], found), 0.001)
