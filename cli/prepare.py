@@ -44,16 +44,6 @@ def graph_of(request: Request, stack: StackConstants | None = None) -> Graph:
 
     The software decides the kernels where none are named; it is loaded where it is not given.
     """
-    from ..frontend import GraphCache, load
-    from ..ir.graph import Workload
-    from ..ir.plan.structure import usual_kernels
-
-    cache = GraphCache.default() if request.cache else None
-    train = request.words.phase == "train"
-    kernels = request.words.kernels
-    if train and not kernels:
-        kernels = usual_kernels(Workload.TRAIN, stack or _stack(request))
-    spelled_out = train and kernels == "eager"
     source = request.source
     if source.graph is not None:
         # A graph that was given; UsageError where it is of another phase.
@@ -64,11 +54,34 @@ def graph_of(request: Request, stack: StackConstants | None = None) -> Graph:
                 f"phase={phase}: graph '{graph.name}' is of {graph.workload}: ask for that, or name the model"
             )
         return graph
+    from ..ir.sizes.fixed_sizes import fixed_sizes
+
+    spelled_out = _spelled_out(request, stack)
+    key = (source, request.words.phase, spelled_out)
+    # A graph of fixed sizes was recorded at those of its plan.
+    if key not in source.loaded or fixed_sizes(source.loaded[key]) != (None, None):
+        source.loaded[key] = _loaded(request, spelled_out)
+    return source.loaded[key]
+
+
+def _spelled_out(request: Request, stack: StackConstants | None) -> bool:
+    """Whether norms and the like are recorded as the model's own code runs them: for training with eager kernels."""
+    from ..ir.graph import Workload
+    from ..ir.plan.structure import usual_kernels
+
+    train = request.words.phase == "train"
+    return train and (request.words.kernels or usual_kernels(Workload.TRAIN, stack or _stack(request))) == "eager"
+
+
+def _loaded(request: Request, spelled_out: bool) -> Graph:
+    from ..frontend import GraphCache, load
+
+    source = request.source
     return load(
         source.model,
         request.words.phase,
         source.dtype,
-        cache,
+        GraphCache.default() if request.cache else None,
         None if request.quiet else lambda line: click.echo(line, err=True),
         dims_of(source.dims),
         source.allow_unpriced,

@@ -50,6 +50,9 @@ def main(words: Sequence[str] | None = None) -> int:
             if wrong:
                 tally.wrong.append(wrong)
                 print(f"{verb} {' '.join(flags)}\n    {wrong}", file=sys.stderr, flush=True)
+    from .laws import why
+
+    print(*why, sep=chr(10))
     for verb, tally in tallies.items():
         print(f"{verb}: {tally.asked} asked, {tally.answered} answered, {len(tally.wrong)} disagree")
     return 5 if any(tally.wrong for tally in tallies.values()) else 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
-DENSE = ("llama-3.1-8b", "gpt2-xl", "qwen3-8b", "gemma-2-9b")
-EXPERTS = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite")
+DENSE = ("llama-3.1-8b", "gpt2-xl", "qwen3-8b", "llama-2-7b")
+EXPERTS = ("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b")
 OWN = tuple(f"{DATA / name}" for name in ("packed_gpt.py:GPT", "nets.py:gpt", "nets.py:llama", "routed.py:plain"))
 SYSTEMS = ("dgx-h100", "dgx-a100-80gb", "dgx-b200", "gb200-nvl72", "mi300x-platform", "tpu-v5p-pod")
 SERVED = ("llama-3.1-8b", "qwen3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
@@ -23,20 +23,19 @@ _WORDS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("--precision", 0.15, ("fp8", "mxfp8")),
     ("--grad-dtype", 0.15, ("bf16",)),
     ("--reduce-dtype", 0.15, ("fp32", "bf16")),
-    ("--main-params-dtype", 0.1, ("bf16", "none")),
+    ("--main-params-dtype", 0.1, ("fp16", "none")),
     ("--exp-avg-dtype", 0.1, ("bf16",)),
     ("--attention", 0.1, ("unfused",)),
     ("--tp-plan", 0.3, ("dtensor", "dtensor-naive", "hf")),
     ("--pp-layout", 0.2, ("even", "balanced")),
     ("--order", 0.2, ("tp-cp-ep-pp-dp", "tp-pp-cp-ep-dp")),
     ("--offload", 0.1, ("optimizer", "activations")),
-    ("--reshard", 0.1, ("microbatch", "step")),
     ("--dtype", 0.1, ("fp16",)),
-    ("--prices", 0.1, ("default",)),
+    ("--prices", 0.1, ("catch",)),
     ("--basis", 0.1, ("build",)),
     ("--lora-rank", 0.1, ("8",)),
 )
-_SWITCHES = (("--async-tp", 0.05), ("--no-fuse", 0.1), ("--no-early-stop", 0.1), ("--rent", 0.05))
+_SWITCHES = (("--async-tp", 0.05), ("--no-fuse", 0.1), ("--rent", 0.05))
 _EXPERT_WORDS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("--capacity-factor", 0.2, ("1.25",)),
     ("--expert-imbalance", 0.2, ("1.5",)),

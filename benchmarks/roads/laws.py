@@ -52,7 +52,8 @@ def said(*flags: str) -> Said:
 def estimated(model: str, path: Path) -> Said:
     """Return the estimate of a plan file; the model is typed again where it is code."""
     own = [model] if model in OWN else []
-    return said("estimate", *own, "--plan", str(path), "--allow-infeasible", "--no-sensitivity", *QUIET)
+    steps = [] if "phase: serve" in path.read_text(encoding="utf-8") else ["--allow-infeasible", "--no-sensitivity"]
+    return said("estimate", *own, "--plan", str(path), *steps, *QUIET)
 
 
 def differing(row: Numbers, other: Numbers) -> list[str]:
@@ -66,7 +67,9 @@ def _same(a: object, b: object) -> bool:
     return a == b
 
 
-def planned(verb: str, row_of: Callable[[Mapping[str, object]], Numbers]) -> Callable[[Sequence[str], Path], str | None]:
+def planned(
+    verb: str, row_of: Callable[[Mapping[str, object]], Numbers]
+) -> Callable[[Sequence[str], Path], str | None]:
     """Return the check of a verb that writes the plan of its first row; `row_of` finds the row in its document."""
 
     def check(flags: Sequence[str], folder: Path) -> str | None:
@@ -76,6 +79,7 @@ def planned(verb: str, row_of: Callable[[Mapping[str, object]], Numbers]) -> Cal
         if first.code == 70 or "Traceback" in first.err:
             return f"{verb} fails: {first.err.strip()[-300:]}"
         if not first.answered or not path.exists():
+            why.append(f"{verb} {' '.join(flags)}: {first.err.strip()[-160:]}")
             return "" if first.code else f"no plan file: {first.err.strip()[-300:]}"
         again = estimated(flags[0], path)
         if not again.answered:
@@ -93,7 +97,7 @@ def _wrong(row: Numbers, metrics: Numbers) -> str | None:
 
 def _best(document: Mapping[str, object]) -> Numbers:
     """The first of the best rows."""
-    best = document["best"]
+    best = document["best"] if "best" in document else document["choices"]
     assert isinstance(best, list | dict)
     first = best[0] if isinstance(best, list) else best
     return {**first, **first.get("metrics", {})}
@@ -110,4 +114,5 @@ def searches(draw: Draw) -> Iterator[tuple[str, list[str]]]:
         yield "size", draw.sizes()
 
 
+why: list[str] = []
 CHECKS = {verb: planned(verb, _best) for verb in ("search", "choose", "recompute", "size")}

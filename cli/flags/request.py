@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,10 @@ _OF_ENGINE = "engine."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """The model, and what it does not say itself; from Python it may be a graph, which then has a name alone."""
+    """The model, and what it does not say itself; from Python it may be a graph, which then has a name alone.
+
+    `loaded` keeps the graphs that were loaded of it, for requests that differ in what no graph shows.
+    """
 
     model: str
     dtype: str
@@ -45,6 +48,7 @@ class ModelSource:
     caches: tuple[str, ...]
     allow_unpriced: bool
     graph: Graph | None = None
+    loaded: dict[object, Graph] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

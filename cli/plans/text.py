@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from .software import with_software
 if TYPE_CHECKING:
     from ...ir.plan import Plan
     from ...ir.plan.files import Word, Words
+    from ..serving.flags import Serving
 
 
 def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phase: str | None = None) -> str:
@@ -35,29 +36,38 @@ def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phas
     return text
 
 
-def words_around(request: Request) -> Words:
+def words_around(request: Request, serving: Serving | None = None) -> Words:
     """Return what a request says besides its plan, in the words of plan files: all that flags do not say by themselves.
 
-    >>> words_around(request_of("model: gpt2, system: dgx-h100, flops_convention: causal, mbs: 2".replace(", ", chr(10))))
+    >>> text = "model: gpt2, system: dgx-h100, flops_convention: causal, mbs: 2"
+    >>> words_around(request_of(text.replace(", ", chr(10))))
     {'model': 'gpt2', 'dtype': 'bf16', 'system': 'dgx-h100', 'flops_convention': 'causal'}
     """
     from .schema import words
 
-    given, usual = dict(_values(request)), dict(_values(_usual()))
-    found = {key: given[str(flag.name)] for key, flag in words().items() if str(flag.name) in given}
+    given, usual = _values(request, serving), _usual()
+    names = {key: str(flag.name) for key, flag in words().items() if str(flag.name) in given}
     always = ("model", "dtype")
-    return {k: v for k, v in found.items() if v is not None and (k in always or v != usual[str(words()[k].name)])}
+    said = {key: given[name] for key, name in names.items() if key in always or given[name] != usual[name]}
+    return {key: value for key, value in said.items() if value is not None}
 
 
-def _values(request: Request) -> Iterator[tuple[str, Word]]:
-    """Yield what a request says besides its plan, by the parameters of its flags."""
-    for part in (request, request.source, request.machine, request.run):
-        yield from ((f.name, getattr(part, f.name)) for f in fields(part))
+def _values(request: Request, serving: Serving | None) -> Mapping[str, Word | None]:
+    """Return what is said besides a plan, by the parameters of flags."""
+    of_server = () if serving is None else (serving, serving.drafts, serving.apart)
+    parts = (request, request.source, request.machine, request.run, *of_server)
+    return {f.name: getattr(part, f.name) for part in parts for f in fields(part)}
 
 
 @cache
-def _usual() -> Request:
-    return request_of("model: none")
+def _usual() -> Mapping[str, Word | None]:
+    """Return the same of flags that nobody gives."""
+    from ..estimate import EstimateCommand
+    from ..serving.flags import Serving
+
+    with EstimateCommand("estimate").make_context("estimate", ["none"]) as ctx:
+        params = dict(ctx.params)
+        return _values(Request.of(params), Serving.said(params))
 
 
 def request_of(text: str) -> Request:
@@ -84,8 +94,6 @@ def command_file_text(args: Sequence[str], comments: Sequence[str] = ()) -> str:
     - a=1
     disagg: '2:6'
     """
-    import yaml
-
     from ..estimate import EstimateCommand
     from .schema import words
 
@@ -95,6 +103,13 @@ def command_file_text(args: Sequence[str], comments: Sequence[str] = ()) -> str:
         said = {
             k: ctx.params[str(p.name)] for k, p in words().items() if ctx.get_parameter_source(str(p.name)) is typed
         }
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    return words_text(said, comments)
+
+
+def words_text(words: Words, comments: Sequence[str] = ()) -> str:
+    """Return words as the YAML that `--plan` reads."""
+    import yaml
+
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
     head = "".join(f"# {line}\n" for line in comments)
     return head + yaml.safe_dump({"schema": SCHEMA, **plain}, sort_keys=False, width=120, allow_unicode=True)

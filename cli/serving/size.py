@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +16,7 @@ from ..flags.request import Request
 from ..flags.run import count_of
 from ..flags.shared import systems_named
 from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag
+from ..output.files import write_text
 from ..plans.file import is_given
 from ..prepare import check_model
 from .flags import ENGINE, LIMITS, REQUESTS, TARGETS, ServeCommand, Serving
@@ -58,12 +59,26 @@ class SizeCommand(Answering, ServeCommand):
     """Its help names the flags of servers by themselves; its function receives its own flags as one `sought`."""
 
     forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "best_plan")
     more = (("Serving", (ENGINE, *REQUESTS, *TARGETS, *LIMITS)),)
 
     def answer(self, ctx: click.Context) -> Result:
         """Run the verb's function on what its flags say together."""
         ctx.params["sought"] = Sought(**{f.name: ctx.params.pop(f.name) for f in fields(Sought)})
         return super().answer(ctx)
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the table, and the first deployment as a file; UsageError where each system or rate has its own."""
+        from ...report.results.steps import SizeResult
+
+        super().deliver(result, form, said)
+        if said["best_plan"] is None:
+            return 0
+        if not isinstance(result, SizeResult):
+            raise UsageError("--best-plan: of one system and one rate; leave it out, or name one of each")
+        params = dict(said)
+        write_text(_plan_text(Request.of(params), Serving.said(params), result.found), str(said["best_plan"]))
+        return 0
 
 
 @click.command("size", cls=SizeCommand, params=[format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
@@ -109,6 +124,7 @@ class SizeCommand(Answering, ServeCommand):
     metavar="N",
     help="Spare replicas (N+1: 1); for disaggregated plans, spare workers of each pool.",
 )
+@click.option("--best-plan", metavar="FILE", help="Write the first deployment, for `estimate --plan FILE`.")
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets.
@@ -165,6 +181,28 @@ def _sizes(
         return spared(found, sought.spare) if sought.spare else found
 
     return of_rate
+
+
+def _plan_text(request: Request, serving: Serving, found: Sizing) -> str:
+    """Return the first deployment under the rate that was asked for, as a file that `estimate --plan` takes."""
+    from ...ir.plan.files import SERVE, plan_words
+    from ..plans.text import words_around, words_text
+
+    choice = found.choices[0]
+    plan, apart = plan_words(choice.server.plan, SERVE), serving.apart
+    if choice.pools is not None:
+        first = choice.pools.prefill.plan
+        del plan["gpus"]  # pools say how many workers there are
+        apart = replace(
+            apart,
+            disagg=f"{choice.pools.prefill.num_replicas}:{choice.server.num_replicas}",
+            prefill_tp=first.tp,
+            prefill_pp=first.pp,
+            prefill_ep=first.ep,
+            prefill_batch=choice.pools.batch,
+        )
+    serving = replace(serving, request_rate=f"{found.question.requests_per_s!r}", apart=apart)
+    return words_text({**words_around(request, serving), **plan})
 
 
 def days_of(text: str, serving: Serving) -> tuple[tuple[Day, ...], Serving]:

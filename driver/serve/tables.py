@@ -47,6 +47,7 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
     smaller step can be padded to a larger one. PlanError where a degree does not divide.
     """
     check_divisibility(served.decode.graph, plan)
+    plan = plan_of_replica(plan)
     contexts = _grid(longest, LENGTH_STEP, 1)
     batches = _grid(scheduler.max_num_seqs, STEP, EACH)
     tokens = _grid(max(scheduler.max_batched_tokens, longest) + scheduler.max_num_seqs, STEP, 1)
@@ -90,6 +91,13 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
         plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
         float(parts[True][num - 1] / prefill_s[-1]) if True in parts else 0.0,
     )
+
+
+def plan_of_replica(plan: Plan) -> Plan:
+    """Return the plan of one replica; replicas that share no experts are deployments of their own, side by side."""
+    if plan.ep > 1 or plan.etp > plan.tp:
+        return plan
+    return replace(plan, num_gpus=plan.num_gpus // plan.dp, dp=1, global_batch=plan.micro_batch)
 
 
 def of_phase(plan: Plan, workload: Workload) -> Plan:
