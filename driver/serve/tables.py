@@ -85,7 +85,8 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
         Surface(batches, contexts, _rising(_rising(attention).T).T),
         Curve(tokens, _rising(steps_s)),
         Surface(prompts, contexts, attention_s[num:].reshape(len(prompts), len(contexts))),
-        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
+        # Of one sequence: batches start at one, or the least that the graph holds for.
+        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0] / decodes.plans.micro_batch[0]),
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(prefills)[:num][in_steps]),
         plan.pp,
         1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0]),
