@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from pathlib import Path
 
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
 from ..ir.records import dataclass
-from ..ir.text.files import cache_folder, load_graph, write_atomically
+from ..ir.text.cache import TextCache
+from ..ir.text.files import cache_folder, load_graph
 from ..ir.text.parse import parse_graph
 from ..ir.text.printer import print_graph
 from ..ir.text.stages import told
-from ..ir.text.untrusted import read_text
 
 # Raise when the recorder, the importer or the folding changes what they write.
 TRACER_VERSION = 15
-# Behind the text of a graph that is kept: it was verified when it was recorded.
-_CHECKSUM = "checksum "
+_SUFFIX = ".graph.gz"
 # Graphs that are part of the package: `python -m benchmarks.graphs --write` records them.
 SHIPPED = Path(__file__).parent / "catalogue" / "graphs"
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCache:
-    """A folder of graphs with checksums; a file that cannot be read, or was changed, counts as absent."""
+    """A folder of graphs; one that cannot be read, or was changed, counts as absent (`ir/text/cache.py`)."""
 
     folder: Path
 
@@ -36,37 +34,24 @@ class GraphCache:
 
     def get(self, key: str) -> Graph | None:
         """Return the graph of a key, None when there is none."""
-        path = self._path(key)
-        if not path.exists():
+        text = self._texts.get(f"{key}{_SUFFIX}")
+        if text is None:
             return None
         try:
-            text, _, digest = read_text(path).rpartition(_CHECKSUM)
-            # Whoever changed an entry did not record it: it is recorded anew.
-            if digest.strip() != _digest(text):
-                told(f"cache: {path} was changed, so it is not read")
-                return None
             found = parse_graph(text)
-            told(f"graph of {found.name} ({found.workload}): from the cache, {path}")
-            return found
-        except (OSError, ParseError):
+        except ParseError:
             return None
+        told(f"graph of {found.name} ({found.workload}): from the cache, {self._texts.folder / key}{_SUFFIX}")
+        return found
 
     def put(self, key: str, graph: Graph) -> None:
-        """Keep a graph; a folder that cannot be written only costs time, so it is no error."""
-        text = print_graph(graph)
-        try:
-            data = gzip.compress(f"{text}{_CHECKSUM}{_digest(text)}\n".encode(), mtime=0)
-            write_atomically(self._path(key), data)
-            told(f"graph of {graph.name} ({graph.workload}): kept in the cache, {self._path(key)}")
-        except OSError:
-            return
+        """Keep a graph, which was verified when it was recorded."""
+        if self._texts.put(f"{key}{_SUFFIX}", print_graph(graph)):
+            told(f"graph of {graph.name} ({graph.workload}): kept in the cache, {self._texts.folder / key}{_SUFFIX}")
 
-    def _path(self, key: str) -> Path:
-        return self.folder / "graphs" / f"{key}.graph.gz"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    @property
+    def _texts(self) -> TextCache:
+        return TextCache(self.folder / "graphs")
 
 
 def graph_key(*parts: str) -> str:

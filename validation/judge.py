@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from ..ir.errors import UsageError
 from .kinds import JudgingSettings, TableKind, table_kinds
 from .results.figures import Figures, by_dataset
 from .results.outcomes import Outcome, Part
-from .rows.tables import Table, cell_faults, nearest_kind, raise_all, read_table
+from .rows.tables import RowFault, Table, cell_faults, nearest_kind, raise_all, read_table
 from .rows.where import conditions, selected
 
 
 def judge_files(paths: Sequence[Path], where: Sequence[str], settings: JudgingSettings) -> list[Outcome]:
-    """Judge every row of the files that meets the conditions.
+    """Judge every row of the files that meets the conditions; one that cannot be read is skipped, with its line.
 
     Raises:
-        UsageError: files that cannot be read, cells that are no numbers, conditions that nothing meets; all that is
+        UsageError: files that cannot be read, or of which no row can be, conditions that nothing meets; all that is
             wrong with the files at once, with their lines.
     """
     settings.room.check()
     wanted = conditions(where)
-    tables, kinds = read_tables(paths)
-    faults: list[str] = []
-    found = [
-        outcome
-        for table, kind in zip(selected(tables, wanted), kinds, strict=True)
-        for outcome in kind.outcomes(table, settings, faults)
-    ]
-    raise_all(faults)
+    bad: list[RowFault] = []
+    tables, kinds = read_tables(paths, bad)
+    found: list[Outcome] = []
+    unread: list[RowFault] = []
+    for table, kind in zip(selected(tables, wanted), kinds, strict=True):
+        lines = {row.line for row in table.rows}
+        faults = [fault for fault in bad if fault.path == table.path and fault.row.line in lines]
+        outcomes = kind.outcomes(table.without(faults), settings, faults)
+        if table.rows and not table.without(faults).rows:
+            unread += faults
+        found += sorted([*outcomes, *_unread(kind.name, faults)], key=lambda outcome: outcome.row.line)
+    raise_all(unread)
     return found
 
 
-def read_tables(paths: Sequence[Path]) -> tuple[list[Table], list[TableKind]]:
-    """Read files and tell their kinds; UsageError for all that is wrong with them at once."""
+def _unread(kind: str, faults: Sequence[RowFault]) -> Iterator[Outcome]:
+    """Yield what becomes of rows that cannot be read: skipped, each with all that is wrong with it."""
+    for line, of_row in groupby(sorted(faults, key=lambda fault: fault.row.line), key=lambda fault: fault.row.line):
+        several = list(of_row)
+        reason = f"line {line}: {'; '.join(dict.fromkeys(fault.why for fault in several))}"
+        yield Outcome(row=several[0].row, table=kind, part=Part.SKIPPED, reason=reason)
+
+
+def read_tables(paths: Sequence[Path], bad: list[RowFault] | None = None) -> tuple[list[Table], list[TableKind]]:
+    """Read files and tell their kinds; rows that cannot be read are added to `bad`.
+
+    UsageError for all that is wrong with the files at once; without `bad`, with their rows as well.
+    """
     faults: list[str] = []
+    rows: list[RowFault] = []
     tables, kinds = [], []
     for path in paths:
         try:
@@ -44,10 +61,14 @@ def read_tables(paths: Sequence[Path]) -> tuple[list[Table], list[TableKind]]:
                 continue
             kinds.append(_kind(table))
             tables.append(table)
-            faults += cell_faults(table)
+            rows += cell_faults(table)
         except UsageError as error:
             faults.append(str(error))
+    if bad is None:
+        raise_all([*rows, *faults])
     raise_all(faults)
+    if bad is not None:
+        bad += rows
     return tables, kinds
 
 

@@ -13,7 +13,7 @@ from .kernels.kernels import judge_kernels
 from .results.outcomes import Outcome
 from .rows.cases import Judge
 from .rows.machine_room import MachineRoom
-from .rows.tables import Table
+from .rows.tables import RowFault, Table
 
 if TYPE_CHECKING:
     from ..frontend import GraphCache
@@ -68,8 +68,8 @@ class TableKind(Protocol):
         """The columns it needs, by which it is told from others."""
         ...
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
-        """Judge every row; what cannot be read is added to `faults`."""
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
+        """Judge every row; those that cannot be read are added to `faults`."""
         ...
 
 
@@ -89,7 +89,7 @@ class KernelTable:
         """The columns it needs."""
         return self.judge.columns
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row."""
         return judge_kernels(self.judge, table, settings.room, faults)
 
@@ -101,7 +101,7 @@ class MemoryTable:
     name: str = "memory"
     columns: tuple[str, ...] = MEMORY_COLUMNS
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row."""
         from .memory import MemoryJudge, memory_outcome
 
@@ -116,7 +116,7 @@ class StepTable:
     name: str = "training"
     columns: tuple[str, ...] = STEP_COLUMNS
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row."""
         from .training.outcomes import step_outcomes
 
@@ -131,7 +131,7 @@ class LayerTable:
     name: str = "layer"
     columns: tuple[str, ...] = LAYER_COLUMNS
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row."""
         from .kernels.layers import LayerJudge
 
@@ -145,7 +145,7 @@ class ServedTable:
     name: str = "inference"
     columns: tuple[str, ...] = SERVED_COLUMNS
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row, each of its quantities by itself."""
         from .inference.outcomes import served_outcomes
 
@@ -159,7 +159,7 @@ class RunTable:
     name: str = "runs"
     columns: tuple[str, ...] = RUN_COLUMNS
 
-    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, settings: JudgingSettings, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row."""
         from .runs import RunJudge
 

@@ -120,5 +120,7 @@ def _reshard(row: Row) -> str | None:
 
 def _chunks(row: Row) -> int:
     """Model chunks a stage, from the layers in each."""
-    layers, pp = row.measured("layers_per_virtual_stage"), row.number("pp", 1)
-    return row.number("vpp", 1) if layers is None or pp == 1 else row.number("layers") // (pp * int(layers))
+    pp = row.number("pp", 1)
+    if pp == 1 or not row.text("layers_per_virtual_stage"):
+        return row.number("vpp", 1)
+    return row.number("layers") // (pp * row.number("layers_per_virtual_stage"))

@@ -18,7 +18,7 @@ from ..ir.records import dataclass
 from .results.outcomes import Outcome, Part
 from .rows.rows import Row
 from .rows.split import in_first_half
-from .rows.tables import Table
+from .rows.tables import RowFault, Table
 
 TABLE = "runs"
 # The metrics of the answer to a command line; SlipstickError says why there is none.
@@ -43,14 +43,14 @@ class RunJudge:
     estimate: Estimator
     report: Callable[[str], None] | None = None
 
-    def outcomes(self, table: Table, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, faults: list[RowFault]) -> list[Outcome]:
         """Judge every row; unknown metrics and arguments that cannot be split are added to `faults`."""
         answers: dict[tuple[str, ...], Mapping[str, float] | SlipstickError] = {}
         found = []
         for place, row in enumerate(table.rows):
             fault = _fault(row)
             if fault:
-                faults.append(f"{table.path}, line {row.line}, {fault}")
+                faults.append(RowFault(table.path, row, fault))
                 continue
             arguments = arguments_of(row, table.path.parent)
             if arguments not in answers:

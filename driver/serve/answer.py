@@ -22,7 +22,7 @@ from ...ir.plan.precision import counted_dtype
 from ...ir.records import dataclass
 from ..estimate import Estimate
 from .load import Load
-from .notes import room_notes, wave_notes
+from .notes import padding_notes, room_notes, wave_notes
 from .parts import request_parts
 from .pools import Pools
 from .server import Server
@@ -157,7 +157,7 @@ def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[st
         told = (
             f"numbers of {engine.accuracy.engine} stand for {engine.name} on {chip}: it has no measured requests there",
         )
-    return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told)))
+    return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told, *padding_notes(server.served))))
 
 
 def with_goodput(answer: ServeEstimate, target: SLO) -> ServeEstimate:

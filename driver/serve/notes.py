@@ -10,10 +10,12 @@ from ...cost.serving.capacity import room
 from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.failures import FailedReplicas, ReplicaFailures
 from ...cost.serving.traffic.requests import Lengths
+from ...ir.sizes.fixed_sizes import asked_bounds
 from ...ir.units import format_time
 
 if TYPE_CHECKING:
     from .server import Server
+    from .tables import ServedModel
 
 # Relative room for rounding.
 _SLACK = 1e-9
@@ -48,6 +50,14 @@ def failure_note(failures: ReplicaFailures, failed: FailedReplicas, replicas: in
         f"{format_time(failures.restart_s)}: up {failed.up_share:.2%} of the time (MTBF / (MTBF + restart): "
         f"{failures.availability:.2%}); {failed.restarted:,} requests went on elsewhere"
     )
+
+
+def padding_notes(served: ServedModel) -> Iterator[str]:
+    """Say that a model takes lengths in steps, so that a server pads what lies between them."""
+    for graph in (served.prefill.source, served.decode.source):
+        legal = [bound.legal for bound in asked_bounds(graph) if bound.step > 1]
+        if legal:
+            yield f"{graph.workload} of '{graph.name}' runs lengths of {legal[0]}: others are padded to the next"
 
 
 def room_notes(server: Server, lengths: Lengths, found: ServingMetrics) -> Iterator[str]:

@@ -16,6 +16,8 @@ from ...ir.ops import OpClass
 from ...ir.plan import Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ...ir.records import dataclass
+from ...ir.sizes.expr import Num
+from ...ir.sizes.fixed_sizes import padded
 from ..estimate import Estimates, Lowered, evaluate
 
 # Every batch up to here is priced by itself; beyond, and for lengths, points lie this factor apart.
@@ -84,7 +86,8 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
         Surface(batches, contexts, _rising(_rising(attention).T).T),
         Curve(tokens, _rising(steps_s)),
         Surface(prompts, contexts, attention_s[num:].reshape(len(prompts), len(contexts))),
-        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
+        # Of one sequence: batches start at one, or the least that the graph holds for.
+        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0] / decodes.plans.micro_batch[0]),
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(prefills)[:num][in_steps]),
         plan.pp,
         1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0]),
@@ -134,10 +137,21 @@ def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: 
     """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
     cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
     one = PlanTable.of([of_phase(plan, lowered.source.workload)]).repeated(len(batch))
-    return evaluate(
-        lowered,
-        system,
-        replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch), seq_len=length, kv_len=cached),
+    return evaluate(lowered, system, of_sizes(one, lowered, batch, length, cached))
+
+
+def of_sizes(plans: PlanTable, lowered: Lowered, batch: Num, seq: Num, cached: Num) -> PlanTable:
+    """Return plans of one step each: sequences of a replica, tokens of each and in the cache, padded as a server does.
+
+    Lengths below the first and between two that a graph holds for (`ir/sizes/fixed_sizes.py`) take the next.
+    """
+    graph = lowered.source
+    return replace(
+        plans,
+        micro_batch=padded(graph, "batch", batch),
+        num_micro_batches=np.ones_like(batch),
+        seq_len=padded(graph, "seq", seq),
+        kv_len=padded(graph, "kv", cached),
     )
 
 

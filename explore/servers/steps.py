@@ -13,7 +13,7 @@ from ...cost.ownership.activity import Activity, activity
 from ...cost.ownership.energy import StepEnergy, step_energy
 from ...driver.estimate import Estimates, Lowered, evaluate
 from ...driver.serve.server import Server
-from ...driver.serve.tables import of_phase
+from ...driver.serve.tables import of_phase, of_sizes
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ..block import Array
@@ -62,15 +62,8 @@ class KnownSteps:
         replicas, each = np.divmod(codes, _ROWS)
         plan, ones, server = self.server.plan, np.ones(len(codes)), self.server
         like = PlanTable.of([of_phase(plan, self._lowered.source.workload)]).repeated(len(codes))
-        table = replace(
-            like,
-            num_gpus=replicas * (plan.num_gpus // plan.dp),
-            dp=replicas,
-            micro_batch=each,
-            num_micro_batches=ones,
-            seq_len=ones * max(1, round(self._seq)),
-            kv_len=ones * round(self._context),
-        )
+        placed = replace(like, num_gpus=replicas * (plan.num_gpus // plan.dp), dp=replicas)
+        table = of_sizes(placed, self._lowered, each, ones * max(1, round(self._seq)), ones * round(self._context))
         found, read = evaluate(self._lowered, server.system, table, server.convention), self._lowered.must_move
         new = {
             "step_time_s": found.metrics["step_time_s"],

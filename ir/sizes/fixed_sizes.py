@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from ..errors import PlanError, UsageError
 from ..graph import Graph, LengthBound, Phase, Role, Value, Workload
 from ..plan import Plan
 from ..plan.layout.stages import between_stages
-from .expr import Expr
+from .expr import Expr, Num
 
 # What the batch is called: of all replicas in a traced graph, of one in a sharded graph.
 _BATCH = frozenset(("batch", "mbs"))
@@ -123,7 +125,7 @@ def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
 def check_served(graph: Graph, longest: int) -> None:
     """Refuse a graph that does not hold for whatever a server runs: any batch, any tokens up to the longest request.
 
-    Lengths below the first that a graph holds for are let be: requests are longer, only the grid of times begins there.
+    A server pads what it runs to the next size that a graph holds for (`padded`), so that its ends alone count.
     """
     batch, length = fixed_sizes(graph)
     if batch is not None or length is not None:
@@ -131,13 +133,30 @@ def check_served(graph: Graph, longest: int) -> None:
         raise UsageError(f"'{graph.name}' is recorded for {fixed}, and a server runs any: make it with open sizes")
     for bound in asked_bounds(graph):
         most = 0 if bound.name == "batch" else longest
-        reaches = not bound.high or (most and most <= bound.high)
-        if not reaches or bound.step > 1 or any(g <= most or not most for g in bound.gaps):
+        if bound.high and (not most or float(padded(graph, bound.name, most)) > bound.high):
             place, wanted = f" ({bound.where})" if bound.where else "", f" up to {longest}" if most else ""
             raise UsageError(
                 f"'{graph.name}' is recorded for {bound.name} = {bound.legal}{place}, and a server runs every size"
                 f"{wanted}: estimate steps of it (--phase {graph.workload}), or record it so that it holds for all"
             )
+
+
+def padded(graph: Graph, name: str, sizes: Num) -> Num:
+    """Return sizes as a server runs them: each the next from it on that a graph holds for, by its low ends and steps.
+
+    >>> from slipstick.ir.graph import Graph, Workload
+    >>> graph = Graph("", Workload.PREFILL, (), (), bounds=(LengthBound("seq", 256, 0, 128, (512,)),))
+    >>> padded(graph, "seq", np.array([7.0, 256.0, 257.0, 500.0])).tolist(), padded(graph, "batch", 3)
+    ([256.0, 256.0, 384.0, 640.0], 3)
+    """
+    bounds = [bound for bound in asked_bounds(graph) if bound.name == name]
+    before: Num | None = None
+    while bounds and not np.array_equal(sizes, np.nan if before is None else before):
+        before = sizes
+        for bound in bounds:
+            sizes = bound.low + np.ceil(np.maximum(np.asarray(sizes) - bound.low, 0.0) / bound.step) * bound.step
+            sizes = sizes + bound.step * np.isin(sizes, bound.gaps)
+    return sizes
 
 
 def _given(graph: Graph, *roles: Role) -> Iterator[Value]:
@@ -160,4 +179,5 @@ __all__ = [
     "counts_tokens",
     "fixed_samples",
     "fixed_sizes",
+    "padded",
 ]

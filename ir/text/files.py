@@ -81,7 +81,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as out:
             yield out
         return
-    path = path.resolve()
+    with _beside(path.resolve()) as out:
+        yield out
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside the target, then rename it over whatever the target is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # A folder and not a bare temporary file, whose mode would hide the result from other users.
     from tempfile import TemporaryDirectory
@@ -94,6 +100,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             # A rename may reach the disk before what it names: after a crash the file would be empty.
             os.fsync(out.fileno())
         part.replace(path)
+
+
+def replace_whole(path: Path, data: bytes) -> None:
+    """Write a file in the place of whatever stands there: a link or a pipe goes, and is not written through."""
+    with _beside(path) as out:
+        out.write(data)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

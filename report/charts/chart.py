@@ -207,18 +207,12 @@ def scripts() -> str:
 
     Putting them together takes two seconds: they are kept beside the graphs, one file for each release.
     """
-    from ...ir.text.files import cache_folder, write_atomically
+    from ...ir.text.cache import TextCache
 
     made = _drawing()
-    kept = cache_folder() / f"vega-{made.__version__}-{VERSION}.js"
-    try:
-        return kept.read_text(encoding="utf-8")
-    except OSError:
-        pass
-    text = str(made.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION))
-    try:
-        write_atomically(kept, text.encode())
-    except OSError:
-        # Nowhere to keep them: they are made anew the next time.
-        return text
+    cache, name = TextCache.of("scripts"), f"vega-{made.__version__}-{VERSION}.js"
+    text = cache.get(name)
+    if text is None:
+        text = str(made.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION))
+        cache.put(name, text)
     return text

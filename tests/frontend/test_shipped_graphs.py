@@ -54,8 +54,7 @@ def test_a_graph_of_the_package_is_what_is_recorded_today(name: str) -> None:
 def test_graphs_of_tables_that_tests_start_with_are_what_is_recorded_today(kind: str) -> None:
     # Those of other architectures are in the catalogue, which is recorded anew above; with --deep all of them are.
     pytest.importorskip("transformers", reason="recording builds the model; install slipstick[hf]")
-    faults: list[str] = []
-    cases, _ = read_cases(read_table(TESTS / "validation" / "training_step.csv", faults), MachineShop(), faults)
+    cases, _ = read_cases(read_table(TESTS / "validation" / "training_step.csv", []), MachineShop(), [])
     case = next(case for case in cases.values() if json.loads(case.config)["model_type"] == kind)
     config = config_of(case.row.text("model"), json.loads(case.config))
     said: list[str] = []

@@ -17,7 +17,7 @@ from ..results.statistics import Accuracy
 from ..rows.gather import CasePool, gather
 from ..rows.machine_room import MachineRoom
 from ..rows.split import ALL, HALF, FittedKernel, in_first_half
-from ..rows.tables import raise_all
+from ..rows.tables import RowFault, raise_all
 from ..rows.where import conditions, selected
 from .fitting import Owners, fitted, log_errors, measured_of, tells, with_fitted, with_values
 
@@ -107,14 +107,16 @@ def calibrate(paths: Sequence[Path], choice: FitChoice, report: Report) -> Calib
 
 def _pools(paths: Sequence[Path], choice: FitChoice, room: MachineRoom) -> tuple[list[CasePool], dict[str, int]]:
     tables, kinds = read_tables(paths)
-    faults: list[str] = []
+    faults: list[RowFault | str] = []
     pools: list[CasePool] = []
     skipped: dict[str, int] = {}
     for table, kind in zip(selected(tables, conditions(choice.where)), kinds, strict=True):
         if not isinstance(kind, KernelTable):
             faults.append(f"{table.path}: no constants are fitted to a table of kind {kind.name}")
             continue
-        gathered = gather(kind.judge, table, room, faults)
+        bad: list[RowFault] = []
+        gathered = gather(kind.judge, table, room, bad)
+        faults += bad
         pools += gathered.pools
         for _, why in gathered.skipped:
             skipped[why] = skipped.get(why, 0) + 1

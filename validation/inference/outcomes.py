@@ -9,7 +9,7 @@ from ...ir.errors import InternalError, SlipstickError, SystemFileError
 from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows
 from ..rows.rows import Row
-from ..rows.tables import Table
+from ..rows.tables import RowFault, Table
 from .bench import InferenceBench, alike
 from .cases import ServedCase, served_case
 from .engines import EngineRoom
@@ -20,18 +20,16 @@ from .predict import Answers, predicted
 Report = Callable[[str], None]
 
 
-def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], dict[int, str]]:
+def read_cases(table: Table, faults: list[RowFault]) -> tuple[dict[int, ServedCase], dict[int, str]]:
     """Return the cases of a table by the places of their rows, and why the other rows have none."""
     return read_rows(table, served_case, faults)
 
 
 def served_outcomes(
-    table: Table, cache: GraphCache | None, calibration: str | None, report: Report | None, faults: list[str]
+    table: Table, cache: GraphCache | None, calibration: str | None, report: Report | None, faults: list[RowFault]
 ) -> list[Outcome]:
     """Return the outcomes of every row, in order: one for each of its quantities."""
     cases, skipped = read_cases(table, faults)
-    if faults:
-        return []
     bench, records = InferenceBench(EngineRoom(calibration), cache), EngineRecords()
     found = {place: [_skipped(table.rows[place], why)] for place, why in skipped.items()}
     places = {id(case): place for place, case in cases.items()}

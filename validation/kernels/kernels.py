@@ -11,10 +11,10 @@ from ..rows.cases import Case, Judge
 from ..rows.gather import CasePool, gather
 from ..rows.machine_room import MachineRoom
 from ..rows.split import FittedKernel, seen
-from ..rows.tables import Table
+from ..rows.tables import RowFault, Table
 
 
-def judge_kernels(judge: Judge[object], table: Table, room: MachineRoom, faults: list[str]) -> list[Outcome]:
+def judge_kernels(judge: Judge[object], table: Table, room: MachineRoom, faults: list[RowFault]) -> list[Outcome]:
     """Return one outcome a row, in the order of the table."""
     gathered = gather(judge, table, room, faults)
     placed = [

@@ -18,7 +18,7 @@ from ..rows.machine_room import MachineRoom
 from ..rows.machines import system_of
 from ..rows.models import architecture
 from ..rows.rows import NotJudged, Row
-from ..rows.tables import Table
+from ..rows.tables import RowFault, Table
 from .elementwise import op_seconds
 
 TABLE = "layer"
@@ -48,7 +48,7 @@ class LayerJudge:
     report: Callable[[str], None] | None = None
     _layers: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
 
-    def outcomes(self, table: Table, faults: list[str]) -> list[Outcome]:
+    def outcomes(self, table: Table, faults: list[RowFault]) -> list[Outcome]:
         """Return the outcome of every row, in order; cells that are no numbers are added to `faults`."""
         found = []
         for row in table.rows:
@@ -57,7 +57,7 @@ class LayerJudge:
             except InternalError:
                 raise
             except UsageError as error:
-                faults.append(f"{table.path}, line {row.line}: {error}")
+                faults.append(RowFault(table.path, row, str(error)))
             except SlipstickError as reason:
                 found.append(Outcome(row=row, table=TABLE, part=Part.SKIPPED, reason=str(reason).splitlines()[0]))
         return found

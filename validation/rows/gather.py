@@ -12,7 +12,7 @@ from ..kernels.measured import judge_of
 from .cases import Case, Judge
 from .machine_room import MachineRoom, is_file
 from .rows import NotJudged, Row
-from .tables import Table
+from .tables import RowFault, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Gathered:
     skipped: tuple[tuple[int, str], ...]
 
 
-def gather(judge: Judge[object], table: Table, room: MachineRoom, faults: list[str]) -> Gathered:
-    """Read the rows of a table; rows that cannot be read at all are added to `faults`, each with its line."""
+def gather(judge: Judge[object], table: Table, room: MachineRoom, faults: list[RowFault]) -> Gathered:
+    """Read the rows of a table; rows that cannot be read at all are added to `faults`."""
     skipped: list[tuple[int, str]] = []
     found: dict[tuple[str, str, str, str], list[tuple[int, Case[object]]]] = {}
     for place, row in enumerate(table.rows):
@@ -57,7 +57,7 @@ def gather(judge: Judge[object], table: Table, room: MachineRoom, faults: list[s
     return Gathered(tuple(pools), tuple(skipped))
 
 
-def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Case[object] | str | None:
+def _case(judge: Judge[object], table: Table, row: Row, faults: list[RowFault]) -> Case[object] | str | None:
     try:
         case = judge_of(judge, row).case(row)
         # A table of one machine names the machine's own file, which lies beside it.
@@ -65,7 +65,7 @@ def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Ca
     except (NotJudged, UnknownNameError) as reason:
         return str(reason).splitlines()[0]
     except UsageError as error:
-        faults.append(f"{table.path}, line {row.line}: {error}")
+        faults.append(RowFault(table.path, row, str(error)))
         return None
 
 

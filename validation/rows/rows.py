@@ -10,7 +10,7 @@ from ...ir.errors import SlipstickError, UsageError
 from ...ir.records import dataclass
 
 # The largest whole number that a cell can say exactly: beyond it, a float skips some.
-_MOST = 2**53
+MOST = 2**53
 # The least that a measurement can be: what divides by it stays finite.
 ABOVE_ZERO = sys.float_info.min
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -49,7 +49,7 @@ class Row:
         found = self.measured(column, 0.0 if default == 0 else 1.0)
         if found is None and default is None:
             raise NotJudged(f"{column} is not given")
-        if found is not None and (found != int(found) or found > _MOST):
+        if found is not None and (found != int(found) or found > MOST):
             raise UsageError(f"row '{self.id}', column '{column}': '{self.text(column)}' is not a whole number")
         return int(found) if found is not None else int(default or 0)
 

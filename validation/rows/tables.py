@@ -1,17 +1,18 @@
-"""Files of measurements into rows; every fault of every file is told at once, with its line."""
+"""Files of measurements into rows; a row that cannot be read is told with its line, and the others are read."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...ir.errors import UsageError, did_you_mean
 from ...ir.records import dataclass
 from ...ir.text.formats import table_lines
 from ...ir.text.untrusted import read_text
-from .rows import ABOVE_ZERO, Row
+from .rows import ABOVE_ZERO, MOST, Row
 
 # What a message lists at most; the rest is counted.
 MOST_FAULTS = 50
@@ -46,15 +47,33 @@ POSITIVE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file of measurements: its columns and its rows, in order."""
+    """A file of measurements: its columns and its rows, in order; `bad` are rows of other cells than its columns."""
 
     path: Path
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    bad: tuple[RowFault, ...] = ()
+
+    def without(self, faults: Iterable[RowFault]) -> Table:
+        """Return the table without rows that cannot be read."""
+        lines = {fault.row.line for fault in faults if fault.path == self.path}
+        return replace(self, rows=tuple(row for row in self.rows if row.line not in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """A row that cannot be read, and why."""
+
+    path: Path
+    row: Row
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.row.line}: {self.why}"
 
 
 def read_table(path: Path, faults: list[str]) -> Table:
-    """Read a file; what is wrong with it is added to `faults`, and what is right is returned.
+    """Read a file; what is wrong with the whole of it is added to `faults`.
 
     Raises:
         UsageError: it cannot be read at all.
@@ -62,7 +81,8 @@ def read_table(path: Path, faults: list[str]) -> Table:
     try:
         lines = _lines(table_lines(read_text(path), str(path)))
         header = tuple(name.strip() for name in next(lines, (1, []))[1])
-        rows = tuple(_rows(path, header, lines, faults))
+        bad: list[RowFault] = []
+        rows = tuple(_rows(path, header, lines, bad))
     except (OSError, csv.Error) as error:
         raise UsageError(f"cannot read '{path}' as a table: {_plain(error)}") from error
     repeated = [name for name, times in Counter(header).items() if times > 1]
@@ -70,27 +90,28 @@ def read_table(path: Path, faults: list[str]) -> Table:
         faults.append(f"{path}, line 1: column given twice: {', '.join(repeated)}")
     if not rows:
         faults.append(f"{path} is empty" if not header else f"{path} holds no rows, only a header")
-    return Table(path, header, rows)
+    return Table(path, header, rows, tuple(bad))
 
 
-def raise_all(faults: Sequence[str]) -> None:
+def raise_all(faults: Sequence[object]) -> None:
     """Raise one UsageError for all that was found, if anything was."""
     if not faults:
         return
     if len(faults) == 1:
-        raise UsageError(faults[0])
+        raise UsageError(str(faults[0]))
     more = [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
-    raise UsageError("\n  ".join([f"{len(faults)} faults:", *faults[:MOST_FAULTS], *more]))
+    raise UsageError("\n  ".join([f"{len(faults)} faults:", *map(str, faults[:MOST_FAULTS]), *more]))
 
 
-def cell_faults(table: Table) -> Iterator[str]:
-    """Yield what is no number where a number belongs, each with file, line and column."""
+def cell_faults(table: Table) -> Iterator[RowFault]:
+    """Yield rows of other cells than columns, and what is no number where a number belongs: file, line and column."""
+    yield from table.bad
     columns = [name for name in table.columns if name in NUMBERS]
-    for row in table.rows:
+    for row in table.without(table.bad).rows:
         for name in columns:
             wrong = _wrong(row, name)
             if wrong:
-                yield f"{table.path}, line {row.line}: {wrong}"
+                yield RowFault(table.path, row, wrong)
 
 
 def nearest_kind(table: Table, kinds: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -122,20 +143,22 @@ def _lines(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _rows(
-    path: Path, header: Sequence[str], lines: Iterator[tuple[int, list[str]]], faults: list[str]
+    path: Path, header: Sequence[str], lines: Iterator[tuple[int, list[str]]], bad: list[RowFault]
 ) -> Iterator[Row]:
     for line, cells in lines:
-        if len(cells) == len(header):
-            yield Row(dict(zip(header, cells, strict=True)), line)
-        else:
-            faults.append(f"{path}, line {line}: {len(cells)} cells under {len(header)} columns")
+        row = Row({name: cells[place] if place < len(cells) else "" for place, name in enumerate(header)}, line)
+        if len(cells) != len(header):
+            bad.append(RowFault(path, row, f"{len(cells)} cells under {len(header)} columns"))
+        yield row
 
 
 def _wrong(row: Row, column: str) -> str | None:
     try:
-        row.measured(column, ABOVE_ZERO if column in POSITIVE else 0.0)
+        number = row.measured(column, ABOVE_ZERO if column in POSITIVE else 0.0)
     except UsageError as error:
         return str(error)
+    if number is not None and number > MOST:
+        return f"row '{row.id}', column '{column}': {row.text(column)} must be at most {MOST:.2g}"
     return None
 
 

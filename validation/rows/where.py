@@ -30,10 +30,13 @@ class RowCondition:
     value: str
 
     def holds(self, row: Row) -> bool:
-        """Whether a row meets it; a row without the cell does not."""
+        """Whether a row meets it; a row without the cell does not, one whose cell cannot be compared does."""
         if self.sign == "=":
             return row.text(self.column) == self.value
-        number = row.measured(self.column)
+        try:
+            number = row.measured(self.column)
+        except UsageError:  # a cell that is no number is told with its row
+            return True
         return number is not None and _COMPARE[self.sign](number, float(self.value))
 
 

@@ -15,7 +15,7 @@ from ...ir.records import dataclass
 from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows
 from ..rows.rows import Row
-from ..rows.tables import Table
+from ..rows.tables import RowFault, Table
 from .cases import TrainingCase, training_case
 from .fitted import TABLE, StackRecords
 from .judge import PreparedCases, RefusedCase, TrainingBench, priced
@@ -151,17 +151,24 @@ def cause_of(dataset: str, row_id: str, known: Sequence[Cause]) -> str:
     return next(found, "")
 
 
-def read_cases(table: Table, shop: MachineShop, faults: list[str]) -> tuple[dict[int, TrainingCase], dict[int, str]]:
+def read_cases(
+    table: Table, shop: MachineShop, faults: list[RowFault]
+) -> tuple[dict[int, TrainingCase], dict[int, str]]:
     """Return the cases of a table by the places of their rows, and why the other rows have none."""
     return read_rows(table, lambda row: training_case(row, shop), faults)
 
 
 def step_outcomes(
-    table: Table, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None, faults: list[str]
+    table: Table,
+    cache: GraphCache | None,
+    calibration: str | None,
+    jobs: int,
+    report: Report | None,
+    faults: list[RowFault],
 ) -> list[Outcome]:
     """Return the outcome of every row, in order."""
     cases, skipped = read_cases(table, MachineShop(calibration), faults)
-    found = answers(cases, cache, calibration, jobs, report) if not faults else {}
+    found = answers(cases, cache, calibration, jobs, report)
     placed = {place: _skipped(table.rows[place], why) for place, why in skipped.items()}
     known, records = causes(), StackRecords()
     for place, one in found.items():

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError, SystemFileError, UsageError
-from ....ir.text.files import cache_folder
+from ....ir.text.cache import TextCache
 from ....ir.text.formats import yaml_node
 
 if TYPE_CHECKING:
     import yaml
 
 # Raise when files are read into other trees.
-_FORM = 1
+_FORM = 2
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: Mapping[str, Callable[[str], object]] = MappingProxyType(
@@ -107,25 +105,27 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
 def kept_tree(text: str, where: str) -> dict[str, Tree]:
     """Read as `read_tree` does; what was read once is kept in the cache as JSON, ten times as fast as YAML.
 
-    A cache that cannot be read or written only costs time.
+    Whatever happened to the cache, the tree is that of the text (`ir/text/cache.py`).
     """
     key = hashlib.sha256(f"{_FORM}\n{text}".encode()).hexdigest()[:32]
-    kept = cache_folder() / "trees" / f"{key}.json"
-    try:
-        found = json.loads(kept.read_bytes())
-        if isinstance(found, dict):
-            return found
-    except (OSError, ValueError):
-        pass
+    cache, name = TextCache.of("trees"), f"{key}.json"
+    found = _tree_from(cache.get(name))
+    if found is not None:
+        return found
     tree = read_tree(text, where)
     written = json.dumps(tree)
     if json.loads(written) == tree:  # JSON has no keys but text
-        with suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_suffix(f".{os.getpid()}")
-            part.write_text(written, encoding="utf-8")
-            part.replace(kept)
+        cache.put(name, written)
     return tree
+
+
+def _tree_from(kept: str | None) -> dict[str, Tree] | None:
+    """Return the tree of a kept text, None for no tree."""
+    try:
+        found = None if kept is None else json.loads(kept)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def line_of(text: str, keys: Sequence[str | int]) -> int:

@@ -30,7 +30,7 @@ from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.results.report import IntervalShares, rows_csv, summary_json, summary_text
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import HALF, in_first_half
-from slipstick.validation.rows.tables import Table, read_table
+from slipstick.validation.rows.tables import RowFault, Table, read_table
 
 HERE = Path(__file__).parents[1]
 HEADER: tuple[str, ...] = (
@@ -64,7 +64,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def judged(rows: Sequence[Row], cache: GraphCache) -> list[Outcome]:
-    faults: list[str] = []
+    faults: list[RowFault] = []
     found = served_outcomes(table(rows), cache, None, None, faults)
     assert faults == []
     return found
@@ -139,11 +139,12 @@ def test_rows_without_a_prediction_say_why(cache: GraphCache) -> None:
     assert "'once upon a time' is no measurement" in reasons["when"]
 
 
-def test_a_fault_of_a_file_is_told_and_nothing_is_judged(cache: GraphCache) -> None:
-    faults: list[str] = []
-    assert served_outcomes(table([row(tpot_ms="fast")]), cache, None, None, faults) == []
-    assert len(faults) == 1
-    assert "'fast' is not a number" in faults[0]
+def test_a_row_that_cannot_be_read_is_told_and_the_others_are_judged(cache: GraphCache) -> None:
+    faults: list[RowFault] = []
+    rows = [row(id="bad", tpot_ms="fast"), row(id="good")]
+    assert {o.row.id for o in served_outcomes(table(rows), cache, None, None, faults)} == {"good"}
+    assert [fault.row.id for fault in faults] == ["bad"]
+    assert "'fast' is not a number" in str(faults[0])
 
 
 def test_rows_that_share_a_replica_share_its_times(bench: InferenceBench) -> None:

@@ -19,7 +19,7 @@ from slipstick.validation.inference.replicas import Replica, replica_of
 from slipstick.validation.inference.sources import SOURCES, engine_of
 from slipstick.validation.rows.machines import system_of
 from slipstick.validation.rows.rows import NotJudged, Row
-from slipstick.validation.rows.tables import Table, read_table
+from slipstick.validation.rows.tables import RowFault, Table, read_table
 
 HERE = Path(__file__).parents[1]
 Case = Callable[[str], ServedCase]
@@ -45,7 +45,7 @@ def quantities(case: ServedCase) -> dict[str, float]:
 
 
 def test_every_row_is_a_case_or_says_why_not(table: Table) -> None:
-    faults: list[str] = []
+    faults: list[RowFault] = []
     cases, skipped = read_cases(table, faults)
     assert faults == []
     assert len(cases) + len(skipped) == len(table.rows) == 1181

@@ -11,7 +11,7 @@ from slipstick.validation.kernels.elementwise import op_of
 from slipstick.validation.kernels.layers import LayerJudge
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.rows import NotJudged, Row
-from slipstick.validation.rows.tables import Table, read_table
+from slipstick.validation.rows.tables import RowFault, Table, read_table
 
 HERE = Path(__file__).parents[1]
 # GPT-3 on four GPUs: 8 sequences of 2048.
@@ -55,7 +55,7 @@ def test_an_op_that_is_not_known_is_refused() -> None:
 def test_layers_of_22b_are_within_a_tenth(graph_folder: Path) -> None:
     table = read_table(HERE / "layer_time.csv", [])
     layers = tuple(row for row in table.rows if row.dataset == "korthikanti2022_table4")
-    faults: list[str] = []
+    faults: list[RowFault] = []
     judge = LayerJudge(MachineRoom(), GraphCache(graph_folder))
     found = {o.row.id: o for o in judge.outcomes(Table(table.path, table.columns, layers), faults)}
     assert (faults, len(found)) == ([], 6)

@@ -12,7 +12,7 @@ from slipstick.frontend import GraphCache
 from slipstick.validation.judge import read_tables
 from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.rows.rows import Row
-from slipstick.validation.rows.tables import Table, read_table
+from slipstick.validation.rows.tables import RowFault, Table, read_table
 from slipstick.validation.training.cases import BY_ID, BY_ID_VTRAIN, outlier
 from slipstick.validation.training.judge import prepared
 from slipstick.validation.training.machine_shop import MachineShop
@@ -37,7 +37,7 @@ def some(table: Table, names: Sequence[str]) -> Table:
 
 
 def judged(table: Table, cache: GraphCache, jobs: int) -> list[Outcome]:
-    faults: list[str] = []
+    faults: list[RowFault] = []
     found = step_outcomes(table, cache, None, jobs, None, faults)
     assert faults == []
     return found

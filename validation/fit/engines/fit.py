@@ -20,7 +20,7 @@ from ...inference.outcomes import read_cases
 from ...judge import read_tables
 from ...results.statistics import Accuracy
 from ...rows.split import ALL, HALF, in_first_half
-from ...rows.tables import Table, raise_all
+from ...rows.tables import RowFault, Table, raise_all
 from ..fitting import ROWS_PER_NUMBER, need_scipy
 from ..stacks.fit import FittedNumber
 from ..stacks.problem import least
@@ -119,7 +119,7 @@ def _rows(tables: Sequence[Table], profile: EngineProfile, split: str, report: R
         if name not in sets:
             raise UnknownNameError.of("data set to fit", name, sets)
     found: dict[str, _Rows] = {}
-    faults: list[str] = []
+    faults: list[RowFault] = []
     for table in tables:
         wanted = tuple(row for row in table.rows if row.dataset in profile.data_sets)
         cases, skipped = read_cases(Table(table.path, table.columns, wanted), faults)

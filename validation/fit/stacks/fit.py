@@ -14,7 +14,7 @@ from ....ir.records import dataclass
 from ...judge import read_tables
 from ...results.statistics import Accuracy
 from ...rows.split import ALL, HALF, in_first_half
-from ...rows.tables import Table, raise_all
+from ...rows.tables import RowFault, Table, raise_all
 from ...training.cases import TrainingCase
 from ...training.fitted import TABLE
 from ...training.judge import PreparedCases, TrainingBench
@@ -142,7 +142,7 @@ def _rows(tables: Sequence[Table], profiles: Profiles, split: str, report: Repor
     for name in profiles.data_sets:
         if name not in sets:
             raise UnknownNameError.of("data set to fit", name, sets)
-    rows, faults, why = _Rows(), list[str](), dict[str, int]()
+    rows, faults, why = _Rows(), list[RowFault](), dict[str, int]()
     shop = MachineShop()
     for table in tables:
         wanted = tuple(row for row in table.rows if row.dataset in profiles.data_sets)
