@@ -41,6 +41,15 @@ _MOST_DOUBLED = 40
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
 
+# Of several systems, which stand in front.
+BY_EVIDENCE = click.option(
+    "--by-evidence/--by-value",
+    default=True,
+    show_default=True,
+    help="Rank systems whose chip nobody measured behind the others, or among them.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
     """What a user wants of a size, as typed."""
@@ -52,6 +61,7 @@ class Sought:
     aim: str
     confirm: str
     spare: int
+    by_evidence: bool
 
 
 class SizeCommand(Answering, ServeCommand):
@@ -109,6 +119,7 @@ class SizeCommand(Answering, ServeCommand):
     metavar="N",
     help="Spare replicas (N+1: 1); for disaggregated plans, spare workers of each pool.",
 )
+@BY_EVIDENCE
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets.
@@ -193,7 +204,7 @@ def compared_fleets(
     ctx: click.Context, request: Request, serving: Serving, sought: Sought, days: Sequence[Day]
 ) -> FleetComparison:
     """Find the best plan of every system for the peak of every day; InfeasibleError where none has one."""
-    from ...report.serving.fleets import AIMS, FleetComparison, best_first
+    from ...report.serving.fleets import AIMS, FleetComparison, ranked
     from ..search.progress import progress
 
     systems = systems_named(request.machine.system or "")
@@ -221,9 +232,10 @@ def compared_fleets(
         days=tuple(days),
         asked=f"isl {serving.prompt}, osl {serving.output}" + (f", {serving.target}" if serving.target else ""),
         target=target,
-        fleets=[best_first(found, aim) for found in fleets],
+        fleets=[[one.item for one in ranked(each, aim, sought.by_evidence).candidates] for each in fleets],
         left_out=left_out,
         aim=aim,
+        by_evidence=sought.by_evidence,
     )
 
 

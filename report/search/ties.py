@@ -1,4 +1,4 @@
-"""Plans that the error of the model does not tell apart: kinds within a band, the simplest, the best of usual kinds."""
+"""Plans that the error of the model does not tell apart: the simplest kind within a band, the best of usual kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
 from ...driver.uncertainty.answers import evidence_of_step, has_experts
-from ...driver.uncertainty.bands import band_within
+from ...driver.uncertainty.bands import Band, band_within
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
 from ...explore.machine import MachineChoice
@@ -72,8 +72,14 @@ OF_TIME = frozenset(
         "usd_per_step",
     }
 )
-# Ties beyond the simplest that are shown.
-_SHOWN = 5
+
+
+def band_of_differences(answer: Estimate, goal: str) -> Band | None:
+    """Return the band of differences between plans on one machine; None of what follows from no training step."""
+    table = answer.table
+    if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
+        return None
+    return band_within(evidence_of_step(table), has_experts(table))
 
 
 def band_of(answer: Estimate, goal: str) -> float | None:
@@ -81,11 +87,8 @@ def band_of(answer: Estimate, goal: str) -> float | None:
 
     None for a goal that does not follow the time of a training step.
     """
-    table = answer.table
-    if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
-        return None
-    half = band_within(evidence_of_step(table), has_experts(table)).half
-    return math.expm1(math.hypot(half, half))
+    band = band_of_differences(answer, goal)
+    return None if band is None else math.expm1(math.hypot(band.half, band.half))
 
 
 def ties_of(answer: Ranked) -> tuple[float, Columns] | None:
@@ -110,9 +113,7 @@ def ties_text(answer: Ranked, width: int | None = None) -> Iterator[str]:
             f"{num:,} kinds of plan are within {band:.1%} of the first, the error of differences between plans: take "
             "them as equal"
         )
-        at = _simplest(answer, rows)
-        named = {"simplest of them": at, **{f"as good, {k}": k for k in range(1, min(num, _SHOWN)) if k != at}}
-        lines = [(name.partition(",")[0], rows, k) for name, k in named.items()]
+        lines = [("simplest of them", rows, _simplest(answer, rows))]
     else:
         lines = []
     lines += [(name, kinds.rows, at) for name, at in _usual(answer, kinds)]
