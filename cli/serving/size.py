@@ -155,11 +155,22 @@ def _sizes(
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
+    from ...report.frameworks.export import config_of
+    from ...report.frameworks.runs import StackSpace
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
-    shapes = tuple(shapes_of(system, _has_experts(lowered), **given))
+    runner = StackSpace(
+        stack=system.stack,
+        model=request.source.model,
+        dtype=request.source.dtype,
+        free=tuple(name for name in (*DEGREES, "dp", "etp") if not given.get(name)),
+        num_blocks=0,
+        config=config_of(request.source.model),
+    )
+    every = shapes_of(system, _has_experts(lowered), **given)
+    shapes = tuple(shape for shape in every if shape.dp == 1 == shape.ep == shape.pp or runner.runs(lowered(shape)[1]))
 
     def of_rate(rate: float) -> Sizing:
         question = Question(
