@@ -143,16 +143,6 @@ def best_of(clusters: Sequence[Cluster], aim: str) -> list[Cluster]:
     return list(by_system.values())
 
 
-def break_even(one: Cluster, other: Cluster) -> float | None:
-    """Return the dollars of a GPU-hour at which a cluster's run costs what another's does; None without sums.
-
-    A run costs GPU-hours x the price of one, so that p = cost of the other / own GPU-hours.
-    """
-    if "usd_run" not in one.metrics or "usd_run" not in other.metrics:
-        return None
-    return other.metrics["usd_run"] / one.metrics["gpu_hours"]
-
-
 def _cluster(job: PlanJob, wanted: Requirements, machine: PlanMachine, num_gpus: int, row: Columns) -> Cluster:
     """Estimate the step of a row, its run and its money."""
     system = machine.load()

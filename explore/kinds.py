@@ -1,4 +1,7 @@
-"""The best row of each kind of plan: what differs in chunks of a stage or micro-batches alone is one kind."""
+"""The best row of each kind of plan: what differs in chunks of a stage or micro-batches alone is one kind.
+
+Every ranked table of plans has a row a kind.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +43,20 @@ _WORST = 2.0
 
 @dataclass(slots=True)
 class Kinds:
-    """The best row of each kind by a goal, kept while blocks come in any order.
+    """The best row of each kind, kept while blocks come in any order.
 
     Attributes:
-        goal: what is compared.
+        goals: the first sorts; the next break ties.
         rows: the best of each kind, best first.
     """
 
-    goal: Goal
+    goals: Sequence[Goal]
     rows: Columns = field(default_factory=dict)
+
+    @property
+    def goal(self) -> Goal:
+        """What is compared."""
+        return self.goals[0]
 
     def take(self, found: Found) -> None:
         """Take the rows of one more block."""
@@ -68,11 +76,10 @@ class Kinds:
             return
         pairs = [*zip(parts, which, strict=True)]
         both = {name: np.concatenate([part[name][near] for part, near in pairs]) for name in parts[0]}
-        order = np.lexsort([both[ROW], both[BLOCK], self.goal.aim(both[self.goal.name])])
-        keys = np.ascontiguousarray(keys_of(both, order))
-        lines = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
-        # Where each different row is met first.
-        first = order[np.sort(np.unique(lines, return_index=True)[1])]
+        aims = [goal.aim(both[goal.name]) for goal in self.goals]
+        order = np.lexsort([both[ROW], both[BLOCK], *aims[::-1]])
+        # Where each kind is met first.
+        first = order[np.sort(np.unique(_kind_numbers(both)[order], return_index=True)[1])]
         self.rows = {name: column[first] for name, column in both.items()}
 
     def within(self, share: float) -> Columns:
@@ -97,6 +104,26 @@ def keys_of(rows: Columns, which: NDArray[np.intp]) -> NDArray[np.float64]:
         column, axis = rows[name][which], _IDLE.get(name, "")
         columns.append(np.where(rows[axis][which] > 1, column, -1.0) if axis in rows else column)
     return np.stack(columns, axis=1)
+
+
+def _kind_numbers(rows: Columns) -> NDArray[np.intp]:
+    """Return a number for each row, the same for rows of one kind."""
+    keys = np.ascontiguousarray(keys_of(rows, np.arange(len(rows["tp"]))))
+    lines = keys.view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).ravel()
+    return np.asarray(np.unique(lines, return_inverse=True)[1])
+
+
+def places_of(kinds: Columns, rows: Columns) -> list[int | None]:
+    """Return the place of the kind of each row among rows of a kind each; None where it is not there.
+
+    >>> places_of({"tp": np.array([1.0, 2.0])}, {"tp": np.array([2.0, 1.0, 4.0])})
+    [1, 0, None]
+    """
+    names = [name for name in KIND if name in rows]
+    numbers = _kind_numbers({name: np.concatenate([kinds[name], rows[name]]) for name in names}).tolist()
+    num = len(kinds["tp"])
+    place = {number: at for at, number in enumerate(numbers[:num])}
+    return [place.get(number) for number in numbers[num:]]
 
 
 def simplest(rows: Columns, schedules: Sequence[str] = (), recompute: Sequence[str] = ()) -> int:

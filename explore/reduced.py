@@ -110,7 +110,7 @@ class ReducingWorker:
     def __init__(self, worker: Worker, of: ReducedJob) -> None:
         """Keep nothing yet; pieces of blocks, which have no places of their own, are sent whole."""
         self._worker, self._of = worker, of
-        self._best, self._kinds = Best(of.goals, of.most), Kinds(of.goals[0])
+        self._best, self._kinds = Best(of.goals, of.most), Kinds(of.goals)
         self._left = {block.number: len(block) for block in of.job.blocks()}
         self._shard = of.shards.begin() if of.shards is not None else None
         # Of rows that must be kept and cannot be here, none stays behind.

@@ -93,7 +93,7 @@ def search(
         watch: is shown each block, and the best so far, without some of the last blocks.
         reduced: have other processes leave out rows that cannot count; with a ledger they keep all in its shards.
     """
-    best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals[0])
+    best, tally, kinds = Best(job.goals, top), CandidateTally(), Kinds(job.goals)
     waiting, num_waiting = list[Found](), 0
     elsewhere = executor is not None and not isinstance(executor, InProcess)
     asked: Job = job

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, isfinite, nan
+from dataclasses import replace
+from math import ceil, inf, isfinite, nan
 from string import ascii_letters
 
 from ..driver.metrics import format_metric
-from ..driver.uncertainty.answers import band_of_step, evidence_of_step, intervals, step_bands
-from ..driver.uncertainty.bands import is_tie
+from ..driver.uncertainty.answers import band_of_step, evidence_of_step, step_bands
 from ..driver.uncertainty.evidence import SoftwareEvidence
-from ..explore.clusters import Cluster, Requirements, best_of, break_even
+from ..explore.clusters import Cluster, Requirements, best_of
 from ..explore.searching import CandidateTally
 from ..ir import __version__
 from ..ir.records import dataclass
@@ -19,6 +19,7 @@ from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
+from .ranking import Candidate, Ranking, evidence_word, rank
 from .results.documents import DocumentResult
 from .search.plans import plan_label, software_of_machines
 
@@ -46,7 +47,7 @@ _SHOWN = (
     "tco2e",
     "peak_mem_bytes",
 )
-_HEADING = ("", "system", "GPUs", "plan", "step", "MFU", "time", "cost", "rented", "power", "CO2e")
+_HEADING = ("", "system", "GPUs", "plan", "step", "MFU", "time", "90 %", "cost", "rented", "power", "CO2e", "evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class ClusterComparison:
         clusters: of each system and number of GPUs the best plan.
         tally: where all plans went.
         left_out: systems without a cluster, each with why.
+        by_evidence: whether systems whose chip nobody measured stand behind the others.
     """
 
     model: str
@@ -68,6 +70,32 @@ class ClusterComparison:
     clusters: Sequence[Cluster]
     tally: CandidateTally
     left_out: Mapping[str, str]
+    by_evidence: bool = True
+
+    @property
+    def ranking(self) -> Ranking[Cluster]:
+        """The best cluster of each system, the best first."""
+        return rank([_candidate(one, self.aim) for one in best_of(self.clusters, self.aim)], self.by_evidence)
+
+
+def _candidate(one: Cluster, aim: str) -> Candidate[Cluster]:
+    """Return a cluster as it is ranked: dollars, joules and carbon follow the time of a step, whose band is theirs."""
+    m = one.metrics
+    return Candidate(
+        item=one,
+        name=str(one.machine),
+        value=m.get(aim, inf),
+        band=band_of_step(one.answer.table),
+        evidence=evidence_of_step(one.answer.table),
+        num_gpus=one.num_gpus,
+        broken=max(one.broken.values(), default=0.0),
+        usd=m.get("usd_run"),
+        gpu_hours=m["gpu_hours"],
+        usd_per_gpu_hour=m.get("usd_per_gpu_hour"),
+        unpriced=one.unpriced,
+        outdated=one.outdated,
+        is_rented_out=not one.rent,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -96,23 +124,21 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
         every: whether all numbers of GPUs are shown, not only the best of each system.
         width: columns of the screen; None for no limit.
     """
-    best = best_of(found.clusters, found.aim)
-    order = {str(one.machine): place for place, one in enumerate(best)}
-    rows = sorted(found.clusters, key=lambda one: (order[str(one.machine)], one.num_gpus)) if every else best
-    ties = ties_of(best, found.aim)
-    lines = [*_asked(found), "", in_columns([_HEADING, *(_row(one, best, ties) for one in rows)], width)]
-    names = ", ".join(str(best[place].machine) for place in sorted(ties))
-    equal = [f"= too near {best[0].machine} to tell which is better: {names}"] if ties else []
-    left_out = [f"{name} is left out: {why}" for name, why in found.left_out.items()]
+    ranking = found.ranking
+    marks = {id(one.item): ranking.mark(place) for place, one in enumerate(ranking.candidates)}
+    rows = [one.item for one in ranking.candidates]
+    if every:
+        order = {one.name: place for place, one in enumerate(ranking.candidates)}
+        rows = sorted(found.clusters, key=lambda one: (order[str(one.machine)], one.num_gpus))
+    table = in_columns([_HEADING, *(_row(_candidate(one, found.aim), marks.get(id(one), "")) for one in rows)], width)
     more = [
         *_broken(rows, found.wanted),
-        *equal,
-        *_intervals(found, best),
-        *_break_evens(best),
-        *_unpriced(best),
-        *left_out,
+        *ranking.notes(),
+        *_near_deadline(found, ranking),
+        *ranking.money_notes(),
+        *(f"{name} is left out: {why}" for name, why in found.left_out.items()),
     ]
-    return "\n".join([*lines, *([""] if more else []), *more])
+    return "\n".join([*_asked(found), "", table, *([""] if more else []), *more])
 
 
 def clusters_picture(found: ClusterComparison) -> Scatter:
@@ -128,29 +154,9 @@ def clusters_picture(found: ClusterComparison) -> Scatter:
     return Scatter("What it costs by how long it takes", Axis.of("train_time_s"), Axis.of(name), series)
 
 
-def ties_of(best: Sequence[Cluster], aim: str) -> set[int]:
-    """Return places of those that the first may not beat: their bands overlap, see `driver.uncertainty.bands.is_tie`.
-
-    Dollars, joules and carbon follow the time of a step, whose band is theirs. Nothing where the first breaks a bound.
-    """
-    if not best or best[0].broken or aim not in best[0].metrics:
-        return set()
-    first = best[0]
-    return {
-        place
-        for place, one in enumerate(best[1:], 1)
-        if not one.broken
-        and aim in one.metrics
-        and is_tie(
-            first.metrics[aim], one.metrics[aim], band_of_step(first.answer.table), band_of_step(one.answer.table)
-        )
-    }
-
-
 def comparison_json(found: ClusterComparison, tool_version: str) -> str:
     """Return all clusters with their plans and metrics, best systems first, and the break-evens."""
-    best = best_of(found.clusters, found.aim)
-    ties = ties_of(best, found.aim)
+    ranking = found.ranking
     wanted = found.wanted
     document = {
         "schema": SCHEMA,
@@ -168,15 +174,21 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         },
         "num_candidates": found.tally.num_candidates,
         "num_kept": found.tally.num_kept,
-        "best": [_record(one, best, place in ties) for place, one in enumerate(best)],
-        "clusters": [_record(one, best) for one in found.clusters],
+        "best": [
+            {
+                **_record(one.item),
+                "break_even_usd_per_gpu_hour": ranking.break_even(place),
+                "ties_with_first": place in ranking.ties,
+            }
+            for place, one in enumerate(ranking.candidates)
+        ],
+        "clusters": [_record(one) for one in found.clusters],
         "left_out": dict(found.left_out),
     }
     return json_text(document, indent=1)
 
 
-def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -> dict[str, object]:
-    price = None if one is best[0] else break_even(one, best[0])
+def _record(one: Cluster) -> dict[str, object]:
     return {
         "system": str(one.machine),
         "stack": one.machine.stack,
@@ -190,8 +202,6 @@ def _record(one: Cluster, best: Sequence[Cluster], is_tie: bool | None = None) -
         "intervals": intervals_record(one.metrics, step_bands(one.answer), evidence_of_step(one.answer.table)),
         "unpriced": one.unpriced or None,
         "outdated": list(one.outdated),
-        "break_even_usd_per_gpu_hour": price,
-        **({} if is_tie is None else {"ties_with_first": is_tie}),
     }
 
 
@@ -210,26 +220,26 @@ def _asked(found: ClusterComparison) -> Iterator[str]:
     yield f"{of} of {numbers} GPUs; {tally.num_kept:,} plans that fit, of {tally.num_candidates:,}"
 
 
-def _row(one: Cluster, best: Sequence[Cluster], ties: set[int]) -> list[str]:
-    m = one.metrics
-    place = best.index(one) if one in best else None
-    mark = "" if place is None else "-" if one.broken else f"{place + 1}{'=' if place in ties else ''}"
+def _row(one: Candidate[Cluster], mark: str) -> list[str]:
+    cluster, m = one.item, one.item.metrics
 
     def shown(name: str) -> str:
         return format_metric(name, m[name]) if name in m else "-"
 
     return [
         mark,
-        str(one.machine),
+        one.name,
         f"{one.num_gpus:,}",
-        plan_label(one.answer.plan),
+        plan_label(cluster.answer.plan),
         shown("step_time_s"),
         shown("mfu"),
         format_time(m["train_time_s"]),
+        replace(one, value=m["train_time_s"]).interval(format_time),
         _dollars(m, "usd_run_owned"),
         _dollars(m, "usd_run_rented"),
         format_si(m["facility_power_w"], "W") if "facility_power_w" in m else "-",
         shown("tco2e"),
+        evidence_word(one.evidence),
     ]
 
 
@@ -253,39 +263,12 @@ def _broken(rows: Sequence[Cluster], wanted: Requirements) -> Iterator[str]:
                 yield f"{one.machine} with {one.num_gpus:,} GPUs breaks its {word}: {told}"
 
 
-def _break_evens(best: Sequence[Cluster]) -> Iterator[str]:
-    """Yield at which price of a GPU-hour each of the others would cost what the first does."""
-    if not best or best[0].broken:
-        return
-    for one in best[1:]:
-        price, now = break_even(one, best[0]), one.metrics.get("usd_per_gpu_hour")
-        if price is not None and now is not None:
-            prices = f"{format_usd(price)}/GPU-hour (now {format_usd(now)})"
-            yield f"{one.machine} costs what {best[0].machine} does at {prices}"
-
-
-def _intervals(found: ClusterComparison, best: Sequence[Cluster]) -> Iterator[str]:
-    """Yield where the time of each run is expected when it is measured, and whether that decides about the deadline."""
-    for one in best:
-        time = intervals(one.metrics, step_bands(one.answer))["train_time_s"]
-        half, most = (
-            f"{format_time(a)} to {format_time(b)}" for a, b in ((time.low, time.high), (time.least, time.most))
-        )
-        deadline_s, word = found.wanted.deadline_s, ""
+def _near_deadline(found: ClusterComparison, ranking: Ranking[Cluster]) -> Iterator[str]:
+    """Yield whether the band of a run holds its deadline, and what would make bands narrower."""
+    deadline_s = found.wanted.deadline_s
+    for one in ranking.candidates:
+        time = one.band.around(one.item.metrics["train_time_s"])
         if deadline_s is not None and time.least <= deadline_s < time.most:
-            word = "; may keep the deadline" if "train_time_s" in one.broken else "; may miss the deadline"
-        evidence = evidence_of_step(one.answer.table)
-        yield f"{one.machine}: {half} in 50 % of runs, {most} in 90 % (measured: {evidence}){word}"
-    if any(evidence_of_step(one.answer.table).software is SoftwareEvidence.IDEAL for one in best):
-        yield "bands without software are wide: --stack names one of slipstick list stacks"
-
-
-def _unpriced(best: Sequence[Cluster]) -> Iterator[str]:
-    for one in best:
-        if one.unpriced:
-            said = "is not priced" if "usd_run" not in one.metrics else "costs at least so much, without"
-            yield f"{one.machine} {said}: {one.unpriced}"
-        yield from (f"{one.machine}, no sum is of this machine: {line}" for line in one.outdated)
-    without = [str(one.machine) for one in best if one.rent]
-    if without:
-        yield f"no rent, prices.cloud has no price of their chips: {', '.join(without)}"
+            yield f"{one.name} may {'keep' if 'train_time_s' in one.item.broken else 'miss'} the deadline"
+    if any(one.evidence.software is SoftwareEvidence.IDEAL for one in ranking.candidates):
+        yield "no software is named, which makes bands wide: add --stack, see slipstick list stacks"

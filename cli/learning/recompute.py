@@ -63,7 +63,7 @@ class RecomputeCommand(Answering, PlanCommand):
 @click.option(
     "--runs-on",
     type=Named(("megatron", "torchtitan", "maxtext", "deepspeed")),
-    help="Only policies that the settings of this framework can express.  [default: any policy]",
+    help="Only policies that the settings of this framework can express.  [default: that of --stack, else any policy]",
 )
 @click.option("--best-plan", metavar="FILE", help="Write the plan with the best policy as a plan file.")
 def recompute_command(
@@ -80,7 +80,7 @@ def recompute_command(
     slipstick recompute llama-3.1-70b --system dgx-h100 --gpus 64 --tp 8 --pp 4 --seq 8192 --gbs 128 --best-plan p.yaml
     """  # noqa: D301
     from ...explore.recompute.search import find_policy
-    from ...explore.recompute.spaces import space_of
+    from ...explore.recompute.spaces import FRAMEWORKS, space_of
     from ...ir.units import parse_typed
     from ...report.results.policies import PolicyResult
 
@@ -93,6 +93,8 @@ def recompute_command(
     request = with_software(request)
     system = system_of(request)
     graph, plan = sized(request, system.stack)
+    if runs_on is None and system.stack.framework in FRAMEWORKS:
+        runs_on = system.stack.framework
     space = replace(space_of(runs_on), to_host=offloading, by_stage=by_stage)
     found = find_policy(graph, system, plan, limit_bytes, space)
     return PolicyResult(found=found, model=graph.name, system=system, runs_on=runs_on)

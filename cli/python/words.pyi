@@ -247,6 +247,7 @@ class SizeWords(PlanWords, total=False):
     objective: Literal["cost", "gpus", "energy", "carbon"]
     confirm: Literal["auto", "on", "off"]
     spare: int
+    by_evidence: bool
 
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""

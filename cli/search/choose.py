@@ -26,6 +26,7 @@ from ..plans.file import is_given
 from ..prepare import terms_of
 from ..serving.flags import ENGINE, TARGETS
 from ..serving.mixed import ALSO, mixed_fleets
+from ..serving.size import BY_EVIDENCE
 from .axes import REFUSED, Asked
 from .file import space_yaml
 from .flags import typed_flags
@@ -59,6 +60,7 @@ class Choosing:
     aim: str
     space: str
     every: bool
+    by_evidence: bool
     executor: str
     jobs: int | None
 
@@ -196,6 +198,7 @@ _RUN_NAMES = ("deadline", "budget", "power", "tokens", "samples", "steps", "ever
     "recomputation), or all that `slipstick search` tries. Flags of a plan fix its values.",
 )
 @click.option("--every", is_flag=True, help="Show every number of GPUs, not only the best of each system.")
+@BY_EVIDENCE
 @click.option("--best-plan", metavar="FILE", help="Write the plan of the first cluster, for `estimate --plan FILE`.")
 @click.option(
     "--executor",
@@ -273,6 +276,7 @@ def _fleets(ctx: click.Context, request: Request, wanted: Choosing, fleet: Fleet
         aim=aims[wanted.aim],
         confirm=fleet.confirm,
         spare=fleet.spare,
+        by_evidence=wanted.by_evidence,
     )
     if fleet.also:
         return mixed_fleets(ctx, request, serving, sought, fleet.also)
@@ -362,6 +366,7 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
         clusters=clusters,
         tally=tally,
         left_out=left_out,
+        by_evidence=wanted.by_evidence,
     )
 
 
@@ -387,9 +392,8 @@ def _without(job: PlanJob, clusters: Sequence[Cluster], tally: CandidateTally) -
 
 def _plan_text(found: ClusterComparison, request: Request) -> str:
     """Return the plan of the first cluster as a file that `estimate --plan` takes."""
-    from ...explore.clusters import best_of
     from ...report.search.plans import machine_words
     from ..plans.text import plan_file_text, words_around
 
-    first = best_of(found.clusters, found.aim)[0]
+    first = found.ranking.candidates[0].item
     return plan_file_text(first.answer.plan, {**words_around(request), **machine_words(first.machine)})

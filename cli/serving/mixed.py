@@ -37,8 +37,8 @@ def mixed_fleets(ctx: click.Context, request: Request, serving: Serving, sought:
         raise UsageError(f"--objective {sought.aim}: of one model's tokens; of several models {', '.join(AIMS)}")
     asked = [(request.source.model, dict[str, str]()), *map(also_of, also)]
     models = [_of_model(ctx, request, serving, sought, model, words) for model, words in asked]
-    found = mixed(models, AIMS[sought.aim])
-    if not found.fleets:
+    found = mixed(models, AIMS[sought.aim], sought.by_evidence)
+    if not found.ranking.candidates:
         told = "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
         raise InfeasibleError(f"no system serves all of {len(models)} models in time: {told}")
     return mixed_result(found)

@@ -42,6 +42,15 @@ _MOST_DOUBLED = 40
 OF_STEPS = ("seq", "mbs", "gbs", "gpus", "dp")
 
 
+# Of several systems, which stand in front.
+BY_EVIDENCE = click.option(
+    "--by-evidence/--by-value",
+    default=True,
+    show_default=True,
+    help="Rank systems whose chip nobody measured behind the others, or among them.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
     """What a user wants of a size, as typed."""
@@ -53,6 +62,7 @@ class Sought:
     aim: str
     confirm: str
     spare: int
+    by_evidence: bool
 
 
 class SizeCommand(Answering, ServeCommand):
@@ -125,6 +135,7 @@ class SizeCommand(Answering, ServeCommand):
     help="Spare replicas (N+1: 1); for disaggregated plans, spare workers of each pool.",
 )
 @click.option("--best-plan", metavar="FILE", help="Write the first deployment, for `estimate --plan FILE`.")
+@BY_EVIDENCE
 @click.pass_context
 def size_command(ctx: click.Context, request: Request, serving: Serving, sought: Sought) -> Result:
     """Find the smallest deployment of MODEL that meets a request rate and latency targets.
@@ -160,11 +171,22 @@ def _sizes(
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
+    from ...report.frameworks.export import config_of
+    from ...report.frameworks.runs import StackSpace
 
     system, engine, asked = machine_of(request, serving.engine)
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
-    shapes = tuple(shapes_of(system, _has_experts(lowered), **given))
+    runner = StackSpace(
+        stack=system.stack,
+        model=request.source.model,
+        dtype=request.source.dtype,
+        free=tuple(name for name in (*DEGREES, "dp", "etp") if not given.get(name)),
+        num_blocks=0,
+        config=config_of(request.source.model),
+    )
+    every = shapes_of(system, _has_experts(lowered), **given)
+    shapes = tuple(shape for shape in every if shape.dp == 1 == shape.ep == shape.pp or runner.runs(lowered(shape)[1]))
 
     def of_rate(rate: float) -> Sizing:
         question = Question(
@@ -231,7 +253,7 @@ def compared_fleets(
     ctx: click.Context, request: Request, serving: Serving, sought: Sought, days: Sequence[Day]
 ) -> FleetComparison:
     """Find the best plan of every system for the peak of every day; InfeasibleError where none has one."""
-    from ...report.serving.fleets import AIMS, FleetComparison, best_first
+    from ...report.serving.fleets import AIMS, FleetComparison, ranked
     from ..search.progress import progress
 
     systems = systems_named(request.machine.system or "")
@@ -259,9 +281,10 @@ def compared_fleets(
         days=tuple(days),
         asked=f"isl {serving.prompt}, osl {serving.output}" + (f", {serving.target}" if serving.target else ""),
         target=target,
-        fleets=[best_first(found, aim) for found in fleets],
+        fleets=[[one.item for one in ranked(each, aim, sought.by_evidence).candidates] for each in fleets],
         left_out=left_out,
         aim=aim,
+        by_evidence=sought.by_evidence,
     )
 
 

@@ -100,17 +100,16 @@ class PlanSpace:
         return {name: number for name, number in load.items() if number is not None}
 
     def run_by(self, runner: Runner, workload: Workload) -> PlanSpace:
-        """Return the space without values of words of which a stack runs no plan; a word keeps one at least."""
-        own = {
-            "sp": self.choices.sp, "zero": self.choices.zero, "recompute": self.choices.recompute,
-            "schedule": self.choices.schedule, "cp_method": self.choices.cp,
-        }  # fmt: skip
-        kept = {
-            word: tuple(value for value in values if runner.takes(word, value, workload)) or values
-            for word, values in own.items()
-        }
-        cp = kept.pop("cp_method")
-        return replace(self, choices=changed(self.choices, {**kept, "cp": cp}))
+        """Return the space without values of words of which a stack runs no plan; of a word without any, all others."""
+        usual, kept = Choices.usual(workload), dict[str, object]()
+        for name in ("sp", "zero", "recompute", "schedule", "cp"):
+            word = "cp_method" if name == "cp" else name
+            tried, others = (
+                tuple(value for value in getattr(choices, name) if runner.takes(word, value, workload))
+                for choices in (self.choices, usual)
+            )
+            kept[name] = tried or others or getattr(self.choices, name)
+        return replace(self, choices=changed(self.choices, kept))
 
     def families(
         self, base: Family, has_experts: bool, decides: Decisions = _NOTHING

@@ -27,7 +27,8 @@ KNOWN: Mapping[str, Words] = MappingProxyType(
         "full, inputs offloaded": {"recompute": "full", "offload": ("activations",)},
     }
 )
-_MEGATRON_MODULES = ("core_attn", "layernorm", "mlp", "mlp_act", "moe", "shared_experts", "mla_up_proj")
+# Names of ours that are names of its --recompute-modules.
+MEGATRON_MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
 # Groups of layers of `uniform`.
 _GROUPS = (2, 4, 8)
 
@@ -85,7 +86,7 @@ FRAMEWORKS: Mapping[str, PolicySpace] = MappingProxyType(
             mixes=False,
             kinds=("none", "selective", "full"),
             offloads=False,
-            modules=_MEGATRON_MODULES,
+            modules=MEGATRON_MODULES,
             groups=_GROUPS,
         ),
         "torchtitan": PolicySpace(

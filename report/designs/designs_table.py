@@ -63,6 +63,8 @@ def _notes(ranking: Ranking, num_shown: int) -> Iterator[str]:
     goals = goals_text(ranking.goals)
     rest = "" if num_shown == legal else f", {num_shown:,} of them here"
     yield f"{legal:,} of {len(ranking.reason):,} designs{rest}; * the {best:,} Pareto-optimal in {goals}"
+    if "step_time_s" in ranking.columns:
+        yield "evidence: data sheets and constants of measured chips; no design was measured"
     codes, numbers = np.unique(ranking.reason[ranking.reason != 0], return_counts=True)
     if codes.size:
         why = "; ".join(f"{reason_text(code)} {n:,}" for code, n in zip(codes, numbers, strict=True))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
+from ...explore.recompute.spaces import MEGATRON_MODULES
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
@@ -24,8 +25,6 @@ _CP: Mapping[str, str] = MappingProxyType({"ring": "p2p", "allgather": "all_gath
 _FP8: Mapping[str, str] = MappingProxyType(
     {"fp8": "tensorwise", "fp8-delayed": "delayed", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 )
-# Names of ours that are names of --recompute-modules.
-_MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
 _MOMENTS = ("fp32", "fp16", "bf16", "fp8")
 _ROUNDS = "{} micro-batches do not go in whole rounds of a micro-batch a stage"
 _TP_INSIDE_PP = "tp-cp-ep-pp-dp"
@@ -137,7 +136,7 @@ def _recompute(subject: ExportSubject) -> Iterator[Flag]:
     family = subject.family
     if family.recompute == "selective":
         yield "--recompute-granularity", "selective"
-        modules = [name for name in family.recompute_modules if name in _MODULES]
+        modules = [name for name in family.recompute_modules if name in MEGATRON_MODULES]
         if modules:
             yield "--recompute-modules", " ".join(modules)
     if family.recompute == "full":
@@ -241,9 +240,9 @@ def _lost_policy(subject: ExportSubject) -> Iterator[str]:
     family = subject.family
     if family.recompute == "ops":
         yield "recompute ops: there are selective modules and whole layers"
-    unknown = [name for name in family.recompute_modules if name not in _MODULES]
+    unknown = [name for name in family.recompute_modules if name not in MEGATRON_MODULES]
     if unknown:
-        yield f"recompute_modules {', '.join(unknown)}: known are {', '.join(_MODULES)}"
+        yield f"recompute_modules {', '.join(unknown)}: known are {', '.join(MEGATRON_MODULES)}"
     if family.recompute != "none" and family.early_stop:
         yield "early_stop: layers and modules are run again to their end"
     if family.precision not in (NONE, "nvfp4", *_FP8):

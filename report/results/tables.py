@@ -45,7 +45,7 @@ class SearchResult(Result):
     def json(self) -> str:
         """Return the document."""
         from ...explore.runs.tool import tool_version
-        from ..search.answer import search_json
+        from ..search.document import search_json
 
         return search_json(self.answer, tool_version())
 
@@ -56,9 +56,10 @@ class SearchResult(Result):
         from ..search.why import why, why_text
 
         shown = search_text(self.answer, columns)
-        if not self.why or num_rows(self.answer.best.top) < 2:
+        ranked = self.answer.ranked
+        if not self.why or num_rows(ranked) < 2:
             return shown
-        first, second = (self.answer.rows.answer(self.answer.best.top, at) for at in (0, 1))
+        first, second = (self.answer.rows.answer(ranked, at) for at in (0, 1))
         return f"{shown}\n\n{why_text(why(first, second, self.answer.rows.goals))}"
 
     def pictures(self) -> Sequence[Picture]:

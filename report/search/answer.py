@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -11,17 +11,13 @@ from ...driver.estimate import Estimate
 from ...driver.serve.answer import ServeEstimate
 from ...explore.best import BLOCK, ROW, Best, Columns
 from ...explore.goals import Goal, MetricLimit
-from ...explore.kinds import Kinds
+from ...explore.kinds import Kinds, places_of
 from ...explore.machine import MachineChoice
 from ...explore.searching import CandidateTally
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
-from ...ir.text.json_text import json_text
 from ..cost.money import standing_record
-from .ties import ties_record
 from .trials import Trials
-
-SCHEMA = "slipstick/search/1"
 
 
 class SearchedRows(Protocol):
@@ -109,36 +105,28 @@ class SearchAnswer:
     trials: Trials | None = None
     kinds: Kinds | None = None
 
+    @property
+    def ranked(self) -> Columns:
+        """The best row of each kind of plan, best first; of servers and of trials the best rows."""
+        top = self.best.top
+        if self.kinds is None or not self.kinds.rows or "vpp" not in top:
+            return top
+        return {name: column[: self.best.most] for name, column in self.kinds.rows.items()}
+
+    @property
+    def num_others(self) -> Sequence[int]:
+        """Of each row that is ranked, how many more of its kind are among the best rows."""
+        ranked, top = self.ranked, self.best.top
+        if ranked is top:
+            return [0] * num_rows(top)
+        own = Counter(places_of(ranked, top))
+        heads = {*zip(top[BLOCK].tolist(), top[ROW].tolist(), strict=True)}
+        places = zip(ranked[BLOCK].tolist(), ranked[ROW].tolist(), strict=True)
+        return [own[at] - (place in heads) for at, place in enumerate(places)]
+
     def whole_label(self, rows: Columns, at: int) -> str:
         """Return what a row is, with everything that differs between rows."""
         return " ".join(filter(None, (self.rows.label(rows, at), *self.rows.others(rows, at).values())))
-
-
-def search_json(answer: SearchAnswer, tool_version: str) -> str:
-    """Return the answer as JSON: what was searched, where candidates went, the best rows and the front."""
-    tally, rows = answer.tally, answer.rows
-    standings = standings_of(answer)
-    document = {
-        "schema": SCHEMA,
-        "tool_version": tool_version,
-        "model": answer.model,
-        "systems": [{"name": str(one), "stack": one.stack, "assumed": list(one.assumed)} for one in rows.machines],
-        "digest": rows.digest if answer.trials is None else answer.trials.digest,
-        "objectives": [str(goal) for goal in rows.goals],
-        "constraints": [str(limit) for limit in rows.limits],
-        "num_candidates": tally.num_candidates,
-        "num_legal": tally.num_legal,
-        "num_kept": tally.num_kept,
-        "pruned": dict(sorted(tally.pruned.items())),
-        "crashed": tally.crashed,
-        **({} if answer.trials is None else {"trials": answer.trials.document()}),
-        **({} if answer.rows.terms is None else {"money": standings}),
-        "warnings": list(answer.rows.warnings(answer.best.top, 0)) if num_rows(answer.best.top) else [],
-        **ties_record(answer),
-        "best": _records(answer, answer.best.top, standings),
-        "front": _records(answer, answer.best.front, standings),
-    }
-    return json_text(document, indent=1)
 
 
 def num_rows(rows: Columns) -> int:
@@ -164,28 +152,3 @@ def standings_of(answer: SearchAnswer) -> dict[str, Mapping[str, object]]:
         if money.standing != "firm":
             found[str(machine)] = standing_record(money)
     return found
-
-
-def _records(
-    answer: SearchAnswer, rows: Columns, standings: Mapping[str, Mapping[str, object]]
-) -> list[Mapping[str, object]]:
-    words, hidden = answer.rows.words, {BLOCK, ROW, *answer.rows.hidden}
-    found: list[Mapping[str, object]] = []
-    for at in range(num_rows(rows)):
-        told = {
-            name: words[name][int(column[at])] if name in words else _number(float(column[at]))
-            for name, column in rows.items()
-            if name not in hidden
-        }
-        tried = {} if answer.trials is None else {"values": answer.trials.values[int(rows["trial"][at])]}
-        worth = standings.get(str(answer.rows.machine(rows, at))) if standings else None
-        standing = {} if worth is None else {"money": worth["standing"]}
-        found.append({"plan": answer.rows.label(rows, at), **tried, **told, **standing})
-    return found
-
-
-def _number(value: float) -> float | int | None:
-    """A number as JSON has it; nothing where it is not known."""
-    if not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) and abs(value) < 2**53 else value

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from ...driver.metrics import METRICS, format_metric
 from ...explore.best import Columns
 from ..columns import in_columns
+from ..ranking import evidence_word
 from .answer import SearchAnswer, num_rows, standings_of
+from .backing import Backing, backings_of
 from .ties import ties_text
 
 
 def search_text(answer: SearchAnswer, width: int | None = None) -> str:
     """Return the answer as text: what was searched and pruned, then the best rows."""
-    table = best_table(answer, answer.best.top, width)
+    table = best_table(answer, answer.ranked, width)
     notes = (f"note: {line}" for line in answer.rows.warnings(answer.best.top, 0))
     return "\n".join([*_counts(answer), "", table, *ties_text(answer, width), *_money(answer), *notes])
 
@@ -22,17 +24,37 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
     """Return rows as a table: place, plan, what else differs, goals and the usual metrics."""
     metrics = list(dict.fromkeys([goal.name for goal in answer.rows.goals] + list(answer.rows.shown)))
     others = list(answer.rows.others(rows, 0))
-    heading = ["", "plan", *others, *(METRICS[name].label for name in metrics)]
+    goal = metrics[0]
+    more = [f"+{num}" if num else "" for num in answer.num_others]
+    has_more = any(more)
+    heading = [
+        "", "plan", *(["more"] if has_more else []), *others, METRICS[goal].label, "90 %",
+        *(METRICS[name].label for name in metrics[1:]), "evidence",
+    ]  # fmt: skip
     body = [
         [
-            str(at + 1),
+            f"{at + 1}{'=' if one.is_tie else ''}",
             answer.rows.label(rows, at),
+            *([more[at]] if has_more else []),
             *answer.rows.others(rows, at).values(),
-            *(format_metric(name, float(rows[name][at])) for name in metrics),
+            format_metric(goal, float(rows[goal][at])),
+            _interval(one, goal, float(rows[goal][at])),
+            *(format_metric(name, float(rows[name][at])) for name in metrics[1:]),
+            evidence_word(one.evidence),
         ]
-        for at in range(num_rows(rows))
+        for at, one in enumerate(backings_of(answer, rows))
     ]
-    return in_columns([heading, *body], width)
+    table = in_columns([heading, *body], width)
+    told = f"+N: more of the kind among the best {num_rows(answer.best.top)}, other in vpp or micro-batches alone"
+    return f"{table}\n{told}" if has_more else table
+
+
+def _interval(one: Backing, goal: str, value: float) -> str:
+    """Return where nine of ten measurements of a goal are expected."""
+    if one.band is None or not value > 0:
+        return "-"
+    ends = one.band.around(value)
+    return f"{format_metric(goal, ends.least)} to {format_metric(goal, ends.most)}"
 
 
 def _money(answer: SearchAnswer) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Plans that the error of the model does not tell apart: kinds within a band, the simplest, the best of usual kinds."""
+"""Plans that the error of the model does not tell apart: the simplest kind within a band, the best of usual kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
-from ...driver.uncertainty.answers import ratio_bands
+from ...driver.uncertainty.answers import evidence_of_step, has_experts, ratio_bands
+from ...driver.uncertainty.bands import Band, band_within
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
 from ...explore.machine import MachineChoice
@@ -71,8 +72,14 @@ OF_TIME = frozenset(
         "usd_per_step",
     }
 )
-# Ties beyond the simplest that are shown.
-_SHOWN = 5
+
+
+def band_of_differences(answer: Estimate, goal: str) -> Band | None:
+    """Return the band of differences between plans on one machine; None of what follows from no training step."""
+    table = answer.table
+    if goal not in OF_TIME or table.lowered.source.workload is not Workload.TRAIN:
+        return None
+    return band_within(evidence_of_step(table), has_experts(table))
 
 
 def band_of(answer: Estimate, goal: str) -> float | None:
@@ -108,9 +115,7 @@ def ties_text(answer: Ranked, width: int | None = None) -> Iterator[str]:
             f"{num:,} kinds of plan are within {band:.1%} of the first, the error of differences between plans: take "
             "them as equal"
         )
-        at = _simplest(answer, rows)
-        named = {"simplest of them": at, **{f"as good, {k}": k for k in range(1, min(num, _SHOWN)) if k != at}}
-        lines = [(name.partition(",")[0], rows, k) for name, k in named.items()]
+        lines = [("simplest of them", rows, _simplest(answer, rows))]
     else:
         lines = []
     lines += [(name, kinds.rows, at) for name, at in _usual(answer, kinds)]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...driver.metrics import format_metric
 from ...driver.uncertainty.answers import band_of_fleet
-from ...driver.uncertainty.bands import is_tie
+from ...driver.uncertainty.evidence import evidence_of
 from ...ir import __version__
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..explain.intervals import intervals_record
 from ..json_report import assumed_record
 from ..labels import stack_label
 from ..pictures.picture import Bar, Bars
+from ..ranking import Candidate, Ranking, evidence_word, rank
 from ..results.documents import DocumentResult
 from .sizing import confirmed_record, confirmed_text
 
@@ -45,12 +48,16 @@ _HEADING = (
     "{tpot}",
     "room",
     "$/hour",
+    "90 %",
     "rented",
     "1M tokens out",
     "power",
     "CO2e/1M",
+    "evidence",
 )
 _S_PER_HOUR = 3600.0
+# What follows from the number of GPUs, whose band these have.
+_OF_FLEETS = ("num_gpus", "usd_per_hour", "usd_per_mtok_output", "power_w", "kg_co2e_per_mtok")
 # Bars that a picture has room for.
 _MOST_BARS = 12
 # GPUs that stand idle over those that work, from which on it is said.
@@ -134,9 +141,10 @@ class FleetComparison:
         days: requests per second, in the order asked; where a rate is not always the same the fleet is for its peak.
         asked: lengths and latencies, as people read them.
         target: the latencies.
-        fleets: for each rate the best of each system, the best first.
+        fleets: for each rate the best of each system, in the order of `ranked`.
         left_out: for each rate the systems without a fleet, each with why.
         aim: the metric by which they are ordered.
+        by_evidence: whether systems whose chip nobody measured stand behind the others.
     """
 
     model: str
@@ -146,6 +154,35 @@ class FleetComparison:
     fleets: Sequence[Sequence[FleetChoice]]
     left_out: Sequence[Mapping[str, str]]
     aim: str
+    by_evidence: bool = True
+
+    def ranking(self, place: int) -> Ranking[FleetChoice]:
+        """Return the fleets of a rate, the best first."""
+        return ranked(self.fleets[place], self.aim, self.by_evidence)
+
+
+def ranked(fleets: Sequence[FleetChoice], aim: str, by_evidence: bool = True) -> Ranking[FleetChoice]:
+    """Return fleets by a metric: GPUs and what follows from them have the bands of throughput."""
+    return rank([_candidate(one, aim) for one in fleets], by_evidence)
+
+
+def _candidate(one: FleetChoice, aim: str) -> Candidate[FleetChoice]:
+    m, server = one.metrics, one.answer.server
+    money = None if one.answer.money is None else one.answer.money.money
+    return Candidate(
+        item=one,
+        name=one.system,
+        value=m.get(aim, inf),
+        band=band_of_fleet(one.answer),
+        evidence=evidence_of(server.system, server.engine.name),
+        num_gpus=one.choice.num_gpus,
+        usd=m.get("usd_per_hour"),
+        gpu_hours=float(one.choice.num_gpus),
+        usd_per_gpu_hour=m.get("usd_per_gpu_hour"),
+        unpriced="" if money is None else ", ".join(money.without),
+        outdated=() if money is None else money.outdated,
+        is_rented_out=one.rented_usd_per_hour is not None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -180,21 +217,6 @@ def fleets_pictures(found: FleetComparison) -> Iterator[Bars]:
         yield Bars(f"{'$ an hour' if priced else 'GPUs'}, {day.name}{of}", bars)
 
 
-def best_first(fleets: Sequence[FleetChoice], aim: str) -> list[FleetChoice]:
-    """Return fleets by a metric, least first; where it is not known last, of equal ones those of fewest GPUs first."""
-    return sorted(fleets, key=lambda one: (one.metrics.get(aim, float("inf")), one.choice.num_gpus))
-
-
-def break_even(one: FleetChoice, first: FleetChoice) -> float | None:
-    """Return the dollars of a GPU-hour at which a fleet costs what the first does; None where one has no price.
-
-    A fleet costs GPUs x the price of a GPU-hour an hour, so that p = dollars an hour of the first / own GPUs.
-    """
-    if "usd_per_hour" not in one.metrics or "usd_per_hour" not in first.metrics:
-        return None
-    return first.metrics["usd_per_hour"] / one.choice.num_gpus
-
-
 def fleets_text(found: FleetComparison, width: int | None = None) -> str:
     """Return a table for each rate, what would change the order, and where another system wins."""
     blocks = [_of_rate(found, place, width) for place in range(len(found.days))]
@@ -202,27 +224,23 @@ def fleets_text(found: FleetComparison, width: int | None = None) -> str:
 
 
 def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
-    fleets = found.fleets[place]
-    ties = ties_of(fleets, found.aim)
-    equal = [fleets[place].system for place in sorted(ties)]
+    fleets, ranking = found.fleets[place], found.ranking(place)
     head = f"{found.model}: {found.days[place].name}, {found.asked}, {engines_of(fleets)}"
     ttft, tpot = found.target.labels
     heading = [word.format(ttft=ttft, tpot=tpot) for word in _HEADING]
-    table = in_columns(
-        [heading, *(_row(f"{k + 1}{'=' if k in ties else ''}", one, found.target) for k, one in enumerate(fleets))],
-        width,
-    )
+    rows = (_row(ranking.mark(k), one, found.target) for k, one in enumerate(ranking.candidates))
+    table = in_columns([heading, *rows], width)
     simulated = [
         f"{one.system}, {confirmed_text(one.choice.confirmed, found.target)}"
         for one in fleets
         if one.choice.confirmed is not None
     ]
     more = [
-        *([f"= too near {fleets[0].system} to tell which is better: {', '.join(equal)}"] if ties else []),
         *_over_day(fleets),
-        *_break_evens(fleets),
+        *ranking.notes(),
         *simulated,
-        *money_told(fleets),
+        *idle_notes(fleets),
+        *ranking.money_notes(),
         *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings),
     ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
@@ -235,20 +253,8 @@ def engines_of(fleets: Sequence[FleetChoice]) -> str:
     return " or ".join(dict.fromkeys(stack_label(one.engine.name, one.system.assumed) for one in servers))
 
 
-def ties_of(fleets: Sequence[FleetChoice], aim: str) -> set[int]:
-    """Return places of fleets that the first may not beat: GPUs and what follows from them, by bands of throughput."""
-    if not fleets or aim not in fleets[0].metrics:
-        return set()
-    first, band = fleets[0].metrics[aim], band_of_fleet(fleets[0].answer)
-    return {
-        place
-        for place, one in enumerate(fleets[1:], 1)
-        if aim in one.metrics and is_tie(first, one.metrics[aim], band, band_of_fleet(one.answer))
-    }
-
-
-def _row(mark: str, one: FleetChoice, target: SLO) -> list[str]:
-    m = one.metrics
+def _row(mark: str, candidate: Candidate[FleetChoice], target: SLO) -> list[str]:
+    one, m = candidate.item, candidate.item.metrics
     ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
     return [
@@ -260,37 +266,24 @@ def _row(mark: str, one: FleetChoice, target: SLO) -> list[str]:
         "-" if np.isnan(tpot_s) else format_time(tpot_s),
         f"{room:.0%}",
         format_usd(m["usd_per_hour"]) if "usd_per_hour" in m else "-",
+        candidate.interval(format_usd) if "usd_per_hour" in m else "-",
         "-" if one.rented_usd_per_hour is None else format_usd(one.rented_usd_per_hour),
         format_metric("usd_per_mtok_output", m["usd_per_mtok_output"]) if "usd_per_mtok_output" in m else "-",
         format_si(m["power_w"], "W") if "power_w" in m else "-",
         format_metric("kg_co2e_per_mtok", m["kg_co2e_per_mtok"]) if "kg_co2e_per_mtok" in m else "-",
+        evidence_word(candidate.evidence),
     ]
 
 
-def _break_evens(fleets: Sequence[FleetChoice]) -> Iterator[str]:
-    """Yield at which price of a GPU-hour each of the others would cost what the first does."""
-    for one in fleets[1:]:
-        price, now = break_even(one, fleets[0]), one.metrics.get("usd_per_gpu_hour")
-        if price is not None and now is not None:
-            prices = f"{format_usd(price)}/GPU-hour (now {format_usd(now)})"
-            yield f"{one.system} costs what {fleets[0].system} does at {prices}"
-
-
-def money_told(fleets: Sequence[FleetChoice]) -> Iterator[str]:
-    """Yield what sums leave out or are not of, GPUs that are paid for and stand idle, and who rents nothing out."""
+def idle_notes(fleets: Sequence[FleetChoice]) -> Iterator[str]:
+    """Yield GPUs that are paid for and stand idle."""
     for one in fleets:
         if one.answer.money is None:
             continue
         money = one.answer.money.money
-        if money.without:
-            yield f"{one.system} costs at least so much, without: {', '.join(money.without)}"
-        yield from (f"{one.system}, no sum is of this machine: {line}" for line in money.outdated)
         idle = round(float(money.cost.gpus_bought)) - one.choice.num_gpus
         if not money.terms.rented and idle >= _MANY_IDLE * one.choice.num_gpus:
             yield f"{one.system}: {idle:,} GPUs more are paid for and stand idle: servers, or racks, are bought whole"
-    without = [one.system for one in fleets if one.rented_usd_per_hour is None]
-    if without:
-        yield f"no rent, prices.cloud has no price of their chips: {', '.join(without)}"
 
 
 def _winners(found: FleetComparison) -> Iterator[str]:
@@ -326,8 +319,8 @@ def fleets_json(found: FleetComparison) -> str:
             {
                 "rate_per_s": day.peak_per_s,
                 "mean_rate_per_s": day.mean_per_s,
-                "place": k,
-                "ties_with_first": k - 1 in ties_of(fleets, found.aim),
+                "place": place + 1,
+                "ties_with_first": place in ranking.ties,
                 "system": one.system,
                 "engine": one.answer.server.engine.name,
                 **assumed_record(one.answer.server.system),
@@ -336,14 +329,19 @@ def fleets_json(found: FleetComparison) -> str:
                 "most_requests_per_s": one.choice.most_per_s,
                 "rented_usd_per_hour": one.rented_usd_per_hour,
                 "simulated": confirmed_record(one.choice.confirmed),
-                "break_even_usd_per_gpu_hour": None if one is fleets[0] else break_even(one, fleets[0]),
+                "break_even_usd_per_gpu_hour": ranking.break_even(place),
                 "metrics": dict(one.metrics),
+                "intervals": intervals_record(
+                    one.metrics, dict.fromkeys(_OF_FLEETS, candidate.band), candidate.evidence
+                ),
                 "standing": None if one.answer.money is None else one.answer.money.money.standing,
-                "told": [*money_told([one])],
+                "told": [*idle_notes([one]), *Ranking([candidate], frozenset()).money_notes()],
                 "warnings": list(one.answer.warnings),
             }
-            for day, fleets in zip(found.days, found.fleets, strict=True)
-            for k, one in enumerate(fleets, 1)
+            for at, day in enumerate(found.days)
+            for ranking in [found.ranking(at)]
+            for place, candidate in enumerate(ranking.candidates)
+            for one in [candidate.item]
         ],
         "left_out": [
             {"rate_per_s": day.peak_per_s, "system": name, "why": why}

@@ -7,22 +7,23 @@ bought for all GPUs together, so that GPUs which one model leaves idle in a serv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...cost.money import system_money
 from ...cost.ownership.ownership import ownership
-from ...driver.uncertainty.answers import band_of_fleet
-from ...driver.uncertainty.bands import is_tie
 from ...ir import __version__
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..explain.intervals import intervals_record
+from ..ranking import Candidate, Ranking, evidence_word, rank
 from ..results.documents import DocumentResult
-from .fleets import best_first, money_told
+from .fleets import ranked
 from .sizing import confirmed_text
 
 if TYPE_CHECKING:
@@ -81,18 +82,18 @@ class ModelMix:
 
     Attributes:
         models: of each model its fleets on all systems.
-        fleets: of each system that serves all models, the best first.
+        ranking: the fleet of each system that serves all models, the best first.
         left_out: systems that do not, each with the first model that it has no fleet for.
         aim: the metric by which they are ordered.
     """
 
     models: Sequence[FleetComparison]
-    fleets: Sequence[MixedFleet]
+    ranking: Ranking[MixedFleet]
     left_out: Mapping[str, str]
     aim: str
 
 
-def mixed(models: Sequence[FleetComparison], aim: str) -> ModelMix:
+def mixed(models: Sequence[FleetComparison], aim: str, by_evidence: bool = True) -> ModelMix:
     """Put the fleets of several models together, system by system."""
     by_system: dict[str, list[FleetChoice]] = {}
     left_out: dict[str, str] = {}
@@ -105,8 +106,22 @@ def mixed(models: Sequence[FleetComparison], aim: str) -> ModelMix:
         for name, fleets in by_system.items()
         if len(fleets) == len(models)
     ]
-    ordered = sorted(whole, key=lambda one: (one.metrics.get(aim, np.inf), one.num_gpus))
-    return ModelMix(models=models, fleets=ordered, left_out=left_out, aim=aim)
+    ranking = rank([_candidate(one, aim) for one in whole], by_evidence)
+    return ModelMix(models=models, ranking=ranking, left_out=left_out, aim=aim)
+
+
+def _candidate(one: MixedFleet, aim: str) -> Candidate[MixedFleet]:
+    """Return a fleet as it is ranked: with the band of the model that takes most of its GPUs."""
+    largest = max(one.fleets, key=lambda fleet: fleet.choice.num_gpus)
+    (of_largest,) = ranked([largest], aim).candidates
+    return Candidate(
+        item=one,
+        name=one.system,
+        value=one.metrics.get(aim, np.inf),
+        band=of_largest.band,
+        evidence=of_largest.evidence,
+        num_gpus=one.num_gpus,
+    )
 
 
 def shared_by(fleets: Sequence[FleetChoice]) -> Shared | None:
@@ -148,13 +163,13 @@ def mixed_result(found: ModelMix) -> DocumentResult:
 def mixed_text(found: ModelMix, width: int | None = None) -> str:
     """Return a row for each system with the GPUs of every model, then what each model gets, and other ways to buy."""
     heads = [f"{one.model}: {one.days[0].name}, {one.asked}" for one in found.models]
-    columns = ["", "system", *(one.model for one in found.models), "GPUs", "servers", "$/hour", "rented", "power"]
-    ties = ties_of(found.fleets, found.aim)
-    rows = [_row(f"{k + 1}{'=' if k in ties else ''}", one) for k, one in enumerate(found.fleets)]
-    equal = ", ".join(found.fleets[k].system for k in sorted(ties))
+    plans = (one.model for one in found.models)
+    columns = ["", "system", *plans, "GPUs", "servers", "$/hour", "90 %", "rented", "power", "evidence"]
+    candidates = found.ranking.candidates
+    rows = [_row(found.ranking.mark(k), one) for k, one in enumerate(candidates)]
     lines = [
-        *([f"= too near {found.fleets[0].system} to tell which is better: {equal}"] if ties else []),
-        *(line for one in found.fleets for line in _told(one, found)),
+        *found.ranking.notes(),
+        *(line for one in candidates for line in _told(one.item, found)),
         *own_best(found),
         *(f"{name} is left out: {why}" for name, why in found.left_out.items()),
         "models share servers, racks and network, and no GPU",
@@ -162,7 +177,8 @@ def mixed_text(found: ModelMix, width: int | None = None) -> str:
     return "\n".join([*heads, "", in_columns([columns, *rows], width), "", *lines, ""])
 
 
-def _row(mark: str, one: MixedFleet) -> list[str]:
+def _row(mark: str, candidate: Candidate[MixedFleet]) -> list[str]:
+    one = candidate.item
     m, shared = one.metrics, one.shared
     return [
         mark,
@@ -171,8 +187,10 @@ def _row(mark: str, one: MixedFleet) -> list[str]:
         f"{one.num_gpus:,}",
         "-" if shared is None else f"{shared.num_servers:,}",
         format_usd(m["usd_per_hour"]) if "usd_per_hour" in m else "-",
+        replace(candidate, value=m.get("usd_per_hour", np.inf)).interval(format_usd),
         format_usd(m["rented_usd_per_hour"]) if "rented_usd_per_hour" in m else "-",
         format_si(m["power_w"], "W") if "power_w" in m else "-",
+        evidence_word(candidate.evidence),
     ]
 
 
@@ -191,27 +209,14 @@ def _told(one: MixedFleet, found: ModelMix) -> Iterator[str]:
         if fleet.choice.confirmed is not None:
             yield f"{one.system}, {model.model}, {confirmed_text(fleet.choice.confirmed, model.target)}"
         yield from (f"{one.system}, {model.model}: {line}" for line in fleet.answer.warnings)
-    yield from dict.fromkeys(line for line in money_told(one.fleets) if "stand idle" not in line)
-
-
-def ties_of(fleets: Sequence[MixedFleet], aim: str) -> set[int]:
-    """Return places of fleets that the first may not beat, by the bands of the model that takes most GPUs of it."""
-    if not fleets or aim not in fleets[0].metrics:
-        return set()
-    most = max(range(len(fleets[0].fleets)), key=lambda k: fleets[0].fleets[k].choice.num_gpus)
-    first, band = fleets[0].metrics[aim], band_of_fleet(fleets[0].fleets[most].answer)
-    return {
-        place
-        for place, one in enumerate(fleets[1:], 1)
-        if aim in one.metrics and is_tie(first, one.metrics[aim], band, band_of_fleet(one.fleets[most].answer))
-    }
+    yield from dict.fromkeys(ranked(one.fleets, found.aim).money_notes())
 
 
 def own_best(found: ModelMix) -> Iterator[str]:
     """Yield what it costs to give each model the system that is best for it alone, where these differ."""
     if any(not one.fleets[0] for one in found.models):
         return
-    best = [best_first(one.fleets[0], found.aim)[0] for one in found.models]
+    best = [one.fleets[0][0] for one in found.models]
     if len({one.system for one in best}) == 1 or any("usd_per_hour" not in one.metrics for one in best):
         return
     each = ", ".join(
@@ -223,7 +228,6 @@ def own_best(found: ModelMix) -> Iterator[str]:
 
 def mixed_json(found: ModelMix) -> str:
     """Return all fleets with the plan of every model, the best first."""
-    ties = ties_of(found.fleets, found.aim)
     document = {
         "schema": SCHEMA,
         "tool_version": __version__,
@@ -234,11 +238,14 @@ def mixed_json(found: ModelMix) -> str:
         "fleets": [
             {
                 "place": k + 1,
-                "ties_with_first": k in ties,
+                "ties_with_first": k in found.ranking.ties,
                 "system": one.system,
                 "num_servers": None if one.shared is None else one.shared.num_servers,
                 "servers_saved": None if one.shared is None else one.shared.saved,
                 "metrics": dict(one.metrics),
+                "intervals": intervals_record(
+                    one.metrics, dict.fromkeys(("usd_per_hour", "power_w"), candidate.band), candidate.evidence
+                ),
                 "models": [
                     {
                         "model": model.model,
@@ -251,7 +258,8 @@ def mixed_json(found: ModelMix) -> str:
                     for fleet, model in zip(one.fleets, found.models, strict=True)
                 ],
             }
-            for k, one in enumerate(found.fleets)
+            for k, candidate in enumerate(found.ranking.candidates)
+            for one in [candidate.item]
         ],
         "left_out": [{"system": name, "why": why} for name, why in found.left_out.items()],
     }

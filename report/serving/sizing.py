@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...driver.uncertainty.answers import band_of_fleet
+from ...driver.uncertainty.evidence import evidence_of
 from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ...ir.units import format_time
 from ..cost.money import usd_text
 from ..labels import batch_of, low_types, stack_label
+from ..ranking import evidence_word
 from ..tables import print_side_by_side, titled_table
 from .json import serving_record
 from .money import serving_money_lines
@@ -46,6 +49,10 @@ def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, c
             f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
         )
         console.print(verdict, markup=False)
+        band, evidence = band_of_fleet(best), evidence_of(best.server.system, best.server.engine.name)
+        ends = band.around(float(choice.num_gpus))
+        rests = f"evidence: {evidence_word(evidence)}; GPUs 90 %: {ends.least:.3g} to {ends.most:.3g}"
+        console.print(rests, markup=False)
         if found.choices[0].confirmed is not None:
             console.print(confirmed_text(found.choices[0].confirmed, found.question.target), markup=False)
         print_side_by_side(console, [_plans(found, answers), *_misses(found.missed), *serving_tables(best, False)[:2]])

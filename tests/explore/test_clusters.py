@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +13,18 @@ from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms
 from slipstick.cost.run.training_run import TrainingRun
 from slipstick.driver import estimate, train, worth
-from slipstick.explore.clusters import Cluster, Requirements, best_of, break_even, clusters_of
+from slipstick.explore.clusters import Cluster, Requirements, best_of, clusters_of
 from slipstick.explore.goals import goals_of
 from slipstick.explore.plans.degrees import Degrees
 from slipstick.explore.plans.job import PlanJob, PlanMachine
 from slipstick.explore.plans.metrics import known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
-from slipstick.explore.searching import search
+from slipstick.explore.searching import CandidateTally, search
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.text.files import load_graph
+from slipstick.report.clusters import ClusterComparison
+from slipstick.report.ranking import Ranking
 
 GRAPH = Path("tests/golden/tiny-llama.train.graph")
 RUN = TrainingRun(amount=1e9)
@@ -81,10 +84,19 @@ def test_those_that_keep_all_bounds_come_first_and_then_the_nearest(clusters: li
     assert best[1].metrics["train_time_s"] == fastest
 
 
+def ranked(clusters: Sequence[Cluster]) -> Ranking[Cluster]:
+    """Clusters by the cost of the run."""
+    wanted = Requirements(run=RUN)
+    return ClusterComparison(
+        model="", wanted=wanted, aim="usd_run", clusters=clusters, tally=CandidateTally(), left_out={}
+    ).ranking
+
+
 def test_a_run_at_its_break_even_price_costs_what_the_other_does(clusters: list[Cluster]) -> None:
     rented = [c for c in clusters_of(job_of(), Requirements(run=RUN, terms=Terms(rented=True)))[0] if c.num_gpus == 8]
-    one, other = rented
-    price = break_even(one, other)
+    ranking = ranked(rented)
+    other, one = (candidate.item for candidate in ranking.candidates)
+    price = ranking.break_even(1)
     assert price is not None
     chip = load_system(one.machine.name).chip.name
     system = load_system(one.machine.name, overrides=(f"prices.cloud.{chip}.price={price!r}USD/h",))
@@ -95,5 +107,4 @@ def test_a_run_at_its_break_even_price_costs_what_the_other_does(clusters: list[
 
 def test_a_cluster_without_sums_has_no_break_even(clusters: list[Cluster]) -> None:
     bare = replace(clusters[0], metrics={"gpu_hours": 1.0})
-    assert break_even(bare, clusters[1]) is None
-    assert break_even(clusters[1], bare) is None
+    assert ranked([bare, clusters[-1]]).break_even(1) is None

@@ -28,7 +28,7 @@ BLOCKS = (
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_chunks_and_states_of_one_replica_are_one_kind(order: tuple[int, int]) -> None:
-    kinds = Kinds(Goal("step_time_s"))
+    kinds = Kinds([Goal("step_time_s")])
     for at in order:
         kinds.take(BLOCKS[at])
     # tp1 pp4 with 7, 14 and 20 chunks and any ZeRO at dp 1 are one; tp2 with ZeRO 0 and 1 at dp 1 is the other.
@@ -39,7 +39,7 @@ def test_chunks_and_states_of_one_replica_are_one_kind(order: tuple[int, int]) -
 
 
 def test_the_simplest_has_fewest_axes_and_no_chunks() -> None:
-    kinds = Kinds(Goal("step_time_s"))
+    kinds = Kinds([Goal("step_time_s")])
     rows = found(0, tp=[2, 2, 8], pp=[2, 2, 1], cp=[2, 1, 1], ep=[1, 1, 1], dp=[8, 16, 8], vpp=[4, 1, 1],
                  step_time_s=[1.0, 1.01, 1.02])  # fmt: skip
     kinds.take(rows)
@@ -48,7 +48,7 @@ def test_the_simplest_has_fewest_axes_and_no_chunks() -> None:
 
 
 def test_what_should_be_large_is_best_where_it_is_largest() -> None:
-    kinds = Kinds(Goal("mfu", -1.0))
+    kinds = Kinds([Goal("mfu", -1.0)])
     kinds.take(found(0, tp=[1, 2, 4], pp=[1, 1, 1], dp=[8, 4, 2], mfu=[0.5, 0.6, 0.58]))
     assert kinds.rows["mfu"].tolist() == [0.6, 0.58, 0.5]
     assert kinds.within(0.05)["mfu"].tolist() == [0.6, 0.58]

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from slipstick import size
-from slipstick.report.serving.fleets import FleetResult, best_first, break_even, known_of, usd_per_hour
+from slipstick.report.serving.fleets import FleetResult, known_of, ranked, usd_per_hour
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def test_the_cheapest_comes_first(found: FleetResult) -> None:
     for fleets in found.found.fleets:
         dollars = [one.metrics["usd_per_hour"] for one in fleets]
         assert dollars == sorted(dollars)
-        gpus = [one.choice.num_gpus for one in best_first(fleets, "num_gpus")]
+        gpus = [one.num_gpus for one in ranked(fleets, "num_gpus").candidates]
         assert gpus == sorted(gpus)
 
 
@@ -34,7 +34,7 @@ def test_an_hour_costs_its_gpus_at_the_price_of_one(found: FleetResult) -> None:
 
 def test_at_the_price_that_breaks_even_two_fleets_cost_the_same(found: FleetResult) -> None:
     first, other = found.found.fleets[1][:2]
-    price = break_even(other, first)
+    price = found.found.ranking(1).break_even(1)
     assert price is not None
     assert price * other.choice.num_gpus == pytest.approx(first.metrics["usd_per_hour"], rel=1e-9)
     assert price < other.metrics["usd_per_gpu_hour"]
