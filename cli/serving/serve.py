@@ -47,8 +47,8 @@ SIMULATED_STEPS = 20_000
 def machine_of(request: Request, engine: str | None) -> tuple[System, Engine, Request]:
     """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
 
-    `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, the stack and its
-    kernels. Without an engine the usual one serves.
+    `--set engine.KEY=VALUE` is of the engine; the request that comes back serves, with the other assignments, the stack
+    and its kernels. Without an engine the usual one serves.
     """
     from ...backends.machine.software.engine_file import load_engine
     from ...backends.machine.software.phases import check_phase
@@ -57,11 +57,11 @@ def machine_of(request: Request, engine: str | None) -> tuple[System, Engine, Re
 
     name, assumed = engine_for(request, engine)
     at = request.machine
-    asked = with_engine(request, name).said({"overrides": at.of_system, "assumed": assumed})
+    asked = with_engine(request, name).said({"phase": "serve", "overrides": at.of_system, "assumed": assumed})
     system = system_of(asked)
     kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)
     loaded = load_engine(at.dated(name), system.chip.name, at.of_engine)
-    check_phase(loaded, request.words.phase, "engine")
+    check_phase(loaded, "serve", "engine")
     return system, loaded, asked.said({"kernels": kernels})
 
 
