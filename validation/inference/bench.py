@@ -70,7 +70,7 @@ class InferenceBench:
         return ServedModel(*(self._lower(case, replica, phase) for phase in (Workload.PREFILL, Workload.DECODE)))
 
     def _family(self, case: ServedCase, replica: Replica, phase: Workload) -> Family:
-        numerics, kernels = case.numerics, self.system(case).stack.kernels
+        numerics, kernels = case.numerics, self.system(case).stack.decides.kernels
         served = Family(workload=phase, kernels=kernels, precision=numerics.precision, kv_dtype=numerics.kv_dtype)
         return replica.family(served, case.system)
 

@@ -11,6 +11,7 @@ from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Defaults, Family, PlanNumbers, PlanWords, make_plan, plan_of, structure_of
 from slipstick.ir.plan.structure import check_axes, check_structure
+from slipstick.ir.plan.word import changed
 from slipstick.ir.types import DType
 
 
@@ -68,7 +69,7 @@ def test_a_stack_decides_what_training_leaves_open_and_where_it_matters() -> Non
 )
 def test_a_word_goes_before_what_the_stack_decides(word: str, value: object) -> None:
     words = PlanWords(num_gpus=8, zero=3, pp=2, recompute="full")
-    assert getattr(structure_of(replace(words, **{word: value}), STRICT), word) == value
+    assert getattr(structure_of(changed(words, {word: value}), STRICT), word) == value
     policy = Family(zero=3, recompute="full")
     open_again = Defaults(STRICT, policy).family(PlanNumbers(num_gpus=8, seq_len=64, pp=2))
     assert open_again.early_stop is False
