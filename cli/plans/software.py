@@ -66,7 +66,10 @@ def usual_stack_of(request: Request, system: str | Path) -> str | None:
 
 
 def is_own_module(source: ModelSource) -> bool:
-    """Whether a model is the user's own code, or a file made from it; a saved graph says whose it is by its name."""
+    """Whether a model is the user's own code, or a file made from it.
+
+    A graph is of a config where its name is one of the catalogue, or it has positions, which code does not say.
+    """
     from ...frontend.forms import CONFIG, SAVED, form_of
     from ...frontend.huggingface.configs.models import names
 
@@ -76,10 +79,12 @@ def is_own_module(source: ModelSource) -> bool:
     if source.graph is None and form is not SAVED:
         return True
     if source.graph is not None:
-        return source.graph.name not in names()
-    from ...ir.text.files import graph_name
+        name, positions = source.graph.name, source.graph.max_positions
+    else:
+        from ...ir.text.files import graph_head
 
-    return graph_name(source.model) not in names()
+        name, positions = graph_head(source.model)
+    return not positions and name not in names()
 
 
 def dated_otherwise(request: Request, engine: str | None = None) -> Iterator[str]:
