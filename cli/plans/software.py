@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from ...ir.plan import PlanWords
     from ..flags.request import ModelSource, Request
 
-# Flags that would name it, of training and of inference.
-_OF_TRAINING, _OF_INFERENCE = ("stack",), ("stack", "engine")
+# The flag that would name it; a stack of a serving engine names the engine.
+_ASSUMED = ("stack",)
 
 
 def with_software(request: Request, engine: str | None = None) -> Request:
@@ -25,7 +25,7 @@ def with_software(request: Request, engine: str | None = None) -> Request:
     stack, assumed = None if at.stack is None else at.dated(at.stack), at.assumed
     if stack is None and engine is None and at.system is not None and at.loaded is None:
         stack = usual_stack_of(request, at.system)
-        assumed = () if stack is None else _OF_TRAINING if train else _OF_INFERENCE
+        assumed = () if stack is None else _ASSUMED
     if engine is None and stack is not None and not train:
         from ...backends.machine.software.usual import engine_of_stack
 
@@ -54,7 +54,7 @@ def engine_for(request: Request, engine: str | None) -> tuple[str, tuple[str, ..
         return engine, ()
     if stack is not None:
         return engine_of_stack(stack) or usual_engine(), ("engine",)
-    return usual_engine(), _OF_INFERENCE
+    return usual_engine(), _ASSUMED
 
 
 def usual_stack_of(request: Request, system: str | Path) -> str | None:
