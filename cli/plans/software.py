@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from ...ir.plan import PlanWords
     from ..flags.request import ModelSource, Request
 
-# Flags that would name it, of training and of inference.
-_OF_TRAINING, _OF_INFERENCE = ("stack",), ("stack", "engine")
+# The flag that would name it; a stack of a serving engine names the engine.
+_ASSUMED = ("stack",)
 
 
 def with_software(request: Request, engine: str | None = None) -> Request:
@@ -25,7 +25,7 @@ def with_software(request: Request, engine: str | None = None) -> Request:
     stack, assumed = None if at.stack is None else at.dated(at.stack), at.assumed
     if stack is None and engine is None and at.system is not None and at.loaded is None:
         stack = usual_stack_of(request, at.system)
-        assumed = () if stack is None else _OF_TRAINING if train else _OF_INFERENCE
+        assumed = () if stack is None else _ASSUMED
     if engine is None and stack is not None and not train:
         from ...backends.machine.software.usual import engine_of_stack
 
@@ -54,7 +54,7 @@ def engine_for(request: Request, engine: str | None) -> tuple[str, tuple[str, ..
         return engine, ()
     if stack is not None:
         return engine_of_stack(stack) or usual_engine(), ("engine",)
-    return usual_engine(), _OF_INFERENCE
+    return usual_engine(), _ASSUMED
 
 
 def usual_stack_of(request: Request, system: str | Path) -> str | None:
@@ -66,7 +66,10 @@ def usual_stack_of(request: Request, system: str | Path) -> str | None:
 
 
 def is_own_module(source: ModelSource) -> bool:
-    """Whether a model is the user's own code, or a file made from it; a saved graph says whose it is by its name."""
+    """Whether a model is the user's own code, or a file made from it.
+
+    A graph is of a config where its name is one of the catalogue, or it has positions, which code does not say.
+    """
     from ...frontend.forms import CONFIG, SAVED, form_of
     from ...frontend.huggingface.configs.models import names
 
@@ -76,10 +79,12 @@ def is_own_module(source: ModelSource) -> bool:
     if source.graph is None and form is not SAVED:
         return True
     if source.graph is not None:
-        return source.graph.name not in names()
-    from ...ir.text.files import graph_name
+        name, positions = source.graph.name, source.graph.max_positions
+    else:
+        from ...ir.text.files import graph_head
 
-    return graph_name(source.model) not in names()
+        name, positions = graph_head(source.model)
+    return not positions and name not in names()
 
 
 def dated_otherwise(request: Request, engine: str | None = None) -> Iterator[str]:

@@ -19,7 +19,7 @@ from .parse import parse_graph
 from .printer import print_graph
 from .untrusted import read_text
 
-_NAMED = re.compile(r'slipstick\.graph \d+\ngraph "([^"]*)"')
+_HEAD = re.compile(r'slipstick\.graph \d+\ngraph "([^"]*)"[^\n]*\n(?:positions (\d+)\n)?')
 
 
 def cache_folder() -> Path:
@@ -35,17 +35,17 @@ def save_graph(graph: Graph, path: Path) -> None:
     write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def graph_name(path: str | Path) -> str:
-    """Return the name that a saved graph has by its first lines; empty for what is no graph.
+def graph_head(path: str | Path) -> tuple[str, int]:
+    """Return name and positions of a saved graph by its first lines; nothing for what is no graph.
 
-    >>> graph_name("nowhere.graph")
-    ''
+    >>> graph_head("nowhere.graph")
+    ('', 0)
     """
     try:
-        found = _NAMED.match(read_text(Path(path)))
+        found = _HEAD.match(read_text(Path(path)))
     except (OSError, ParseError):
-        return ""
-    return found[1] if found else ""
+        return "", 0
+    return (found[1], int(found[2] or 0)) if found else ("", 0)
 
 
 def load_graph(path: Path, verified: bool = False) -> Graph:

@@ -79,6 +79,7 @@ def test_a_quantised_checkpoint_is_noted_and_run_as_it_was_published(published: 
 
 def test_a_server_runs_a_checkpoint_as_it_was_published(published: Cli) -> None:
     done = published("--system", "dgx-h100", "--phase", "serve", "--precision", "as-published", "--kv-dtype", "fp8",
+                     "--engine", "vllm",
                      "--isl", "64", "--osl", "16", "--concurrency", "2")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].endswith("bf16+fp8-block kv fp8")

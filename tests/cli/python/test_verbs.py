@@ -129,7 +129,7 @@ def test_the_command_of_an_answer_gives_the_same(tiny_config: str, cli: Cli) -> 
 
 
 def test_graphs_and_systems_may_be_objects(tiny_config: str) -> None:
-    named = slipstick.estimate(tiny_config, "dgx-h100", gpus=8, tp=2, seq=128)
+    named = slipstick.estimate(tiny_config, "dgx-h100", gpus=8, tp=2, seq=128, stack="none")
     graph = slipstick.trace(tiny_config).graph
     given = slipstick.estimate(graph, slipstick.load_system("dgx-h100"), gpus=8, tp=2, seq=128)
     assert given.to_dict() == named.to_dict()

@@ -308,7 +308,8 @@ def test_what_cannot_be_searched_is_refused(changed: dict[str, object], error: t
 
 def test_a_space_says_no_more_than_it_must() -> None:
     assert space_text(ServingSpace(model="m", systems=(DGX,), gpus=8, prompt=10, output=5, tp=(1, 2))).splitlines() == [
-        "model: m", "systems:", "- dgx-h100", "gpus: 8", "prompt: 10", "output: 5", "tp:", "- 1", "- 2",
+        "model: m", "systems:", "- dgx-h100", "gpus: 8", "prompt: 10", "output: 5", "engines:", "- vllm", "tp:", "- 1",
+        "- 2",
     ]  # fmt: skip
 
 
