@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ from .lowering import Lowered as Lowered
 from .lowering import compiled as compiled
 from .lowering import lower as lower
 from .lowering import pipeline_for as pipeline_for
+from .uncertainty.bands import Band
+from .uncertainty.figures import figure, with_interval
 
 Array = NDArray[np.float64]
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
@@ -65,14 +68,14 @@ class Estimate:
         """Whether the plan fits in the memory of the device, and what it offloads in that of the host."""
         return bool(self.table.fits[0])
 
-    def summary(self) -> tuple[tuple[str, str], ...]:
-        """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory."""
-        from .uncertainty.answers import figure, step_bands, with_interval
+    def summary(self, bands: Mapping[str, Band] = MappingProxyType({})) -> tuple[tuple[str, str], ...]:
+        """Return what people ask for first, a name and its text a line: model, machine, plan, step, memory.
 
+        `bands` are those of its metrics: see `uncertainty.answers.step_bands`.
+        """
         plan, system, graph, m = self.plan, self.table.system, self.table.lowered.source, self.metrics
         assumed = " assumed" if system.assumed else ""
-        bands = step_bands(self)
-        step = figure("step_time_s", m["step_time_s"], bands["step_time_s"])
+        step = figure("step_time_s", m["step_time_s"], bands.get("step_time_s"))
         rates = (name for name in ("mfu", "tokens_per_s_per_gpu", "samples_per_s_per_gpu") if name in m)
         held = with_interval("peak_mem_bytes", m["peak_mem_bytes"], bands.get("peak_mem_bytes"))
         memory = f"{held} of {format_bytes(float(system.chip.hbm_bytes))} a GPU"

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ...driver.metrics import METRICS, format_metric
-from ...driver.uncertainty.answers import figure, intervals
+from ...driver.uncertainty.answers import intervals
 from ...driver.uncertainty.bands import Band
 from ...driver.uncertainty.evidence import Evidence
+from ...driver.uncertainty.figures import figure
 
 # Between figures of one line.
 _GAP = "   "

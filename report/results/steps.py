@@ -151,7 +151,9 @@ class StepResult(_Estimated):
 
     def summary(self) -> Sequence[Line]:
         """Return the lines of the estimate, and its money."""
-        (title, *lines), money = self.answer.summary(), self.money
+        from ...driver.uncertainty.answers import step_bands
+
+        (title, *lines), money = self.answer.summary(step_bands(self.answer)), self.money
         cost = () if money is None else (("cost", _cost(self.metrics)),)
         lacks = (
             () if self.verdict is None else (("memory", self.verdict), *(("try", one.line) for one in self.remedies))
@@ -226,7 +228,8 @@ class ServeResult(_Estimated):
 
     def summary(self) -> Sequence[Line]:
         """Return model, machine, load, latencies, memory and money."""
-        from ...driver.uncertainty.answers import figure, server_bands
+        from ...driver.uncertainty.answers import server_bands
+        from ...driver.uncertainty.figures import figure
         from ..serving.screen import plan_text, requests_text
 
         answer, server, bands = self.answer, self.answer.server, server_bands(self.answer)
