@@ -72,15 +72,15 @@ def find_remedies(
     """
     words = answer.plan.words if asked is None else asked
     search = _Search(answer, words, is_said)
-    tried = search.priced(_single_changes(answer, words))
+    num = answer.plan.num_gpus
+    tried = search.priced(_single_changes(answer, words, num))
     if _count(tried) < ENOUGH:
-        tried += search.priced(_joint_changes(answer, words))
-    for times in _MORE_GPUS:
+        tried += search.priced(_joint_changes(answer, words, num))
+    for more in (num * times for times in _MORE_GPUS):
         if _count(tried):
             break
-        more = {"num_gpus": answer.plan.num_gpus * times}
-        changes = ({}, *_single_changes(answer, words), *_joint_changes(answer, words))
-        tried += search.priced({**change, **more} for change in changes)
+        changes = ({}, *_single_changes(answer, words, more), *_joint_changes(answer, words, more))
+        tried += search.priced({**change, "num_gpus": more} for change in changes)
     fitting = [remedy for remedy in tried if remedy.step_time_s is not None]
     if not fitting:
         return sorted(tried, key=lambda remedy: remedy.peak_mem_bytes)[:1]
@@ -124,8 +124,8 @@ class _Search:
     def _made(self, change: Mapping[str, object]) -> tuple[Mapping[str, object], Plan] | None:
         """Return the words of a change and the plan that they make for the same batch; None where that is none."""
         now, train = self._answer.plan, self._answer.plan.family.workload is Workload.TRAIN
-        same = {"num_gpus": now.num_gpus, "seq_len": self._asked.seq_len, "dp": None}
-        batch = {"global_batch": now.global_batch} if train else {}
+        batch = {"global_batch": now.global_batch if train else None}
+        same = {"num_gpus": now.num_gpus, "seq_len": now.seq_len, "kv_len": now.kv_len, "dp": None}
         try:
             plan = plan_of(changed(self._asked, {**same, **batch, **change}), self._system.stack)
             check_sizes(self._source, plan)
@@ -171,45 +171,45 @@ class _Search:
         return kept and bool(self._answer.memory_bytes["weights"] > self._system.chip.hbm_bytes)
 
 
-def _single_changes(answer: Estimate, asked: PlanWords) -> Iterator[Mapping[str, object]]:
+def _single_changes(answer: Estimate, asked: PlanWords, num_gpus: int) -> Iterator[Mapping[str, object]]:
     """Yield changes of one thing: the micro-batch, ZeRO, recomputation, tensor parallelism, what is offloaded."""
     plan, family = answer.plan, answer.plan.family
     yield from ({"micro_batch": m} for m in divisors(plan.micro_batch) if m < plan.micro_batch)
-    yield from _wider(plan, asked)
+    yield from _wider(plan, asked, num_gpus)
     if family.workload is Workload.DECODE and family.kv_dtype not in _SMALL_CACHES:
         yield {"kv_dtype": _SMALL_CACHES[0]}
     if family.workload is not Workload.TRAIN:
         return
     if family.zero == 3 and family.reshard != "layer":
         yield {"reshard": "layer"}
-    if plan.dp * plan.cp > 1:
+    if num_gpus > plan.tp * plan.pp:
         yield from ({"zero": z} for z in (1, 2, 3) if z > family.zero)
     yield from (_recompute(asked, kind) for kind in _STRONGER[family.recompute])
     yield from _offloads(answer)
 
 
-def _joint_changes(answer: Estimate, asked: PlanWords) -> Iterator[Mapping[str, object]]:
+def _joint_changes(answer: Estimate, asked: PlanWords, num_gpus: int) -> Iterator[Mapping[str, object]]:
     """Yield changes of several things, which leave less on a device."""
     plan, family = answer.plan, answer.plan.family
     if family.workload is not Workload.TRAIN:
         return
     full = _recompute(asked, "full")
-    zero = {"zero": 3} if plan.dp * plan.cp > 1 and family.zero < 3 else {}
+    zero = {"zero": 3} if num_gpus > plan.tp * plan.pp and family.zero < 3 else {}
     small = {"micro_batch": 1} if plan.micro_batch > 1 else {}
     for base in ({**full, **zero}, {**zero, **small}, {**full, **small}, {**full, **zero, **small}):
-        for wide in ({}, *_wider(plan, asked)):
+        for wide in ({}, *_wider(plan, asked, num_gpus)):
             yield {**base, **wide}
         yield from ({**base, **away} for away in _offloads(answer))
     replicated = {"zero": 1} if family.zero > 1 else {}
-    for p in (degree for degree in divisors(plan.num_gpus) if degree > plan.pp):
-        for wide in ({}, *_wider(plan, asked)):
+    for p in (degree for degree in divisors(num_gpus) if degree > plan.pp):
+        for wide in ({}, *_wider(plan, asked, num_gpus)):
             yield from ({**wide, **small, **replicated, **more, "pp": p} for more in ({}, full))
 
 
-def _wider(plan: Plan, asked: PlanWords) -> Iterator[Mapping[str, object]]:
+def _wider(plan: Plan, asked: PlanWords, num_gpus: int) -> Iterator[Mapping[str, object]]:
     """Yield larger tensor-parallel degrees, with sequence parallelism where the plan had nothing to split."""
     sp = {"sp": True} if plan.family.workload is Workload.TRAIN and asked.sp is False and plan.tp == 1 else {}
-    yield from ({"tp": t, **sp} for t in divisors(plan.num_gpus) if t > plan.tp)
+    yield from ({"tp": t, **sp} for t in divisors(num_gpus) if t > plan.tp)
 
 
 def _offloads(answer: Estimate) -> Iterator[Mapping[str, object]]:

@@ -43,7 +43,7 @@ class Advice:
         """The change, what a step takes then and what a device needs."""
         need = format_bytes(self.peak_mem_bytes)
         if self.step_time_s is None:
-            return f"nothing fits; nearest: {self.change} ({need})"
+            return f"{self.change}, which comes nearest, and still needs {need}"
         return f"{self.change} ({format_time(self.step_time_s)}, {need})"
 
 
@@ -98,7 +98,7 @@ def shortage(answer: Estimate, advice: Sequence[Advice] | None = None) -> str | 
 def next_steps(advice: Iterable[Advice]) -> str:
     """Return changes in one line."""
     lines = [one.line for one in advice]
-    return f"Try {'; or '.join(lines)}" if lines else "No other plan is legal on these GPUs: a shorter --seq"
+    return f"Try {'; or '.join(lines)}" if lines else "Nothing fits: take a shorter --seq"
 
 
 def _in_flags(remedy: Remedy) -> str:

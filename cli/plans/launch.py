@@ -51,8 +51,9 @@ def use_launch(ctx: click.Context, args: list[str]) -> Mapping[str, object]:
     above = {**({} if path is None else read_plan_file(str(path), ctx)), **typed}
     plan = import_launch((str(given),), _around(above))
     ctx.default_map = {**(ctx.default_map or {}), **defaults(plan.text, str(given), ctx)}
+    place = "the launch" if " " in str(given) else given
     for line in plan.notes:
-        click.echo(f"note: {given}: {line}", err=True)
+        click.echo(f"note: {place}: {line}", err=True)
     return {"gpus": plan.words["gpus"]} if above.get("gpus") else {}
 
 

@@ -189,6 +189,12 @@ def post_training_step(
         return alone
     colocated = asked.placement == COLOCATED
     change = refit(trainer, server, colocated, asked.moves_states, asked.whole_refit)
+    away, room = change.away_bytes + trainer.metrics.get("host_mem_bytes", 0.0), system.host_share_bytes(plan.num_gpus)
+    if away > room:
+        raise InfeasibleError(
+            f"states of the trainer need {format_bytes(away)} of host memory a GPU, and a node has "
+            f"{format_bytes(float(room))} for each: more GPUs, or keep them on the device with --no-offload-trainer"
+        )
     if colocated and not asked.moves_states:
         # The states of the trainer stay beside the cache of the engine.
         server = replace(server, times=replace(server.times, free_bytes=server.times.free_bytes - _states(trainer)))

@@ -81,10 +81,8 @@ class MixedResult(Result):
         (title, told), *lines = self.summary()
         tables = (f"{panel.title}\n{in_columns([panel.head, *panel.rows])}" for panel in self.panels())
         warnings = [f"warning: {line}" for line in self.warnings]
-        lacking = "" if self.shortage is None else f"{self.shortage}\n"
-        return "\n\n".join(
-            (f"{lacking}{title}  {told}\n{in_columns(lines, columns or FILE_COLUMNS)}", *tables, *warnings)
-        )
+        head = "".join(f"{line}\n" for line in (self.shortage, f"{title}  {told}") if line is not None)
+        return "\n\n".join((f"{head}{in_columns(lines, columns or FILE_COLUMNS)}", *tables, *warnings))
 
     def pictures(self) -> Sequence[Picture]:
         """Return what each stage takes of a micro-batch."""

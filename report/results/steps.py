@@ -155,10 +155,8 @@ class StepResult(_Estimated):
 
         (title, *lines), money = self.answer.summary(step_bands(self.answer)), self.money
         cost = () if money is None else (("cost", _cost(self.metrics)),)
-        lacks = (
-            () if self.verdict is None else (("memory", self.verdict), *(("try", one.line) for one in self.remedies))
-        )
-        return [title, *lacks, *lines, *cost]
+        lacks = () if self.verdict is None else (("memory", self.verdict),)
+        return [title, *lacks, *(("try", one.line) for one in self.remedies), *lines, *cost]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

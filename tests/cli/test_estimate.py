@@ -1,6 +1,7 @@
 """`slipstick estimate`: what it prints where, and how it ends."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -103,11 +104,31 @@ def test_inference_has_its_own_latency(estimate: Cli, phase: str, label: str) ->
 
 def test_what_does_not_fit_is_exit_3_with_a_next_step(estimate: Cli) -> None:
     done = estimate("--set", "chip.memory.hbm.capacity=4GiB", "--gpus", "2", "--gbs", "2")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("error: a GPU needs 4")
-    assert "and has 4 GiB" in done.stderr
-    assert "Try --zero 1" in done.stderr
-    assert "--allow-infeasible" in done.stderr
+    assert done.returncode == 3
+    first, second, *rest = done.stdout.splitlines()
+    assert re.fullmatch(r"DOES NOT FIT: needs 4\.\d+ of 4 GiB", first)
+    assert second.startswith("  try --")
+    assert any(line.startswith("step time") for line in rest)
+    assert done.stderr == f"error: {first}; --allow-infeasible leaves with exit code 0\n"
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "md", "html", "table"])
+def test_what_does_not_fit_is_answered_in_every_form(estimate: Cli, form: str) -> None:
+    small = ("--set", "chip.memory.hbm.capacity=4GiB", "--gpus", "2", "--gbs", "2", "--format", form)
+    done = estimate(*small)
+    assert done.returncode == 3
+    assert done.stdout == estimate(*small, "--allow-infeasible").stdout.replace(" --allow-infeasible", "")
+    if form == "csv":
+        assert done.stdout.splitlines()[1].startswith("False,")
+    else:
+        assert "DOES NOT FIT: needs 4." in done.stdout
+        assert "--zero " in done.stdout
+
+
+def test_offload_beyond_the_memory_of_a_host_does_not_fit(estimate: Cli) -> None:
+    done = estimate("--offload", "optimizer", "--gpus", "8", "--gbs", "8", "--set", "node.host_memory.capacity=1GB")
+    assert done.returncode == 3
+    assert "of host memory a node" in done.stdout.splitlines()[0]
 
 
 def test_what_does_not_fit_can_be_seen_anyway(estimate: Cli) -> None:
@@ -115,7 +136,7 @@ def test_what_does_not_fit_can_be_seen_anyway(estimate: Cli) -> None:
     done = estimate(*small, "--allow-infeasible")
     assert done.returncode == 0
     assert "step time" in done.stdout
-    assert done.stderr.startswith("warning: a GPU needs")
+    assert done.stderr.startswith("warning: DOES NOT FIT: needs 4")
     assert "--allow-infeasible" not in done.stderr
     report = estimate(*small, "--format", "json")
     assert report.returncode == 3

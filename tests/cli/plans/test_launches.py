@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -80,3 +81,63 @@ def test_devices_that_the_degrees_of_a_launch_are_not_of_are_refused(cli: Cli, t
     done = cli("estimate", "--system", "dgx-h200", "--gpus", "8", "--from", titan)
     assert done.returncode == 4
     assert "the degrees of the launch are of 4 GPUs, and it runs on 8" in done.stderr
+
+
+MEGATRON = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+    "--num-attention-heads 32 --swiglu --group-query-attention --num-query-groups 8 --normalization RMSNorm "
+    "--untie-embeddings-and-output-weights --vocab-size 128256 --tensor-model-parallel-size 2 --sequence-parallel "
+    "--use-distributed-optimizer --bf16 --micro-batch-size 4 --global-batch-size 64 --seq-length 8192"
+)
+TRAINER = """model_name_or_path: meta-llama/Llama-3.1-8B
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 2
+max_seq_length: 8192
+bf16: true
+"""
+
+
+def test_remedies_are_in_the_words_of_the_launch(cli: Cli, tmp_path: Path) -> None:
+    """A launch with what is said to fit is read, fits, and takes the time that was said."""
+    done = cli("estimate", "--system", "dgx-h100", "--from", MEGATRON, "--format", "json")
+    assert done.returncode == 3
+    (remedy, *_) = json.loads(done.stdout)["remedies"]
+    assert remedy["change"].startswith("--")
+    again = cli("estimate", "--system", "dgx-h100", "--from", f"{MEGATRON} {remedy['change']}", "--format", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["metrics"]["step_time_s"] == remedy["step_time_s"]
+
+
+def test_remedies_of_a_file_are_settings_of_the_file(cli: Cli, tmp_path: Path) -> None:
+    launch = tmp_path / "sft.yaml"
+    launch.write_text(TRAINER, encoding="utf-8")
+    flags = ("--system", "dgx-h100", "--gpus", "8", "--format", "json")
+    remedies = json.loads(cli("estimate", *flags, "--from", str(launch)).stdout)["remedies"]
+    assert remedies
+    for remedy in remedies:
+        changes = re.findall(r"(\S+): (\S+)", remedy["change"])
+        kept = [line for line in TRAINER.splitlines() if line.partition(":")[0] not in dict(changes)]
+        launch.write_text("\n".join([*kept, *(f"{name}: {value}" for name, value in changes)]), encoding="utf-8")
+        again = cli("estimate", *flags, "--from", str(launch))
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["metrics"]["step_time_s"] == remedy["step_time_s"]
+
+
+def test_a_plan_file_keeps_whose_words_remedies_are_in(cli: Cli, titan: str, tmp_path: Path) -> None:
+    plan, flags = str(tmp_path / "plan.yaml"), ("--system", "dgx-h100", "--gbs", "8")
+    assert cli("import", titan, "--gpus", "2", "-o", plan).returncode == 0
+    direct, stepwise = (
+        cli("estimate", *flags, *of).stdout for of in (("--gpus", "2", "--from", titan), ("--plan", plan))
+    )
+    assert direct == stepwise
+    assert direct.splitlines()[1].startswith("  try [training] enable_cpu_offload = true (")
+
+
+def test_a_server_says_what_holds_it_in_the_words_of_its_engine(cli: Cli) -> None:
+    launch = "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 1 --gpu-memory-utilization 0.5"
+    small = ("--system", "dgx-h100", "--set", "chip.memory.hbm.capacity=30GB", "--isl", "64", "--osl", "8")
+    done = cli("estimate", *small, "--from", launch)
+    assert done.returncode == 3
+    assert "DOES NOT FIT: needs " in done.stderr
+    assert "--tensor-parallel-size 2 (" in done.stderr
+    assert cli("estimate", *small, "--from", launch.replace("size 1", "size 2")).returncode == 0
