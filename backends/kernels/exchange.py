@@ -124,4 +124,4 @@ def balanced_ranks(top_k: Array, ranks: Array, node: Array) -> TokenCopies:
 
 def reached_places(places: Array, tries: Array) -> Array:
     """Return the expected number of places that random tries hit: p (1 - (1 - 1/p)^tries)."""
-    return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** tries))
+    return np.asarray(places * (1.0 - np.power(1.0 - 1.0 / places, tries)))

@@ -101,7 +101,7 @@ def product_times(
     2408.11743, batch 16), where a square root would leave 3.6.
     """
     plain = np.hypot(flops / (tensor * peak), weight_bytes / (memory * chip.hbm_bytes_per_s))
-    return plain if np.ndim(widen_s) == 0 and widen_s == 0.0 else np.asarray((plain**4 + widen_s**4) ** 0.25)
+    return plain if np.ndim(widen_s) == 0 and widen_s == 0.0 else np.asarray(np.power(plain**4 + widen_s**4, 0.25))
 
 
 def widening_s(weights: Array, touched: Array, padded_rows: Array, chip: Chip, clocks: float) -> Array:

@@ -35,7 +35,7 @@ _WORDS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("--basis", 0.1, ("build",)),
     ("--lora-rank", 0.1, ("8",)),
 )
-_SWITCHES = (("--async-tp", 0.05), ("--no-fuse", 0.1), ("--rent", 0.05))
+_SWITCHES = (("--async-tp", 0.05), ("--no-fuse", 0.1), ("--no-cuda-graph", 0.1))
 _EXPERT_WORDS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("--capacity-factor", 0.2, ("1.25",)),
     ("--expert-imbalance", 0.2, ("1.5",)),
@@ -103,6 +103,18 @@ class Draw:
         found += self.one("--stack", *ENGINES) if self.random.random() < 0.5 else []
         found += self.one("--kv-dtype", "same", "fp8") if self.random.random() < 0.3 else []
         return found + (self.one("--precision", "fp8", "w4a16") if self.random.random() < 0.3 else [])
+
+    def of_one_rank(self) -> list[str]:
+        """Return a question about a training step whose axes have one rank each but data parallelism."""
+        model = self.model()
+        flags = [model, *self.system(), "--gpus", "8", *self.length(model), "--gbs", "32", *self.one("--mbs", 1, 2)]
+        flags += [*self.one("--zero", 0, 1, 2, 3), *self.one("--recompute", "none", "selective", "full")]
+        own = list(self.words(model))
+        left_out = ("--tp-plan", "--expert-imbalance", "--async-tp")
+        for at, flag in enumerate(own):
+            if flag.startswith("--") and flag not in left_out:
+                flags += [flag, *(value for value in own[at + 1 : at + 2] if not value.startswith("--"))]
+        return flags
 
     def plans(self) -> list[str]:
         """Return a search of training plans with a few axes open."""

@@ -307,7 +307,8 @@ class PromptQueue:
     def ttft_s(self, busy: Array) -> Array:
         """Until the first token, over the share of the time for which the prefill workers are busy."""
         full = np.minimum(busy, 1.0 - 1e-9)
-        queue = self.served / self.workers * full ** (np.sqrt(2 * (self.workers + 1)) - 1) / (1 - full) / 2
+        crowded = np.power(full, np.sqrt(2 * (self.workers + 1)) - 1)
+        queue = self.served / self.workers * crowded / (1 - full) / 2
         return np.asarray(self.least + self.others * (full * self.fuller + np.minimum(queue, self.longest)))
 
     def flat(self, shape: tuple[int, ...]) -> PromptQueue:

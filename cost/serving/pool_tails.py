@@ -43,7 +43,7 @@ def with_pool_tails(found: PoolMetrics, pair: PoolPair, slo: SLO) -> PoolMetrics
 def _ttft_s(found: PoolMetrics, prompts: PromptPool, share: float) -> Array:
     workers, served = prompts.workers, prompts.full_s
     busy = np.minimum(found.prefill_busy, 1.0 - 1e-9)
-    chance = busy ** (np.sqrt(2.0 * (workers + 1.0)) - 1.0)
+    chance = np.power(busy, np.sqrt(2.0 * (workers + 1.0)) - 1.0)
     wait = served / workers / (1.0 - busy) / 2.0 * np.maximum(np.log(np.maximum(chance, 1e-300) / (1.0 - share)), 0.0)
     return np.asarray(prompts.soonest_s + busy * (served - prompts.alone_s) + wait)
 

@@ -94,4 +94,5 @@ def floored(device_s: Array, host_s: Array, sharpness: float) -> Array:
     """
     most = np.maximum(device_s, host_s)
     scale = np.where(most > 0.0, most, 1.0)
-    return np.asarray(most * ((device_s / scale) ** sharpness + (host_s / scale) ** sharpness) ** (1.0 / sharpness))
+    both = np.power(device_s / scale, sharpness) + np.power(host_s / scale, sharpness)
+    return np.asarray(most * np.power(both, 1.0 / sharpness))

@@ -68,7 +68,7 @@ def busiest(prompts: Array, ranks: int, most: Array) -> Array:
     term = np.exp(-few)
     below, found = term.copy(), np.zeros_like(few)
     for k in range(1, _TERMS):
-        found += 1.0 - np.minimum(below, 1.0) ** ranks
+        found += 1.0 - np.power(np.minimum(below, 1.0), ranks)
         term = term * few / k
         below = below + term
     many = prompts + np.sqrt(2.0 * np.log(ranks) * prompts)

@@ -61,7 +61,7 @@ def _metrics(
     found = life(times, engine, batch, lengths)
     room = max_batch(times, engine.scheduler, lengths)
     way_in = way_in_s(engine.overheads, lengths)
-    for_room = found.total_s / room * full ** (np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
+    for_room = found.total_s / room * np.power(full, np.sqrt(2 * (room + 1)) - 1) / (1 - full) / 2
     for_step = -np.expm1(1.0 - batch) * found.tpot_s / 2
     if engine.scheduler.mixed:
         # What a prompt waits for others when a step's budget is spent on them.

@@ -86,7 +86,7 @@ def tokens_per_round(acceptance: Nums, length: Nums) -> Array:
     a, g = np.asarray(acceptance, dtype=np.float64), np.asarray(length, dtype=np.float64)
     sure = a >= 1.0
     below = np.where(sure, 0.0, a)
-    return np.where(sure, g + 1.0, (1.0 - below ** (g + 1.0)) / (1.0 - below))
+    return np.where(sure, g + 1.0, (1.0 - np.power(below, g + 1.0)) / (1.0 - below))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -183,7 +183,7 @@ class Flights:
         taken = np.where(at.prompts_s > 0, at.prompts_s / np.maximum(rate * at.tpot_s, 1e-12), at.prompt_s)
         more = taken / (1.0 - np.minimum(rate * taken, 0.95))
         # Standard normal numbers at shares, to a thousandth: Tukey's lambda law.
-        noise = np.sqrt(0.625 * mean) * (points[1] ** 0.14 - (1.0 - points[1]) ** 0.14) / 0.1975
+        noise = np.sqrt(0.625 * mean) * (np.power(points[1], 0.14) - np.power(1.0 - points[1], 0.14)) / 0.1975
         return np.asarray(np.maximum(whole + noise * more / gaps, beside.tpot_s[:, :1]))
 
 
@@ -208,8 +208,8 @@ def _points() -> Array:
     """Return numbers between 0 and 1, a row a part: multiples of the generalized golden ratio's powers."""
     ratio = 2.0
     for _ in range(40):
-        ratio = (1.0 + ratio) ** (1.0 / (_PARTS + 1))
-    steps = ratio ** -np.arange(1.0, _PARTS + 1.0)
+        ratio = np.power(1.0 + ratio, 1.0 / (_PARTS + 1))
+    steps = np.power(ratio, -np.arange(1.0, _PARTS + 1.0))
     return np.asarray((0.5 + np.outer(steps, np.arange(1.0, _POINTS + 1.0))) % 1.0)
 
 

@@ -42,7 +42,7 @@ class Rounds:
         >>> round(Rounds(4, 0.8).tokens, 4), round(Rounds(8, 0.8).tokens, 4)
         (3.3616, 4.3289)
         """
-        return float(sum(self.acceptance**i for i in range(self.length + 1)))
+        return float(sum(np.power(self.acceptance, i) for i in range(self.length + 1)))
 
     def round_s(self, times: StepTimes, batch: int, context: Array) -> Array:
         """Return the time of a round: drafts, all tokens through the weights, keys and values read once."""

@@ -74,7 +74,9 @@ def harvested(unit: Num, rest: Num, units: int, needed: int) -> Num:
     (0.75, 0.125)
     """
     bad = 1.0 - np.asarray(unit)
-    found = sum((comb(units, j) * np.power(unit, units - j) * bad**j for j in range(units - needed + 1)), start=0.0)
+    found = sum(
+        (comb(units, j) * np.power(unit, units - j) * np.power(bad, j) for j in range(units - needed + 1)), start=0.0
+    )
     return np.minimum(found, 1.0) * rest
 
 
