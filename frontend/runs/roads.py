@@ -76,10 +76,8 @@ class WantedSizes:
     def choices(self) -> Sequence[Mapping[str, int]]:
         """The lengths that a graph must hold for, those wanted most first: the plan's, then the examples'."""
         both = ({**self.examples, **self.plan}, self.examples)
-        return [
-            {name: size for name, size in sizes.items() if name in self.names and name not in self.fixed}
-            for sizes in both[: 1 + any(self.plan.get(n, size) != size for n, size in self.examples.items())]
-        ]
+        open_ = [{n: size for n, size in sizes.items() if n in self.names and n not in self.fixed} for sizes in both]
+        return open_ if self.examples and open_[0] != open_[1] else open_[:1]
 
 
 def along_roads(record: Record, wanted: WantedSizes) -> Graph:

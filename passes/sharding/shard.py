@@ -129,7 +129,7 @@ def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None, facts: Grap
 
 
 def _sharded(facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> Graph:
-    """Shard; a cache or parameter that a layer reads all of rests whole on every rank of `tp`, and is never gathered."""
+    """Shard; a cache or parameter that a layer reads all of rests whole on every rank of `tp`: it is not gathered."""
     whole: frozenset[tuple[str, str]] = frozenset()
     while True:
         graph = _Propagation(facts, options, plan, ports, whole).run()
