@@ -189,8 +189,8 @@ def _named(failed: Attempt) -> tuple[Mapping[str, int], str]:
         return {}, ""
     line = user_line(error.__cause__)
     asked_for = ((c.place, size) for c in reversed(failed.met) if (size := c.wanted()) is not None)
-    place, (name, size) = next(asked_for, ("", ("", 0)))
-    return ({name: size} if name else {}), place if line == _UNKNOWN else line
+    place, named = next(asked_for, ("", None))
+    return dict([named] if named else []), place if line == _UNKNOWN else line
 
 
 def _numbers(
