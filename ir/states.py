@@ -43,7 +43,7 @@ def _state_behind(region: Region, value: Value) -> Value | None:
 def _gathers_shards(region: Region, node: Node, state: Value) -> bool:
     """Whether a node makes whole what ZeRO keeps in shards: over axes whose ranks would all have the same parameter.
 
-    Those of `ep` have all but experts, which are dealt out there; where they are not, those of `tp` may have them whole.
+    Those of `ep` have all but experts, which are dealt out there; without `ep`, those of `tp` may have experts whole.
     """
     if state.role is not Role.PARAM or not has(node, Trait.GATHERS) or not isinstance(node.attrs, CollectiveAttrs):
         return False
@@ -54,6 +54,14 @@ def _gathers_shards(region: Region, node: Node, state: Value) -> bool:
 
 def is_expert(region: Region, v: Value) -> bool:
     """Whether a parameter holds one entry an expert, all of which, or a range of which, a bank reads."""
-    users = region.users.get(v.id, ())
-    behind = (u for n in users if has(n, Trait.TAKES_RANGE) for u in region.users.get(n.key, ()))
-    return any(has(n, Trait.HOLDS_EXPERTS) for n in (*users, *behind))
+    todo = [v.id]
+    while todo:
+        value = todo.pop()
+        for node in region.users.get(value, ()):
+            if has(node, Trait.HOLDS_EXPERTS):
+                return True
+            if isinstance(node.attrs, CollectiveAttrs) and node.phase in _IN_STEP:
+                todo += (o for i, o in zip(node.inputs, node.outputs, strict=True) if i == value)
+            elif has(node, Trait.TAKES_RANGE, Trait.QUANTISES):
+                todo += node.outputs
+    return False

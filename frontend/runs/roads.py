@@ -76,10 +76,8 @@ class WantedSizes:
     def choices(self) -> Sequence[Mapping[str, int]]:
         """The lengths that a graph must hold for, those wanted most first: the plan's, then the examples'."""
         both = ({**self.examples, **self.plan}, self.examples)
-        return [
-            {name: size for name, size in sizes.items() if name in self.names and name not in self.fixed}
-            for sizes in both[: 1 + any(self.plan.get(n, size) != size for n, size in self.examples.items())]
-        ]
+        open_ = [{n: size for n, size in sizes.items() if n in self.names and n not in self.fixed} for sizes in both]
+        return open_ if self.examples and open_[0] != open_[1] else open_[:1]
 
 
 def along_roads(record: Record, wanted: WantedSizes) -> Graph:
@@ -191,8 +189,8 @@ def _named(failed: Attempt) -> tuple[Mapping[str, int], str]:
         return {}, ""
     line = user_line(error.__cause__)
     asked_for = ((c.place, size) for c in reversed(failed.met) if (size := c.wanted()) is not None)
-    place, (name, size) = next(asked_for, ("", ("", 0)))
-    return ({name: size} if name else {}), place if line == _UNKNOWN else line
+    place, named = next(asked_for, ("", None))
+    return dict([named] if named else []), place if line == _UNKNOWN else line
 
 
 def _numbers(

@@ -78,7 +78,7 @@ def _input(v: Value) -> Placements:
 
 
 def _dealt(region: Region, v: Value) -> Shard:
-    """Experts are dealt out whole; where a bank reads a range of them, those in it are, and the others for themselves."""
+    """Experts are dealt out whole; where a bank reads a range of them, those in it apart from the others."""
     return Shard(0, packed=any(has(n, Trait.TAKES_RANGE) for n in region.users.get(v.id, ())))
 
 

@@ -16,7 +16,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
-from .ask import DATA_AXES
+from .conversions import conversion_of, goes_through_whole, is_alike
 from .cuts import TP, Cuts
 from .exchange import ExchangeOptions, is_routed
 
@@ -29,7 +29,8 @@ LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 class RegionBuilder:
     """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
 
-    `cuts_length` says that `tp` cuts sequences, evenly. `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    `cuts_length` says that `tp` cuts sequences, evenly. `banks` are the dims of experts' parameters that `tp` does not
+    split inside: to those, `tp` is an axis like `dp`.
     `known` are the types of ranks' parts, by value, element type and placements; runs with the same options share them.
     """
 
@@ -220,7 +221,7 @@ class RegionBuilder:
         return tuple(self.cuts.on_all((node.key, attrs.dim), start) for start in starts)
 
     def _is(self, value: int, need: Placements) -> bool:
-        return all(_alike(a, self.where[value][a], need[a]) for a in self.axes)
+        return all(is_alike(a, self.where[value][a], need[a]) for a in self.axes)
 
     def _gathered_in(self, value: int, need: Placements, user: Node) -> Phase:
         """Return the phase whose gathered copy a node reads: later phases gather again what is not kept whole.
@@ -245,7 +246,7 @@ class RegionBuilder:
         groups: dict[tuple[str, ...], list[str]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
-            if not _alike(axis, have, want):
+            if not is_alike(axis, have, want):
                 groups.setdefault(self._message(value, axis, have, want), []).append(axis)
         found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
@@ -256,16 +257,16 @@ class RegionBuilder:
     def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
         """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
         if is_routed(have) or is_routed(want):
-            return "routed", str(is_routed(want)), _conversion(have, want)[0]
+            return "routed", str(is_routed(want)), conversion_of(have, want)[0]
         alone = axis == TP and self.world[value].type.dims not in self.banks
         return str(have), str(want), axis if alone else ""
 
     def _convert(self, value: int, axes: tuple[str, ...], need: Placements, user: Node) -> int:
         have, want = self.where[value][axes[0]], need[axes[0]]
-        if _goes_through_whole(have, want):
+        if goes_through_whole(have, want):
             value = self._convert(value, axes, dict.fromkeys(axes, REPLICATE), user)
             have = REPLICATE
-        op, dim = _conversion(have, want)
+        op, dim = conversion_of(have, want)
         attrs: Attrs = NO_ATTRS
         if op == "slice":
             attrs = SliceAttrs(dim, 0)
@@ -384,31 +385,3 @@ class RegionBuilder:
 
 def _has_batch(size: Dim) -> bool:
     return isinstance(size, Expr) and "mbs" in size.symbols
-
-
-def _alike(axis: str, have: Placement, want: Placement) -> bool:
-    """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
-    if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
-        return have == want
-    return have == replace(want, packed=have.packed)
-
-
-def _goes_through_whole(have: Placement, want: Placement) -> bool:
-    """Whether no collective leads from one placement to the other: from a shard to a summand, or to other rows.
-
-    Shards of a dim as a whole and shards of the tensors side by side in it (packed) are different sets of rows.
-    """
-    if not isinstance(have, Shard):
-        return False
-    return isinstance(want, Partial) or (isinstance(want, Shard) and have == replace(want, packed=have.packed))
-
-
-def _conversion(have: Placement, want: Placement) -> tuple[str, int]:
-    """Return the op that turns one placement into another, and the tensor dim it works on."""
-    if isinstance(want, Shard):
-        if isinstance(have, Partial):
-            return "reduce_scatter", want.dim
-        return ("all_to_all" if isinstance(have, Shard) else "slice"), want.dim
-    if isinstance(want, Partial):
-        return "identity", -1
-    return ("all_gather", have.dim) if isinstance(have, Shard) else ("all_reduce", -1)

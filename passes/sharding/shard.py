@@ -16,7 +16,7 @@ from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
-from ...ir.states import is_expert, moved_states
+from ...ir.states import is_expert
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
@@ -36,7 +36,7 @@ from .annotate import (
     source_placements,
     splits_input,
     weight_behind,
-)
+)  # fmt: skip
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts
@@ -48,6 +48,7 @@ from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
 from .rules.table import answer_of, gather_notes
+from .whole_states import StateKeys, state_key, with_whole_states
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
@@ -112,7 +113,8 @@ class ShardPass(Pass):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by) if self.tp or self.inside else TpPlan("none", ())
         facts = GraphFacts.of(graph, data_axes(self.hsdp, self.ep))
-        return PassResult(mark_saved(_sharded(facts, self, plan)), changed=True)
+        made = with_whole_states(lambda whole: _Propagation(facts, self, plan).run(whole))
+        return PassResult(mark_saved(made), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -125,37 +127,14 @@ def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None, facts: Grap
 
     `facts` are those of the graph over `dp`, for who shards it again and again.
     """
-    return _sharded(facts or GraphFacts.of(graph, (DP,)), ShardPass(), plan, ports)
-
-
-def _sharded(facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> Graph:
-    """Shard; a cache or parameter that a layer reads all of rests whole on every rank of `tp`, and is never gathered."""
-    whole: frozenset[tuple[str, str]] = frozenset()
-    while True:
-        graph = _Propagation(facts, options, plan, ports, whole).run()
-        moved = {_state_key(r, state) for r in graph.regions for _, state in moved_states(r)} - whole
-        if not moved:
-            return graph
-        whole |= moved
-
-
-def _state_key(region: Region, state: Value) -> tuple[str, str]:
-    """What names a state: its path, which has a star where each region of layers has its own."""
-    return (region.name if "*" in state.name else "", state.name)
+    facts = facts or GraphFacts.of(graph, (DP,))
+    return with_whole_states(lambda whole: _Propagation(facts, ShardPass(), plan, ports).run(whole))
 
 
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(
-        self,
-        facts: GraphFacts,
-        options: ShardPass,
-        plan: TpPlan,
-        ports: Ports | None = None,
-        whole: frozenset[tuple[str, str]] = frozenset(),
-    ) -> None:
-        self.whole = whole
+    def __init__(self, facts: GraphFacts, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> None:
         self.facts, self.graph, self.own, self.plan = facts, facts.graph, facts.own, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.scatters_early = self.zero >= 2 and not options.once
@@ -179,7 +158,6 @@ class _Propagation:
         self.builders = {r.name: self._builder(r, options, facts.cuts[r.name]) for r in self.graph.regions}
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
-        self.notes += [f"'{name}' is whole on every rank of tp: its layer reads all of it" for _, name in sorted(whole)]
         # What answers of rules depend on, besides the node and how its inputs lie.
         self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, self.replicate_unknown
 
@@ -187,15 +165,15 @@ class _Propagation:
         imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, self.spread)
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
-        regather = options.regather and options.sp
+        regather, at_rest = options.regather and options.sp, self.zero == 3
         known = self.facts.types.setdefault(region.name, {})
-        at_rest = self.zero == 3
         return RegionBuilder(region, self.axes, regather, at_rest, self.sp, cuts, exchange, frozenset(banks), known)
 
-    def run(self) -> Graph:
-        """Return the sharded graph."""
+    def run(self, whole: StateKeys) -> Graph:
+        """Return the sharded graph, in which some caches and parameters are whole on every rank of `tp`."""
+        self.notes += [f"'{name}' is whole on every rank of tp: its layer reads all of it" for _, name in sorted(whole)]
         for name in self.graph.sequence_once():
-            self._sources(self.builders[name])
+            self._sources(self.builders[name], whole)
             self._phase(self.builders[name], forward=True)
         for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):  # the last layer may be of the first kind
             self._phase(self.builders[name], forward=False)
@@ -205,15 +183,15 @@ class _Propagation:
         kept = (*constraints.values(), *([ZIG_ZAG] if self.cp in BALANCED else []))
         return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
-    def _sources(self, b: RegionBuilder) -> None:
+    def _sources(self, b: RegionBuilder, whole_states: StateKeys) -> None:
         at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
         whole = None if self.etp else at_rest
         known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
         for v in b.old.values:
-            if _state_key(b.old, v) in self.whole and v.id in known:
-                known[v.id] = {**known[v.id], TP: REPLICATE}
             if v.id in known:
                 lies = {axis: known[v.id][axis] for axis in self.axes}
+                if TP in lies and state_key(b.old, v) in whole_states:
+                    lies[TP] = REPLICATE
                 b.add_source(v, b.packed(v, self.own.source(v, lies)))
             if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
                 self._constrain_dealt(b, v, known[v.id])

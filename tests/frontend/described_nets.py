@@ -76,6 +76,19 @@ class Step(Base):
         return self.logits(out.transpose(1, 2).flatten(-2)), (keys, values)
 
 
+class LongKernel(Base):
+    """A convolution along the sequence in frequencies, whose kernel is as long as the longest example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(HIDDEN, 64))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, s = self.e(ids).transpose(1, 2), ids.shape[1]
+        mixed = torch.fft.rfft(x, n=2 * s) * torch.fft.rfft(self.kernel[:, :s], n=2 * s)
+        return self.logits(torch.fft.irfft(mixed, n=2 * s)[..., :s].transpose(1, 2))
+
+
 class OneLength(Base):
     """A parameter of 512 positions, all of which are added."""
 

@@ -12,7 +12,10 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.utils.checkpoint import checkpoint
 
 import slipstick
-from slipstick.ir.graph import Graph, Phase
+from slipstick.ir.graph import Graph, Phase, Role
+from slipstick.ir.sizes.expr import total
+from slipstick.passes.families import pipeline_for
+from slipstick.passes.gathers import held_gathered
 
 from .sums import flops, num_ops
 
@@ -80,9 +83,9 @@ def at(graph: Graph, phase: Phase) -> float:
     return float(flops(graph, phase).evaluate({"batch": 2, "seq": 16}))
 
 
-def step(graph: Graph, recompute: str) -> tuple[float, float, float]:
-    family = slipstick.Family(recompute=recompute)
-    plan = slipstick.make_plan(num_gpus=8, seq_len=512, family=family, micro_batch=4)
+def step(graph: Graph, recompute: str, zero: int = 0, tp: int = 1, sp: bool = False) -> tuple[float, float, float]:
+    family = slipstick.Family(recompute=recompute, zero=zero, sp=sp, tp_plan="auto")
+    plan = slipstick.make_plan(num_gpus=8, tp=tp, seq_len=512, family=family, micro_batch=4)
     found = slipstick.estimate(graph, slipstick.load_system("dgx-h100"), plan).metrics
     return float(found["step_time_s"]), float(found["mfu"]), float(found["peak_mem_bytes"])
 
@@ -91,7 +94,28 @@ def test_layers_checkpointed_by_hand_take_the_step_of_full_recomputation() -> No
     by_hand, by_plan = traced(partial(kept, use_reentrant=False)), traced(plain)
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         assert at(by_hand, phase) == at(by_plan, phase)
-    assert step(by_hand, "none") == pytest.approx(step(by_plan, "full"), rel=1e-12)
+    for zero, tp, sp in ((0, 1, False), (2, 2, True), (3, 1, False), (3, 2, False), (3, 2, True)):
+        assert step(by_hand, "none", zero, tp, sp) == pytest.approx(step(by_plan, "full", zero, tp, sp), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call", [plain, partial(kept, use_reentrant=False), partial(kept, use_reentrant=True)], ids=str
+)
+def test_stage_3_leaves_a_rank_its_share_of_the_weights(call: Call) -> None:
+    graph = traced(call)
+    for recompute in ("none", "full") if call is plain else ("none",):
+        family = slipstick.Family(zero=3, recompute=recompute)
+        lowered = pipeline_for(family).run(graph)[0]
+        whole, share = (at_rest(lowered, dp) for dp in (1, 8))
+        assert share == whole / 8 == 4 * sum(p.numel() for p in Net(plain).parameters()) / 8
+
+
+def at_rest(graph: Graph, dp: int) -> float:
+    """Bytes of parameters that a rank holds all through a micro-batch, gathered ones included."""
+    sizes = {"dp": float(dp), "tp": 1.0}
+    held = (total(v.type.num_bytes for v in r.of_role(Role.PARAM)) + held_gathered(r) for r in graph.regions)
+    found = zip(held, (graph.counts[r.name] for r in graph.regions), strict=True)
+    return sum(float(num_bytes.evaluate(sizes)) * count for num_bytes, count in found)
 
 
 def test_the_older_kind_runs_all_of_a_layer_again() -> None:

@@ -34,6 +34,30 @@ class Cast(nn.Module):
         return scores
 
 
+class Logs(nn.Module):
+    """A layer that reads a number of its result while it is trained, to log it and to scale by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(H, H)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layer(x)
+        if self.training:
+            self.seen = y.mean().item()
+            y = y / (2 * y.detach().abs().max().item() + 1)
+        return x + y
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill"])
+def test_a_number_that_is_read_while_training_is_of_no_matter(phase: str) -> None:
+    net = nn.Sequential(nn.Embedding(V, H), *(Logs() for _ in range(3)), nn.Linear(H, V))
+    graph = slipstick.trace(net, torch.zeros(2, 16, dtype=torch.int64), phase=phase)
+    forward = float(flops(graph, Phase.FORWARD).evaluate({"batch": 2, "seq": 16}))
+    assert forward == 2 * 2 * 16 * (3 * H * H + H * V)
+    assert max(graph.counts.values()) == 3  # layers fold, though each reads a number of its own
+
+
 def line(text: str) -> int:
     """The number of the one line of the file that holds a text."""
     (number,) = (n for n, one in enumerate(FILE.read_text(encoding="utf-8").splitlines(), 1) if text in one)

@@ -25,6 +25,7 @@ from slipstick.ir.text.printer import print_graph
 
 MBS, TP, EP = symbol("mbs"), symbol("tp"), symbol("ep")
 TOKENS = MBS * 7168 * 2  # bytes of the tokens of a replica
+ROWS = as_expr(ceil_div(MBS * 8, TP))  # whole ones: 8 of each token, those of a rank of tp
 SPLIT = Family(workload=Workload.DECODE)
 OWN = Family(workload=Workload.DECODE, ep=True, etp=False)
 GATHERED = Family(workload=Workload.DECODE, ep=True, exchange="allgather")
@@ -63,13 +64,13 @@ def test_tensor_parallel_ranks_run_their_own_experts_and_sum_as_ever(deepseek: G
     assert sums == [t for t in talk(split) if t[1] == "tp"] == [("all_reduce", "tp", str(TOKENS))] * 2
     assert [t[:2] for t in talk(region) if t[1] != "tp"] == [("all_to_all", "ep")] * 2
     rows = region.by_id[node(region, "expert_bank").inputs[0]].type.dims
-    assert rows == (ceil_div(MBS * 8, TP), 7168)
+    assert rows == (ROWS, 7168)
 
 
 def test_ranks_inside_data_parallelism_send_what_is_theirs(deepseek: Graph) -> None:
     # tp = 2, ep = 8 over dp = 4: of T k rows a rank sends the half whose experts lie on ranks of its place in tp.
     sent = [t for t in talk(block(deepseek, OWN)) if t[0] == "all_to_all"]
-    assert sent == [("all_to_all", "ep", str(TOKENS * 8 / TP))] * 2
+    assert sent == [("all_to_all", "ep", str(ROWS * 7168 * 2))] * 2
 
 
 @pytest.mark.parametrize("name", ["gathered", "inside"])
@@ -114,7 +115,7 @@ def test_graphs_print_and_parse_and_hold_loads(deepseek: Graph, family: Family) 
 def test_a_busier_rank_gets_more_of_its_own_rows(deepseek: Graph) -> None:
     region = block(deepseek, replace(OWN, imbalance=True))
     rows = region.by_id[node(region, "expert_bank").inputs[0]].type.dims[0]
-    assert rows == MBS * 8 / TP * symbol("imb")
+    assert rows == ROWS * symbol("imb")
 
 
 def test_an_inner_size_that_does_not_divide_is_refused(deepseek: Graph) -> None:

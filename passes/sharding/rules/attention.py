@@ -113,10 +113,13 @@ def index_keys(ask: Ask) -> Answer:
 
 
 def kv_append(ask: Ask) -> Answer:
-    """New tokens lie as the cache does, which stays where it is; an empty one begins as they lie, with whole heads."""
-    p = ask.whole(0)
-    empty = len(ask.given) == 1
-    if empty and isinstance(p, Shard) and p.dim == ask.rank(0) - 1:
+    """New tokens lie as the cache does, which stays where it is; an empty one begins as they lie, with whole heads.
+
+    Behind a part of the length there is no place for the next token: `spread_cache` distributes that.
+    """
+    p, starts = ask.whole(0), len(ask.given) == 1
+    last = ask.rank(0) - 1 if starts else ask.call.attrs_as(KvAppendAttrs).dim
+    if isinstance(p, Shard) and p.dim == last:
         return replicate_all(ask)
     return Answer((p,) * len(ask.given), (p,))
 

@@ -23,8 +23,9 @@ def reshape(ask: Ask) -> Answer:
         made = Shard(samples)  # a replica's samples, repeated side by side
     own = ask.own_tokens and isinstance(source[p.dim], Expr)  # tokens in turn; heads among them would be lost
     flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not own
-    is_matrix = len(result) < 3  # rows of a matrix are what its layer wants whole; a batch of matrices has heads in it
-    if made is None or (flattened and is_matrix and not _stacks(source, result, p)):
+    # Over tp what flattens is a matrix that its layer wants whole anyway, but for a batch of them, one a head.
+    heads_of_batch = made is not None and made.dim == 0 and len(result) > 2
+    if made is None or (flattened and not heads_of_batch and not _stacks(source, result, p)):
         return replicate_all(ask)
     return Answer((p,), (made,))
 

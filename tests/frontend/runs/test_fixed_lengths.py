@@ -133,6 +133,22 @@ def test_a_module_in_hand_is_of_the_length_of_its_example() -> None:
         slipstick.trace(nets.AsNumber(), ids, fixed={"kv": 32})
 
 
+@pytest.mark.parametrize("net", [nets.LongKernel, nets.AsNumber, nets.AsInt, nets.Decides, nets.Chunks, nets.AtMost])
+@pytest.mark.parametrize(("batch", "seq"), [(2, 64), (1, 32), (48, 48)])
+def test_a_graph_holds_at_the_sizes_of_its_example(net: type[torch.nn.Module], batch: int, seq: int) -> None:
+    graph = slipstick.trace(net(), torch.zeros(batch, seq, dtype=torch.int64), phase="prefill")
+    assert all(b.holds({"batch": batch, "seq": seq}[b.name]) for b in graph.bounds)
+
+
+def test_a_length_that_cannot_stay_open_is_that_of_the_plan_then_of_the_example() -> None:
+    ids = torch.zeros(2, 64, dtype=torch.int64)
+    assert [b.legal for b in slipstick.trace(nets.LongKernel(), ids, phase="prefill").bounds] == ["64"]
+    asked = AskedSizes(sizes={"seq": 32, "kv": 32, "batch": 1})
+    assert [b.legal for b in load(f"{FILE}:LongKernel", "prefill", "fp32", asked=asked).bounds] == ["32"]
+    with pytest.raises(TraceError, match="a Fourier transform over an open size"):
+        load(f"{FILE}:LongKernel", "prefill", "fp32")  # nobody said a length, and the code names none
+
+
 def test_features_that_were_taken_for_a_length_are_none() -> None:
     """Rows [batch, features] without a word on their dims: the code names the number of features."""
     graph = slipstick.trace(torch.nn.Linear(20, 30), torch.zeros(2, 20), phase="prefill")

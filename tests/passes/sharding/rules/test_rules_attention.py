@@ -57,9 +57,17 @@ def test_the_gradient_of_sinks_is_partial_over_batches_only(p: Shard, dsinks: Pl
     assert rules.attention_bwd(given).outputs == (p, p, p, dsinks)
 
 
-def test_a_cache_lies_as_what_is_appended() -> None:
-    given = ask((R, Shard(1)), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),), KvAppendAttrs(2))
-    assert rules.kv_append(given) == Answer((Shard(1), Shard(1)), (Shard(1),))
+@pytest.mark.parametrize("cache", [R, Shard(0), Shard(1), Shard(3)])
+@pytest.mark.parametrize("tokens", [R, Shard(1), Shard(3), PARTIAL])
+def test_what_is_appended_lies_as_the_cache_which_stays_where_it_is(cache: Placement, tokens: Placement) -> None:
+    given = ask((cache, tokens), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),), KvAppendAttrs(2))
+    assert rules.kv_append(given) == Answer((cache, cache), (cache,))
+
+
+def test_an_empty_cache_begins_as_its_tokens_lie_with_whole_heads() -> None:
+    for tokens, lies in ((Shard(1), Shard(1)), (Shard(2), Shard(2)), (Shard(3), R)):
+        given = ask((tokens,), ((2, 2, 15, 8),), ((2, 2, 15, 8),), KvAppendAttrs(2))
+        assert rules.kv_append(given) == Answer((lies,), (lies,))
 
 
 PER_HEAD: Dims = (1, 4, 16, 16)  # one bias a head, for all sequences
