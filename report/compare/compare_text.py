@@ -11,6 +11,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ..columns import in_columns
 from ..explain.intervals import shares_between
+from ..markdown import markdown_code, markdown_text
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, ComparisonSection, Differs, split
 from .gates import Gate
@@ -52,10 +53,10 @@ def comparison_text(found: Comparison, gates: Sequence[Gate], floor: float, colu
 def comparison_markdown(found: Comparison, gates: Sequence[Gate], floor: float) -> str:
     """Return the same as Markdown: the answer first, then gates, then tables."""
     first, *rest = _sentences(found, floor)
-    lines = [f"**{_escaped(first)}**", *(f"- {_escaped(line.strip())}" for line in rest)]
+    lines = [f"**{markdown_text(first)}**", *(f"- {markdown_text(line.strip())}" for line in rest)]
     lines.insert(1, "")
-    lines += ["", f"A is `{found.a.path}`, B is `{found.b.path}`."]
-    lines += ["", *(f"- {'❌' if gate.failed else '✅'} `{gate.text}`: {_measured(gate)}" for gate in gates)]
+    lines += ["", f"A is {markdown_code(found.a.path)}, B is {markdown_code(found.b.path)}."]
+    lines += ["", *map(_markdown_gate, gates)]
     for block in _blocks(found, floor):
         lines += ["", *_markdown_table(block)]
     return "\n".join(lines).replace("\n\n\n", "\n\n")
@@ -236,20 +237,20 @@ def _measured(gate: Gate) -> str:
     return str(gate).removeprefix(f"{gate.text}: ")
 
 
+def _markdown_gate(gate: Gate) -> str:
+    mark = "❌" if gate.failed else "✅"
+    return f"- {mark} {markdown_code(gate.text)}: {markdown_text(_measured(gate))}"
+
+
 def _markdown_table(block: TextBlock) -> Iterator[str]:
-    notes = [f"_{_escaped(note)}_" for note in block.notes]
+    notes = [f"_{markdown_text(note)}_" for note in block.notes]
     if not block.rows:
-        yield from (f"**{block.title}**", *(("", *notes) if notes else ()))
+        yield from (f"**{markdown_text(block.title)}**", *(("", *notes) if notes else ()))
         return
-    yield f"| {' | '.join((block.title, *block.head))} |"
+    yield f"| {' | '.join(map(markdown_text, (block.title, *block.head)))} |"
     yield f"| --- |{' ---: |' * len(block.head)}"
     for row in block.rows:
-        yield f"| {' | '.join(map(_escaped, row))} |"
+        yield f"| {' | '.join(map(markdown_text, row))} |"
     if notes:
         yield ""
         yield from notes
-
-
-def _escaped(text: str) -> str:
-    """Keep what Markdown would read as a table, emphasis or code."""
-    return "".join(f"\\{c}" if c in "|*_`<" else c for c in text)

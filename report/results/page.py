@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...ir import __version__
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
+from ..markdown import code_block, markdown_text
 from .headline import Figure, figures
 from .table import Line, Panel
 
@@ -195,18 +196,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], shares: Sequence[
 def markdown(summary: Sequence[Line], sections: Sequence[Panel], command: str) -> str:
     """Return the same as Markdown."""
     (title, first), *rest = summary
-    lines = [f"# {_escaped(title)}", "", _escaped(first), "", *_lines(["", ""], rest)]
+    lines = [f"# {markdown_text(title)}", "", markdown_text(first), "", *_lines(["", ""], rest)]
     for section in sections:
-        lines += ["", f"## {_escaped(section.title)}", "", *_lines(section.head, section.rows)]
-    return "\n".join([*lines, *(["", "```sh", command, "```"] if command else [])])
+        lines += ["", f"## {markdown_text(section.title)}", "", *_lines(section.head, section.rows)]
+    return "\n".join([*lines, *(["", *code_block(command, "sh")] if command else [])])
 
 
 def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    whole = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(map(_escaped, row)) + " |" for row in whole]
-
-
-def _escaped(text: str) -> str:
-    for mark in "\\`*_<|":
-        text = text.replace(mark, "\\" + mark)
-    return text.replace("\n", " ")
+    header, *cells = ("| " + " | ".join(map(markdown_text, row)) + " |" for row in (head, *rows))
+    return [header, "|" + " --- |" * len(head), *cells]
