@@ -18,9 +18,9 @@ from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
 from ..frameworks.export import config_of
 from ..frameworks.runs import stack_warnings
+from ..labels import stack_label
 
 _CHOSEN = (SearchAxis.NUMBER, SearchAxis.CHOICE)
-from ..labels import stack_label
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,9 +66,7 @@ def test_the_mildest_change_that_fits_is_named(
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
-@pytest.mark.parametrize(
-    "words", [{}, {"micro_batch": 4, "zero": 1}, {"tp": 2, "dp": 4}, {"pp": 2, "zero": 1}]
-)
+@pytest.mark.parametrize("words", [{}, {"micro_batch": 4, "zero": 1}, {"tp": 2, "dp": 4}, {"pp": 2, "zero": 1}])
 def test_each_remedy_is_what_an_estimate_with_its_flags_says(
     ask: Callable[[Plan, float], Estimate], made_up: System, words: dict[str, object], share: float
 ) -> None:

@@ -219,7 +219,7 @@ class StackConstants:
         heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
         kernel_slowdown: how much longer kernels take in its steps than alone.
         framework: whose launches say its plans: that of an exporter, or of the names of schedules; empty for any plan.
-        runs: values of words of a plan that it runs, by word: `zero: 0, 1`; of other words all that its framework can say.
+        runs: values of words of a plan that it runs, by word: `zero: 0, 1`; of other words all that its framework says.
         as_of: the year or month that it describes.
         version_of: the product whose older version it is; empty for what is run today.
         versions: those that it stands for, `0.4 .. 0.6`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....ir.ops.fused.attention import AttentionAttrs
+from ....ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ask import PARTIAL, REPLICATE, Answer, Ask, Placement, Rule, Shard, replicate_all
 
 _FORWARD, _BACKWARD = 3, 6  # inputs that every call has
