@@ -303,10 +303,10 @@ def _lowered(request: Request) -> Callable[[ReplicaShape], tuple[ServedModel, Pl
     from ...ir.plan import make_plan
 
     @cache
-    def served(pp: bool, ep: bool, etp: bool) -> tuple[ServedModel, Plan]:
+    def served(tp: bool, pp: bool, ep: bool, etp: bool) -> tuple[ServedModel, Plan]:
         shape = request.said(
             {
-                "tp": 2 if ep and not etp else 1,
+                "tp": 2 if tp else 1,
                 "pp": 2 if pp else 1,
                 "ep": 2 if ep else 1,
                 "dp": 2 if ep and etp else 1,
@@ -317,7 +317,7 @@ def _lowered(request: Request) -> Callable[[ReplicaShape], tuple[ServedModel, Pl
         return served_of(shape)
 
     def of_shape(shape: ReplicaShape) -> tuple[ServedModel, Plan]:
-        found, like = served(shape.pp > 1, shape.ep > 1, shape.tp == 1 or shape.ep == 1)
+        found, like = served(shape.tp > 1, shape.pp > 1, shape.ep > 1, shape.tp == 1 or shape.ep == 1)
         family = like.family
         plan = make_plan(
             num_gpus=shape.num_gpus,
