@@ -91,16 +91,15 @@ def step_times(served: ServedModel, system: System, plan: Plan, scheduler: Sched
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(prefills)[:num][in_steps]),
         plan.pp,
         1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0]),
-        plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
+        plan.dp,
         float(parts[True][num - 1] / prefill_s[-1]) if True in parts else 0.0,
     )
 
 
 def plan_of_replica(plan: Plan) -> Plan:
-    """Return the plan of one replica; replicas that share no experts are deployments of their own, side by side."""
-    if plan.ep > 1 or plan.etp > plan.tp:
-        return plan
-    return replace(plan, num_gpus=plan.num_gpus // plan.dp, dp=1, global_batch=plan.micro_batch)
+    """Return the plan of one deployment: the replicas that share experts; those that share none lie side by side."""
+    ranks = plan.inner_ep
+    return replace(plan, num_gpus=plan.num_gpus // plan.dp * ranks, dp=ranks, global_batch=plan.micro_batch * ranks)
 
 
 def of_phase(plan: Plan, workload: Workload) -> Plan:

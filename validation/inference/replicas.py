@@ -50,7 +50,7 @@ class Replica:
         Ranks that attend apart gather the tokens of all; only where one switch joins whole racks engines send rows to
         their experts alone: TensorRT-LLM `AlltoallMethodType`, vLLM `all2all_backend`, SGLang `moe_a2a_backend`.
         """
-        shared = replace(family, pp=True) if self.pp > 1 else family
+        shared = replace(family, tp=self.tp > 1, pp=self.pp > 1)
         if self.ep == 1:
             return replace(shared, etp_dp=True) if self.cut else shared
         gathers = self.attention_dp > 1 and "nvl" not in system

@@ -186,7 +186,7 @@ def test_every_part_of_a_family_is_written() -> None:
         **{key: {"lora_rank": 8} for key in ("lora_modules", "lora_dropout", "lora_base")},
     }  # fmt: skip
     # These follow from degrees; a family without them is refused: see tests of `plan_words`.
-    derived = {"workload", "cp", "ep", "pp", "etp_dp", "capacity", "imbalance", "usp", "hsdp"}
+    derived = {"workload", "tp", "cp", "ep", "pp", "etp_dp", "capacity", "imbalance", "usp", "hsdp"}
     assert set(others) | derived == {f.name for f in fields(Family)}
     for name, value in others.items():
         given = {**beside.get(name, {}), name: value}
