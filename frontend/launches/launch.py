@@ -18,6 +18,9 @@ Value: TypeAlias = str | int | float | bool | Sequence[object] | None
 Word: TypeAlias = str | int | float | bool | Sequence[str]
 # What is counted in a launch: degrees, batches, lengths; and stages, of which each may be a list entry.
 _MOST, MOST_STAGES = 10**9, 10_000
+# FSDP's CPU offload keeps parameters, gradients and optimizer states on the host, where the optimizer then runs:
+# `CPUOffloadPolicy` of torch.distributed.fsdp.
+OFFLOADED_BY_FSDP = "optimizer,params"
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ....ir.errors import ParseError
 from ....ir.schedules.registry import SCHEDULES
-from ..launch import MOST_STAGES, Launch, Reading, Value
+from ..launch import MOST_STAGES, OFFLOADED_BY_FSDP, Launch, Reading, Value
 from ..shapes import catalogue_name
 
 # Ways in which keys and values cross ranks of context parallelism: torchtitan/config/job_config.py.
@@ -207,4 +207,5 @@ def _titan_policy(r: Reading) -> None:
         "experimental.enable_async_tensor_parallel",
         "compile.enable_async_tensor_parallel",
     )
-    r.say("offload", "params" if r.flag("training.enable_cpu_offload") else None, "training.enable_cpu_offload")
+    away = r.flag("training.enable_cpu_offload")
+    r.say("offload", OFFLOADED_BY_FSDP if away else None, "training.enable_cpu_offload")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....ir.errors import ParseError, UsageError
-from ..launch import Launch, Reading, Value
+from ..launch import OFFLOADED_BY_FSDP, Launch, Reading, Value
 
 # What offloads of DeepSpeed move, by the part of their names.
 _AWAY = (("optimizer", "optimizer"), ("params", "param"))
@@ -227,7 +227,6 @@ def _sharded(r: Reading) -> None:
     offloads = tuple(f"fsdp_config.{prefix}offload_params" for prefix in ("fsdp_", ""))
     devices = {word: f"deepspeed_config.offload_{key}_device" for word, key in _AWAY}
     away = [word for word, name in devices.items() if r.text(name) == "cpu"]
-    if any(map(r.flag, offloads)):
-        away = [*away, "params"]
+    by_fsdp = OFFLOADED_BY_FSDP if any(map(r.flag, offloads)) else None
     known = tuple(name for name in devices.values() if r.text(name) in ("cpu", "none"))
-    r.say("offload", ",".join(away) or None, *offloads, *known)
+    r.say("offload", by_fsdp or ",".join(away) or None, *offloads, *known)

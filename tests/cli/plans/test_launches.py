@@ -130,7 +130,14 @@ def test_a_plan_file_keeps_whose_words_remedies_are_in(cli: Cli, titan: str, tmp
         cli("estimate", *flags, *of).stdout for of in (("--gpus", "2", "--from", titan), ("--plan", plan))
     )
     assert direct == stepwise
-    assert direct.splitlines()[1].startswith("  try [training] enable_cpu_offload = true (")
+    time_s = re.fullmatch(r"  try \[training\] enable_cpu_offload = true \((.*), .*\)", direct.splitlines()[1])
+    assert time_s is not None
+    Path(titan).write_text(
+        f"{TITAN}\n".replace("[parallelism]", "enable_cpu_offload = true\n[parallelism]"), encoding="utf-8"
+    )
+    again = cli("estimate", *flags, "--gpus", "2", "--from", titan)
+    assert again.returncode == 0, again.stderr
+    assert re.search(rf"^step time +{re.escape(time_s[1])} ", again.stdout, re.MULTILINE)
 
 
 def test_a_server_says_what_holds_it_in_the_words_of_its_engine(cli: Cli) -> None:
