@@ -23,8 +23,10 @@ _AT_REST = ("weights", "optimizer")
 
 def step_floor(answer: Estimate) -> float:
     """Return the least time of a step that physics allows, as a share of the predicted time."""
-    metrics = answer.metrics
-    return max(_flops_share(answer), metrics.get("mbu", 0.0), _states_s(answer) / metrics["step_time_s"])
+    metrics, bandwidth = answer.metrics, float(answer.table.system.chip.hbm_bytes_per_s)
+    # A step of training reads the states of the optimizer once, and writes them.
+    states_s = 2.0 * answer.memory_bytes.get("optimizer", 0.0) / bandwidth
+    return max(_flops_share(answer), metrics.get("mbu", 0.0), states_s / metrics["step_time_s"])
 
 
 def memory_floor(answer: Estimate) -> float:
@@ -55,9 +57,3 @@ def _flops_share(answer: Estimate) -> float:
     env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
     left = float(np.sum(flops.total(env, Convention.CAUSAL)))
     return mfu * left / answer.metrics["model_flops"]
-
-
-def _states_s(answer: Estimate) -> float:
-    """Seconds in which a device reads its optimizer states once, and writes them."""
-    bandwidth = float(answer.table.system.chip.hbm_bytes_per_s)
-    return 2.0 * answer.memory_bytes.get("optimizer", 0.0) / bandwidth

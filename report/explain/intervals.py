@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from ...driver.metrics import METRICS, format_metric
 from ...driver.uncertainty.answers import intervals
@@ -66,19 +67,16 @@ def intervals_record(
     metrics: Mapping[str, float],
     bands: Mapping[str, Band],
     evidence: Evidence,
-    ratios: Mapping[str, Band] | None = None,
+    ratios: Mapping[str, Band] = MappingProxyType({}),
 ) -> dict[str, object]:
     """Return what an answer rests on and the intervals of its metrics, in their units.
 
     `ratios` are the bands of the ratio of each metric to that of another plan on this machine by this software.
     """
-    of_ratio = {name: {"ratio": asdict(band.around(1.0))} for name, band in (ratios or {}).items()}
-    return {
-        "evidence": {"chip": str(evidence.silicon), "software": str(evidence.software)},
-        "metrics": {
-            name: {
-                **asdict(one), "rows": bands[name].num_rows, "kind": bands[name].kind, **of_ratio.get(name, {}),
-            }
-            for name, one in intervals(metrics, bands).items()
-        },
-    }  # fmt: skip
+    own = {
+        name: {**asdict(one), "rows": bands[name].num_rows, "kind": bands[name].kind}
+        for name, one in intervals(metrics, bands).items()
+    }
+    for name in [name for name in own if name in ratios]:
+        own[name]["ratio"] = asdict(ratios[name].around(1.0))
+    return {"evidence": {"chip": str(evidence.silicon), "software": str(evidence.software)}, "metrics": own}

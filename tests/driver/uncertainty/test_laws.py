@@ -27,6 +27,11 @@ from slipstick.ir.plan import Family, make_plan
 
 # Every so many systems are tried; all of them in `python -m benchmarks.intervals`.
 EVERY = 5
+WAYS = {
+    "batch": lambda num: Load(batch=num),
+    "concurrency": lambda num: Load(concurrency=num),
+    "rate": lambda num: Load(requests_per_s=num),
+}
 
 
 @pytest.mark.parametrize("workload", PLANS)
@@ -63,7 +68,7 @@ def test_states_are_read_and_written_once_a_step() -> None:
 
 @settings(max_examples=30)
 @given(
-    way=st.sampled_from(("concurrency", "batch", "requests_per_s")),
+    way=st.sampled_from(sorted(WAYS)),
     amount=st.integers(1, 400),
     prompt=st.integers(1, 1500),
     output=st.integers(1, 500),
@@ -73,7 +78,7 @@ def test_intervals_of_servers_hold_their_points_and_no_end_is_beyond_peaks(
     way: str, amount: int, prompt: int, output: int, engine: str
 ) -> None:
     try:
-        answer = serve(server(engine), Lengths(float(prompt), float(output)), Load(**{way: float(amount)}))
+        answer = serve(server(engine), Lengths(float(prompt), float(output)), WAYS[way](float(amount)))
     except InfeasibleError:
         return
     bands = server_bands(answer)
