@@ -43,7 +43,7 @@ def test_tables_stand_side_by_side_where_there_is_room(answer: Estimate, columns
 
 def test_the_screen_says_what_was_estimated(answer: Estimate) -> None:
     text = report_text(answer, 120)
-    head = "tiny-llama  train  8 x H100-SXM5-80GB  tp2+sp dp4  mbs 1  gbs 32  seq 64  bf16"
+    head = "tiny-llama  train  8 x H100-SXM5-80GB  no software  tp2+sp dp4  mbs 1  gbs 32  seq 64  bf16"
     assert text.startswith(head)
     assert "\x1b[" not in text
 
