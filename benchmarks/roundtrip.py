@@ -16,12 +16,13 @@ from random import Random
 
 from slipstick.backends.machine.system import System
 from slipstick.cli.export import exported, step_subject
-from slipstick.cli.plans.imports import plan_text
 from slipstick.cli.plans.text import command_file_text, request_of
 from slipstick.cli.prepare import sized, system_of
 from slipstick.driver.estimate import Lowered, estimate
 from slipstick.explore.plans.lowerings import Lowerings
+from slipstick.frontend.launches.imported import ImportedPlan
 from slipstick.frontend.launches.launch import Launch
+from slipstick.frontend.launches.imported import ImportedPlan
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph
@@ -147,7 +148,7 @@ def _kind(
     try:
         launch: Launch = read_launch(text, framework=framework, num_gpus=plan.num_gpus)
         around = {"model": model, "system": SYSTEM, "seq": plan.seq_len}
-        again, there, second = prices.of(plan_text(launch, around))
+        again, there, second = prices.of(ImportedPlan(launch, {**launch.words, **around}).text)
     except SlipstickError as error:
         return f"refused: {error}"
     if first == second:

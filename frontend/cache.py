@@ -8,8 +8,7 @@ from pathlib import Path
 from ..ir.errors import ParseError
 from ..ir.graph import Graph
 from ..ir.records import dataclass
-from ..ir.text.cache import TextCache
-from ..ir.text.files import cache_folder, load_graph
+from ..ir.text.files import TextCache, cache_folder, load_graph
 from ..ir.text.parse import parse_graph
 from ..ir.text.printer import print_graph
 from ..ir.text.stages import told
@@ -23,7 +22,7 @@ SHIPPED = Path(__file__).parent / "catalogue" / "graphs"
 
 @dataclass(frozen=True, slots=True)
 class GraphCache:
-    """A folder of graphs; one that cannot be read, or was changed, counts as absent (`ir/text/cache.py`)."""
+    """A folder of graphs; one that cannot be read, or was changed, counts as absent (`ir/text/files.py`)."""
 
     folder: Path
 

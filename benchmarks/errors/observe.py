@@ -156,7 +156,7 @@ def _named_experts(model: str) -> bool:
 
 def _runs(path: Path) -> Iterator[Observed]:
     (table,), _ = read_tables([path])
-    faults: list[str] = []
+    faults: list[RowFault] = []
     known: dict[tuple[str, ...], Mapping[str, object]] = {}
 
     def estimate(arguments: Sequence[str]) -> Mapping[str, float]:
@@ -249,7 +249,7 @@ def _record(tree: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 
 def _steps(table: Table) -> Iterator[Observed]:
-    faults: list[str] = []
+    faults: list[RowFault] = []
     cases, _ = read_steps(table, MachineShop(), faults)
     fair = {place: case for place, case in cases.items() if not case.outlier}
     yield from _restacked(fair, {p: replace(c, stack="default") for p, c in fair.items()}, None, SoftwareEvidence.IDEAL)
@@ -309,7 +309,7 @@ class _Elsewhere(EngineRoom):
 
 
 def _served(table: Table) -> Iterator[Observed]:
-    faults: list[str] = []
+    faults: list[RowFault] = []
     cases, _ = read_served(table, faults)
     fair = [case for case in cases.values() if not case.excluded]
     yield from _by(fair, fair, _Elsewhere(), None, SoftwareEvidence.ELSEWHERE)

@@ -23,7 +23,7 @@ from ...cost.serving.traffic.requests import Lengths
 from ...ir.errors import UsageError
 from ...ir.plan import Plan
 from ...ir.records import dataclass
-from ...ir.sizes.fixed_sizes import check_served, padded
+from ...ir.sizes.fixed_sizes import check_served, padded_size
 from ..estimate import Estimate, Lowered, estimate
 from .load import Load
 from .tables import ServedModel, of_phase, step_times
@@ -95,13 +95,13 @@ class Server:
 
     def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:
         """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
-        rows = int(padded(lowered.source, "batch", max(1, round(batch))))
+        rows = padded_size(lowered.source, "batch", max(1, round(batch)))
         plan = replace(
             of_phase(self.plan, lowered.source.workload),
             micro_batch=rows,
             global_batch=rows * self.plan.dp,
-            seq_len=int(padded(lowered.source, "seq", max(1, round(seq)))),
-            kv_len=int(padded(lowered.source, "kv", round(context))),
+            seq_len=padded_size(lowered.source, "seq", max(1, round(seq))),
+            kv_len=padded_size(lowered.source, "kv", round(context)),
         )
         return estimate(lowered.source, self.system, plan, self.convention, lowered)
 

@@ -16,7 +16,6 @@ from ...ir.ops import OpClass
 from ...ir.plan import Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ...ir.records import dataclass
-from ...ir.sizes.expr import Num
 from ...ir.sizes.fixed_sizes import padded
 from ..estimate import Estimates, Lowered, evaluate
 
@@ -139,7 +138,7 @@ def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: 
     return evaluate(lowered, system, of_sizes(one, lowered, batch, length, cached))
 
 
-def of_sizes(plans: PlanTable, lowered: Lowered, batch: Num, seq: Num, cached: Num) -> PlanTable:
+def of_sizes(plans: PlanTable, lowered: Lowered, batch: Array, seq: Array, cached: Array) -> PlanTable:
     """Return plans of one step each: sequences of a replica, tokens of each and in the cache, padded as a server does.
 
     Lengths below the first and between two that a graph holds for (`ir/sizes/fixed_sizes.py`) take the next.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import PlanError, UsageError
 from ..graph import Graph, LengthBound, Phase, Role, Value, Workload
 from ..plan import Plan
 from ..plan.layout.stages import between_stages
-from .expr import Expr, Num
+from .expr import Expr
 
+Array: TypeAlias = NDArray[np.float64]
 # What the batch is called: of all replicas in a traced graph, of one in a sharded graph.
 _BATCH = frozenset(("batch", "mbs"))
 _LENGTHS = frozenset(("seq", "kv"))
@@ -133,7 +136,7 @@ def check_served(graph: Graph, longest: int) -> None:
         raise UsageError(f"'{graph.name}' is recorded for {fixed}, and a server runs any: make it with open sizes")
     for bound in asked_bounds(graph):
         most = 0 if bound.name == "batch" else longest
-        if bound.high and (not most or float(padded(graph, bound.name, most)) > bound.high):
+        if bound.high and (not most or padded_size(graph, bound.name, most) > bound.high):
             place, wanted = f" ({bound.where})" if bound.where else "", f" up to {longest}" if most else ""
             raise UsageError(
                 f"'{graph.name}' is recorded for {bound.name} = {bound.legal}{place}, and a server runs every size"
@@ -141,22 +144,26 @@ def check_served(graph: Graph, longest: int) -> None:
             )
 
 
-def padded(graph: Graph, name: str, sizes: Num) -> Num:
+def padded(graph: Graph, name: str, sizes: Array) -> Array:
     """Return sizes as a server runs them: each the next from it on that a graph holds for, by its low ends and steps.
 
-    >>> from slipstick.ir.graph import Graph, Workload
-    >>> graph = Graph("", Workload.PREFILL, (), (), bounds=(LengthBound("seq", 256, 0, 128, (512,)),))
-    >>> padded(graph, "seq", np.array([7.0, 256.0, 257.0, 500.0])).tolist(), padded(graph, "batch", 3)
-    ([256.0, 256.0, 384.0, 640.0], 3)
+    >>> graph = Graph("blocks", Workload.PREFILL, (), (), (), bounds=(LengthBound("seq", 256, 0, 128, (512,)),))
+    >>> padded(graph, "seq", np.array([7.0, 256.0, 257.0, 500.0])).tolist(), padded(graph, "batch", np.array([3.0]))
+    ([256.0, 256.0, 384.0, 640.0], array([3.]))
     """
     bounds = [bound for bound in asked_bounds(graph) if bound.name == name]
-    before: Num | None = None
-    while bounds and not np.array_equal(sizes, np.nan if before is None else before):
+    before = np.full_like(sizes, np.nan)
+    while bounds and not np.array_equal(sizes, before):
         before = sizes
         for bound in bounds:
-            sizes = bound.low + np.ceil(np.maximum(np.asarray(sizes) - bound.low, 0.0) / bound.step) * bound.step
+            sizes = np.asarray(bound.low + np.ceil(np.maximum(sizes - bound.low, 0.0) / bound.step) * bound.step)
             sizes = sizes + bound.step * np.isin(sizes, bound.gaps)
     return sizes
+
+
+def padded_size(graph: Graph, name: str, size: float) -> int:
+    """Return one size as `padded` does, as a whole number."""
+    return int(padded(graph, name, np.array([size]))[0])
 
 
 def _given(graph: Graph, *roles: Role) -> Iterator[Value]:
@@ -180,4 +187,5 @@ __all__ = [
     "fixed_samples",
     "fixed_sizes",
     "padded",
+    "padded_size",
 ]

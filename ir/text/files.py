@@ -1,8 +1,9 @@
-"""Files that are whole or not there at all; graphs among them, gzipped when the name ends in .gz, without torch."""
+"""Files that are whole or not there at all: graphs, gzipped when the name ends in .gz, and the user's cache."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -13,13 +14,17 @@ from typing import BinaryIO
 
 from ..errors import ParseError, VerifyError
 from ..graph import Graph
+from ..records import dataclass
 from ..verify import verify
 from .admission import admission_problems
 from .parse import parse_graph
 from .printer import print_graph
+from .stages import told
 from .untrusted import read_text
 
 _HEAD = re.compile(r'slipstick\.graph \d+\ngraph "([^"]*)"[^\n]*\n(?:positions (\d+)\n)?')
+# Behind a text that is kept: who changed the text did not make it.
+_CHECKSUM = "checksum "
 
 
 def cache_folder() -> Path:
@@ -117,3 +122,44 @@ def write_atomically(path: Path, data: bytes) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a text file; after a failure or a crash the old file is there as it was."""
     write_atomically(path, text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class TextCache:
+    """A folder of texts by name, each with its checksum, packed where the name ends in .gz.
+
+    A file that was changed or cannot be read counts as absent, and is replaced whatever it is: a pipe or a link is not
+    written through. A folder that cannot be read or written only costs time.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, part: str) -> TextCache:
+        """Return a part of the user's cache folder."""
+        return cls(cache_folder() / part)
+
+    def get(self, name: str) -> str | None:
+        """Return the text of a name, None where there is none."""
+        path = self.folder / name
+        try:
+            text, mark, digest = read_text(path).rpartition(_CHECKSUM)
+        except (OSError, ParseError):
+            return None
+        if not mark or digest.strip() != _digest(text):
+            told(f"cache: {path} was changed, so it is not read")
+            return None
+        return text
+
+    def put(self, name: str, text: str) -> bool:
+        """Keep a text; return whether it could be written."""
+        data = f"{text}{_CHECKSUM}{_digest(text)}\n".encode()
+        try:
+            replace_whole(self.folder / name, gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+        except OSError:
+            return False
+        return True
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

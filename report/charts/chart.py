@@ -207,7 +207,7 @@ def scripts() -> str:
 
     Putting them together takes two seconds: they are kept beside the graphs, one file for each release.
     """
-    from ...ir.text.cache import TextCache
+    from ...ir.text.files import TextCache
 
     made = _drawing()
     cache, name = TextCache.of("scripts"), f"vega-{made.__version__}-{VERSION}.js"

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from ...driver.metrics import METRICS
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
+from ...ir.text.shown import markdown_code, markdown_text
 from ..columns import in_columns
 from ..explain.intervals import shares_between
-from ..markdown import markdown_code, markdown_text
 from ..readable import percent, shown, shown_both, shown_change, shown_relative
 from .comparison import Change, Comparison, ComparisonSection, Differs, split
 from .gates import Gate

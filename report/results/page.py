@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...ir import __version__
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
-from ..markdown import code_block, markdown_text
+from ...ir.text.shown import code_block, markdown_text
 from .headline import Figure, figures
 from .table import Line, Panel
 

@@ -17,11 +17,11 @@ from markdown_it.token import Token
 from slipstick.cli import run
 from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import SlipstickError
+from slipstick.ir.text.shown import code_block, markdown_code, markdown_text
 from slipstick.report.compare.compare_text import comparison_markdown
 from slipstick.report.compare.comparison import compare
 from slipstick.report.compare.gates import judged
 from slipstick.report.compare.saved import saved
-from slipstick.report.markdown import code_block, markdown_code, markdown_text
 from slipstick.report.results.documents import SavedResult
 
 POISON = "x](http://e/) ![a](http://e/q.png) @org/team #1 www.e.com `` ``` <img src=q> \u202e|\n\n# H1\n\n```\n- [ ] a"

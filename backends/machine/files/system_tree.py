@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError, SystemFileError, UsageError
-from ....ir.text.cache import TextCache
+from ....ir.text.files import TextCache
 from ....ir.text.formats import yaml_node
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
 def kept_tree(text: str, where: str) -> dict[str, Tree]:
     """Read as `read_tree` does; what was read once is kept in the cache as JSON, ten times as fast as YAML.
 
-    Whatever happened to the cache, the tree is that of the text (`ir/text/cache.py`).
+    Whatever happened to the cache, the tree is that of the text (`ir/text/files.py`).
     """
     key = hashlib.sha256(f"{_FORM}\n{text}".encode()).hexdigest()[:32]
     cache, name = TextCache.of("trees"), f"{key}.json"

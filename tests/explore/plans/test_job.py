@@ -253,6 +253,6 @@ def test_rows_that_differ_have_labels_that_differ() -> None:
         choices=Choices(zero=(1,), recompute=("none",), schedule=("1f1b",)),
     )  # fmt: skip
     job = job_of(GRAPHS[1], space=space)
-    rows, found = PlanRows(job, "tiny"), whole(job).columns
+    rows, found = PlanRows(job, {"model": "tiny"}), whole(job).columns
     labels = [(rows.label(found, at), *rows.others(found, at).values()) for at in range(len(found["part"]))]
     assert len(set(labels)) == len(labels)

@@ -13,7 +13,7 @@ from slipstick.backends.machine.files.catalogue import _of_catalogue
 from slipstick.backends.machine.load import load_system
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph
-from slipstick.ir.text.cache import TextCache
+from slipstick.ir.text.files import TextCache
 from slipstick.report.charts.chart import drawable, scripts
 
 CONFIG = Path(__file__).parents[2] / "data" / "configs" / "tiny-llama.json"

@@ -31,7 +31,7 @@ def job_under(model: str, stack: str | None, gpus: int) -> PlanJob:
     """The search of all training plans of a model."""
     graph = load(model, cache=GraphCache.default())
     software = load_stack(stack or "default")
-    own = (Family(kernels=software.kernels, early_stop=True),)
+    own = (Family(kernels=software.decides.kernels, early_stop=True),)
     runner = None if stack is None else StackSpace(
         stack=software, model=model, dtype="bf16", free=(*CHOSEN, "pp_layout"), num_blocks=num_layers(graph),
         config=json.loads(read_config(model).text),
@@ -74,7 +74,7 @@ def test_a_search_chooses_what_its_stack_runs_and_all_of_it(model: str, stack: s
         lines = list(not_run(subject(plan, model, stack, job.num_blocks)))
         # A family of the stack's own kernels; where nothing is said against a plan, it is in the space.
         if not any(words_in(line) & {*CHOSEN, "pp_layout"} for line in lines):
-            family = replace(plan.family, kernels=load_stack(stack).kernels)
+            family = replace(plan.family, kernels=load_stack(stack).decides.kernels)
             assert family in mine, (plan.degrees, family)
 
 
