@@ -22,7 +22,6 @@ from slipstick.driver.estimate import Lowered, estimate
 from slipstick.explore.plans.lowerings import Lowerings
 from slipstick.frontend.launches.imported import ImportedPlan
 from slipstick.frontend.launches.launch import Launch
-from slipstick.frontend.launches.imported import ImportedPlan
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph

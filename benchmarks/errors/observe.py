@@ -34,7 +34,7 @@ from slipstick.validation.results.outcomes import Outcome, Part
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.machines import system_of
 from slipstick.validation.rows.rows import NotJudged, Row
-from slipstick.validation.rows.tables import Table
+from slipstick.validation.rows.tables import RowFault, Table
 from slipstick.validation.runs import RunJudge, arguments_of
 from slipstick.validation.training.cases import TrainingCase
 from slipstick.validation.training.machine_shop import MachineShop

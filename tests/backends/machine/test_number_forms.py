@@ -24,7 +24,7 @@ from slipstick.backends.machine.portfolio import PortfolioFile
 from slipstick.backends.machine.priced_schema import PricedSection
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.backends.machine.software.engine_schema import EngineFile
-from slipstick.backends.machine.software.stack_schema import STACK, StackFile
+from slipstick.backends.machine.software.stack_schema import STACK
 from slipstick.backends.machine.system import System
 from slipstick.backends.machine.system_schema import ChipFile, NetworkSection
 from slipstick.backends.prices.book import load_prices, shipped
@@ -41,7 +41,7 @@ from slipstick.ir.errors import SystemFileError, UsageError
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.units import units_of
 
-SCHEMAS: Mapping[str, type | Inside[StackFile] | Inside[object]] = {
+SCHEMAS: Mapping[str, type | FileForm] = {
     "system": PricedSection,
     "chip": ChipFile,
     "network": NetworkSection,

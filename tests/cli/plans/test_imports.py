@@ -21,6 +21,7 @@ from slipstick.frontend.launches.reading import FRAMEWORKS as READ
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.plan.files import Word
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.plan.plan import differences
 from slipstick.ir.types import DType
@@ -174,7 +175,7 @@ def test_a_plan_that_is_exported_and_imported_is_the_same(framework: str) -> Non
         if export.lost:
             continue
         launch = read_launch(export.text, num_gpus=subject.plan.num_gpus if framework == "deepspeed" else None)
-        around = {"model": subject.model, "system": "dgx-h100", "seq": subject.plan.seq_len}
+        around: dict[str, Word] = {"model": subject.model, "system": "dgx-h100", "seq": subject.plan.seq_len}
         plan = ImportedPlan(launch, {**launch.words, **around})
         wrong = [*differences(plan_of(request_of(plan.text)), subject.plan)]
         # Layers that the plan leaves to be even are spelled out where they are not.
