@@ -38,8 +38,12 @@ KNOWN = (
             "1",
             "--set",
             "chip.clock=1GHz",
-        )
-        + ("--flops-convention", "causal", "--stack", "megatron-core", *SEARCH),
+            "--flops-convention",
+            "causal",
+            "--stack",
+            "megatron-core",
+            *SEARCH,
+        ),  # fmt: skip
     ),
     ("choose", (GPT, *ON, "--tp", "1", "--pp", "1", "--tokens", "1B", "--stack", "torchtitan", "--basis", "build")),
     ("recompute", (GPT, *ON, "--zero", "1", "--calibration", "default", "--set", "chip.clock=1GHz", "--mbs", "1")),
