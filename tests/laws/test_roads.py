@@ -43,7 +43,7 @@ KNOWN = (
             "--stack",
             "megatron-core",
             *SEARCH,
-        ),  # fmt: skip
+        ),
     ),
     ("choose", (GPT, *ON, "--tp", "1", "--pp", "1", "--tokens", "1B", "--stack", "torchtitan", "--basis", "build")),
     ("recompute", (GPT, *ON, "--zero", "1", "--calibration", "default", "--set", "chip.clock=1GHz", "--mbs", "1")),
