@@ -20,7 +20,7 @@ from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
 
 
-class Runner(Protocol):
+class PlanRunner(Protocol):
     """What says which plans of a space a software stack runs; equal ones say the same."""
 
     def alike(self, family: Family, plans: PlanTable) -> NDArray[np.int64]:
@@ -93,7 +93,7 @@ class PlanSpace:
         }
         return {name: number for name, number in load.items() if number is not None}
 
-    def run_by(self, runner: Runner, workload: Workload) -> PlanSpace:
+    def run_by(self, runner: PlanRunner, workload: Workload) -> PlanSpace:
         """Return the space without values of words of which a stack runs no plan; of a word without any, all others."""
         usual, kept = Choices.usual(workload), dict[str, object]()
         for name in ("sp", "zero", "recompute", "schedule", "cp"):
