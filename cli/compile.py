@@ -144,7 +144,7 @@ def _kinds(emit: str) -> tuple[str, ...]:
 def _text_of(result: CompiledResult, kind: str, path: str) -> str:
     """Return the text of a kind for a file; only what it needs is computed."""
     from ..ir.text.printer import print_graph
-    from ..report.costed import costed_text
+    from ..report.trace.costed import costed_text
 
     if kind == "graph":
         return print_graph(result.graph)

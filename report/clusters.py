@@ -19,7 +19,7 @@ from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
-from .ranking import Candidate, Ranking, evidence_word, rank
+from .ranking import CandidateRanking, RankedCandidate, evidence_word, rank
 from .results.documents import DocumentResult
 from .search.plans import plan_label, software_of_machines
 
@@ -73,15 +73,15 @@ class ClusterComparison:
     by_evidence: bool = True
 
     @property
-    def ranking(self) -> Ranking[Cluster]:
+    def ranking(self) -> CandidateRanking[Cluster]:
         """The best cluster of each system, the best first."""
         return rank([_candidate(one, self.aim) for one in best_of(self.clusters, self.aim)], self.by_evidence)
 
 
-def _candidate(one: Cluster, aim: str) -> Candidate[Cluster]:
+def _candidate(one: Cluster, aim: str) -> RankedCandidate[Cluster]:
     """Return a cluster as it is ranked: dollars, joules and carbon follow the time of a step, whose band is theirs."""
     m = one.metrics
-    return Candidate(
+    return RankedCandidate(
         item=one,
         name=str(one.machine),
         value=m.get(aim, inf),
@@ -220,7 +220,7 @@ def _asked(found: ClusterComparison) -> Iterator[str]:
     yield f"{of} of {numbers} GPUs; {tally.num_kept:,} plans that fit, of {tally.num_candidates:,}"
 
 
-def _row(one: Candidate[Cluster], mark: str) -> list[str]:
+def _row(one: RankedCandidate[Cluster], mark: str) -> list[str]:
     cluster, m = one.item, one.item.metrics
 
     def shown(name: str) -> str:
@@ -263,7 +263,7 @@ def _broken(rows: Sequence[Cluster], wanted: Requirements) -> Iterator[str]:
                 yield f"{one.machine} with {one.num_gpus:,} GPUs breaks its {word}: {told}"
 
 
-def _near_deadline(found: ClusterComparison, ranking: Ranking[Cluster]) -> Iterator[str]:
+def _near_deadline(found: ClusterComparison, ranking: CandidateRanking[Cluster]) -> Iterator[str]:
     """Yield whether the band of a run holds its deadline, and what would make bands narrower."""
     deadline_s = found.wanted.deadline_s
     for one in ranking.candidates:

@@ -19,12 +19,12 @@ from ..measured.match.planned import planned_record
 from .advice import Advice, verdict
 from .bounds import bound_seconds
 from .cost.money import metrics_of, money_inputs, money_record
-from .costed import costed_rows
 from .explain.intervals import intervals_record
 from .explain.provenance import provenance_record
 from .explain.sensitivity import sensitivity
 from .explain.trust import trust_of_parts
 from .nodes import planned_step
+from .trace.costed import costed_rows
 from .training_run import run_inputs, run_records
 
 SCHEMA = "slipstick/report/1"

@@ -22,7 +22,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate(Generic[T]):
+class RankedCandidate(Generic[T]):
     """Something that is ranked.
 
     Attributes:
@@ -79,10 +79,10 @@ def evidence_word(evidence: Evidence) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking(Generic[T]):
+class CandidateRanking(Generic[T]):
     """Candidates, the best first; `ties` are places of those that the first may not beat."""
 
-    candidates: Sequence[Candidate[T]]
+    candidates: Sequence[RankedCandidate[T]]
     ties: frozenset[int]
 
     def mark(self, place: int) -> str:
@@ -123,20 +123,20 @@ class Ranking(Generic[T]):
             yield f"no rent, prices.cloud has no price of their chips: {', '.join(without)}"
 
 
-def rank(candidates: Sequence[Candidate[T]], by_evidence: bool = True) -> Ranking[T]:
+def rank(candidates: Sequence[RankedCandidate[T]], by_evidence: bool = True) -> CandidateRanking[T]:
     """Order candidates: those that keep all bounds, then those whose chip was measured, then by value and GPUs.
 
     `by_evidence` off leaves those that nobody measured among the others.
     """
 
-    def worth(one: Candidate[T]) -> tuple[float, bool, float, int]:
+    def worth(one: RankedCandidate[T]) -> tuple[float, bool, float, int]:
         return one.broken, by_evidence and not one.is_measured, one.value, one.num_gpus
 
     ordered = sorted(candidates, key=worth)
-    return Ranking(ordered, frozenset(_ties(ordered)))
+    return CandidateRanking(ordered, frozenset(_ties(ordered)))
 
 
-def _ties(ordered: Sequence[Candidate[T]]) -> Iterator[int]:
+def _ties(ordered: Sequence[RankedCandidate[T]]) -> Iterator[int]:
     """Yield places of those that the first may not beat; of none where it breaks a bound."""
     if not ordered or ordered[0].broken or not 0.0 < ordered[0].value < inf:
         return

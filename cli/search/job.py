@@ -118,18 +118,11 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
         terms=priced,
         convention=Convention(plain.flops_convention),
     )
-    if any(machine.runner for machine in machines) and not _has_plans(job):
+    if any(machine.runner for machine in machines) and not job.has_plans:
         # What is typed leaves no plan that the stack runs: such plans are answered, with a warning.
         job = replace(job, machines=tuple(_machines(asked, plain, graph, excuses=True)))
     _check_some(job, asked)
     return job
-
-
-def _has_plans(job: PlanJob) -> bool:
-    try:
-        return any(job.blocks())
-    except PlanError:
-        return False
 
 
 _ENERGY = ("average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok", "model_flop_per_s_per_w")

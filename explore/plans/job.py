@@ -24,12 +24,9 @@ from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import RecentResults
 from ...ir.layers import num_layers
-from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, PlanTable
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
 from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
-from ...ir.plan.plan import completed
-from ...ir.plan.word import changed
-from ...ir.plan.words import PlanNumbers
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from ...ir.text.printer import print_graph
@@ -37,22 +34,20 @@ from ...ir.text.untrusted import read_settings
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, MetricLimit
 from ..machine import MachineChoice, contents
-from .degrees import NUMBERS, Counts, candidates, counted, plan_table
+from .degrees import NUMBERS, Counts
 from .lowerings import Lowerings, side_by_side, with_stages
 from .metrics import metrics_of
 from .pieces import BlockPieces, Index, Piece
-from .space import PlanSpace, Runner
+from .space import PlanRunner, PlanSpace
+from .tables import CandidateTables, plan_of
 
 # A base of families, what the stack of a machine decides of them, and what says which plans it runs.
-_Start: TypeAlias = tuple[Family, Decisions, Runner | None]
+_Start: TypeAlias = tuple[Family, Decisions, PlanRunner | None]
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
 # Machines come round again with each family; one is some 200 kB.
 _MACHINES = 1024
-# Column of the part that a row is of.
-PART = "part"
-# Tables of candidates that are kept, a few megabytes each.
-_TABLES = 64
+PART = "part"  # the column of the part that a row is of
 # Blocks that are worked on at a time, a second or so of work: their tables are held until their pipelines have run.
 _TOGETHER = 256
 # Columns that all rows of a part share, besides its machine.
@@ -71,7 +66,7 @@ class PlanMachine(MachineChoice):
 
     bases: tuple[Family, ...]
     decides: Decisions = field(default_factory=Decisions)
-    runner: Runner | None = None
+    runner: PlanRunner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +110,7 @@ class PlanJob:
 
     @cached_property
     def parts(self) -> tuple[PlanPart, ...]:
-        """All parts, machines of one family behind one another.
-
-        PlanError where there is no family at all.
-        """
+        """All parts, machines of one family behind one another; PlanError where there is no family at all."""
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
@@ -133,8 +125,7 @@ class PlanJob:
     def _families(self) -> Mapping[_Start, Sequence[tuple[Family, Above]]]:
         """By each base and what runs it, the families that start from it: the same on every machine."""
         experts, workload = has_experts(self.graph), self.graph.workload
-        runners = dict.fromkeys(machine.runner for machine in self.machines)
-        spaces = {one: self.space if one is None else self.space.run_by(one, workload) for one in runners}
+        spaces = {at.runner: self.space.run_by(at.runner, workload) for at in self.machines}
         return {start: tuple(spaces[start[2]].families(start[0], experts, start[1])) for start in self.starts}
 
     @cached_property
@@ -224,46 +215,22 @@ class PlanJob:
         }
 
     def numbers(self, part: PlanPart) -> Counts:
-        """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
-        f, space, runner = part.family, self.space, self.machines[part.machine].runner
-        key = (f.schedule, f.etp, f.usp, f.hsdp, f.capacity, part.above)
-
-        def every() -> Counts:
-            args = space.degrees, f, part.above, self.num_blocks, space.load(f)
-            return self._tables.of(key, lambda: candidates(*args))
-
-        if runner is None:
-            return every()
-        classes = self._classes.of((key, runner), lambda: runner.alike(f, self._table(f, every())))
-        # Of each class one plan is asked about.
-        which = f, part.above, runner
-        if which not in self._run:
-            numbers, (kinds, first) = every(), np.unique(classes, return_index=True)
-            pairs = zip(kinds.tolist(), first.tolist(), strict=True)
-            good = (kind for kind, at in pairs if runner.runs(plan_of(space, f, numbers[:, at].tolist())))
-            self._run[which] = tuple(good)
-        run = self._run[which]
-        return self._run_tables.of((key, runner, run), lambda: every().compress(np.isin(classes, run), axis=1))
-
-    def _table(self, family: Family, numbers: Counts) -> PlanTable:
-        space = self.space
-        return plan_table(family, numbers, space.seq_len, space.kv_len, space.load(family))
+        """Return all candidates of a part that the software of its machine runs."""
+        runner = self.machines[part.machine].runner
+        whole = self._candidates.all_of(part.family, part.above)
+        return whole if runner is None else self._candidates.run_by(runner, part.family, part.above)
 
     @cached_property
-    def _tables(self) -> RecentResults[Hashable, Counts]:
-        return RecentResults(_TABLES)
+    def _candidates(self) -> CandidateTables:
+        return CandidateTables(self.space, self.num_blocks)
 
-    @cached_property
-    def _classes(self) -> RecentResults[Hashable, Counts]:
-        return RecentResults(_TABLES)
-
-    @cached_property
-    def _run(self) -> dict[Hashable, tuple[int, ...]]:
-        return {}
-
-    @cached_property
-    def _run_tables(self) -> RecentResults[Hashable, Counts]:
-        return RecentResults(_TABLES)
+    @property
+    def has_plans(self) -> bool:
+        """Whether there is any candidate."""
+        try:
+            return any(self.blocks())
+        except PlanError:
+            return False
 
     @cached_property
     def _blocks(self) -> tuple[Block, ...]:
@@ -285,12 +252,6 @@ class PlanJob:
         """Return the plan of a row of its columns."""
         part = self.parts[int(row[PART][at])]
         return plan_of(self.space, part.family, [int(row[name][at]) for name in NUMBERS])
-
-
-def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
-    """Return the plan of a candidate; PlanError when it is not one."""
-    said = {**counted(numbers), **space.load(family), "seq_len": space.seq_len, "kv_len": space.kv_len}
-    return completed(changed(PlanNumbers(), said), family)
 
 
 def _label(base: Family, bases: Sequence[Family]) -> str:

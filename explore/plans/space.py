@@ -24,7 +24,7 @@ from .degrees import Degrees
 _NOTHING = Decisions()
 
 
-class Runner(Protocol):
+class PlanRunner(Protocol):
     """What says which plans of a space a software stack runs; equal ones say the same."""
 
     def alike(self, family: Family, plans: PlanTable) -> NDArray[np.int64]:
@@ -99,8 +99,10 @@ class PlanSpace:
         }
         return {name: number for name, number in load.items() if number is not None}
 
-    def run_by(self, runner: Runner, workload: Workload) -> PlanSpace:
+    def run_by(self, runner: PlanRunner | None, workload: Workload) -> PlanSpace:
         """Return the space without values of words of which a stack runs no plan; of a word without any, all others."""
+        if runner is None:
+            return self
         usual, kept = Choices.usual(workload), dict[str, object]()
         for name in ("sp", "zero", "recompute", "schedule", "cp"):
             word = "cp_method" if name == "cp" else name

@@ -85,7 +85,7 @@ class CompiledResult(Result):
 
     def rows(self) -> Sequence[Row]:
         """Return every node with its work, time and bound."""
-        from ..costed import costed_rows
+        from ..trace.costed import costed_rows
 
         return [asdict(row) for row in costed_rows(self.answer)]
 

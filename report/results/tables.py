@@ -45,7 +45,7 @@ class SearchResult(Result):
     def json(self) -> str:
         """Return the document."""
         from ...explore.runs.tool import tool_version
-        from ..search.document import search_json
+        from ..search.table import search_json
 
         return search_json(self.answer, tool_version())
 

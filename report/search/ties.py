@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Protocol
 
 import numpy as np
 
+from ...backends.machine.files.many_systems import Systems
 from ...driver.estimate import Estimate
 from ...driver.metrics import METRICS, format_metric
-from ...driver.uncertainty.answers import evidence_of_step, has_experts, ratio_bands
-from ...driver.uncertainty.bands import Band, band_within
+from ...driver.uncertainty.answers import evidence_of_step, has_experts, ratio_bands, server_bands, step_bands
+from ...driver.uncertainty.bands import Band, band_within, is_tie
+from ...driver.uncertainty.evidence import Evidence, evidence_of
+from ...driver.uncertainty.quantities import THROUGHPUT
 from ...explore.best import Columns
 from ...explore.kinds import Kinds, simplest
 from ...explore.machine import MachineChoice
 from ...ir.graph import Workload
+from ...ir.records import dataclass
 from ..columns import in_columns
+from .answer import SearchAnswer, num_rows
 
 
 class Ranked(Protocol):
@@ -179,3 +185,62 @@ def _line(answer: Ranked, kinds: Kinds, name: str, rows: Columns, at: int) -> li
     value, first = float(rows[goal][at]), float(kinds.rows[goal][0])
     label = " ".join(filter(None, (answer.rows.label(rows, at), *answer.rows.others(rows, at).values())))
     return [name, label, format_metric(goal, value), f"{value / first - 1.0:+.1%}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """What a row rests on.
+
+    Attributes:
+        evidence: measurements of its chip and software.
+        band: of the first goal; None where there is none.
+        is_tie: whether the first may not beat it.
+    """
+
+    evidence: Evidence
+    band: Band | None
+    is_tie: bool
+
+
+def backings_of(answer: SearchAnswer, rows: Columns) -> Sequence[Backing]:
+    """Return what each row rests on; machines of equal evidence have one band."""
+    files, goal = Systems(), answer.rows.goals[0].name
+    bands: dict[Evidence, tuple[Band | None, Band | None]] = {}
+    evidence: dict[str, Evidence] = {}
+    found = list[Backing]()
+    for at in range(num_rows(rows)):
+        machine = answer.rows.machine(rows, at)
+        name = f"{machine} {float(rows['engine'][at]) if 'engine' in rows else ''}"
+        if name not in evidence:
+            system = machine.load(files)
+            served = "engine" in rows
+            engine = answer.rows.words["engine"][int(rows["engine"][at])] if served else system.stack.name
+            evidence[name] = evidence_of(system, engine, THROUGHPUT if served else "")
+        own = evidence[name]
+        if own not in bands:
+            one = answer.rows.answer(rows, at)
+            is_step = isinstance(one, Estimate)
+            bands[own] = (
+                (step_bands(one) if is_step else server_bands(one)).get(goal),
+                band_of_differences(one, goal) if is_step else None,
+            )
+        band, within = bands[own]
+        first = found[0].band if found else None
+        if first is None or band is None:
+            found.append(Backing(own, band, is_tie=False))
+            continue
+        # Errors that plans on one machine share cancel.
+        pair = (within, within) if within is not None and machine == answer.rows.machine(rows, 0) else (first, band)
+        tie = is_tie(float(rows[goal][0]), float(rows[goal][at]), *pair)
+        found.append(Backing(own, band, tie))
+    return found
+
+
+def backing_record(backing: Backing, value: float) -> dict[str, object]:
+    """Return what a row rests on as JSON: its evidence, and the interval of the first goal."""
+    evidence, band = backing.evidence, backing.band
+    return {
+        "evidence": {"chip": str(evidence.silicon), "software": str(evidence.software)},
+        "interval": None if band is None else asdict(band.around(value)),
+        "ties_with_first": backing.is_tie,
+    }

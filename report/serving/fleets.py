@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...driver.metrics import format_metric
-from ...driver.uncertainty.answers import band_of_fleet
-from ...driver.uncertainty.evidence import evidence_of
+from ...driver.uncertainty.answers import band_of_fleet, evidence_of_server
 from ...ir import __version__
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
@@ -21,7 +20,7 @@ from ..explain.intervals import intervals_record
 from ..json_report import assumed_record
 from ..labels import stack_label
 from ..pictures.picture import Bar, Bars
-from ..ranking import Candidate, Ranking, evidence_word, rank
+from ..ranking import CandidateRanking, RankedCandidate, evidence_word, rank
 from ..results.documents import DocumentResult
 from .sizing import confirmed_record, confirmed_text
 
@@ -120,6 +119,25 @@ class FleetChoice:
         names = ("ttft_s", "tpot_s", "usd_per_mtok_output", "usd_per_gpu_hour", "kg_co2e_per_mtok", "usd_capex")
         return found | {name: m[name] for name in names if name in m}
 
+    def candidate(self, aim: str) -> RankedCandidate[FleetChoice]:
+        """Return the fleet as it is ranked by a metric: with the band of throughput, from which GPUs follow."""
+        m = self.metrics
+        money = None if self.answer.money is None else self.answer.money.money
+        return RankedCandidate(
+            item=self,
+            name=self.system,
+            value=m.get(aim, inf),
+            band=band_of_fleet(self.answer),
+            evidence=evidence_of_server(self.answer),
+            num_gpus=self.choice.num_gpus,
+            usd=m.get("usd_per_hour"),
+            gpu_hours=float(self.choice.num_gpus),
+            usd_per_gpu_hour=m.get("usd_per_gpu_hour"),
+            unpriced="" if money is None else ", ".join(money.without),
+            outdated=() if money is None else money.outdated,
+            is_rented_out=self.rented_usd_per_hour is not None,
+        )
+
 
 def known_of(answer: ServeEstimate) -> Mapping[str, float]:
     """Return all metrics of a server, those of its money with them where it was priced."""
@@ -156,33 +174,14 @@ class FleetComparison:
     aim: str
     by_evidence: bool = True
 
-    def ranking(self, place: int) -> Ranking[FleetChoice]:
+    def ranking(self, place: int) -> CandidateRanking[FleetChoice]:
         """Return the fleets of a rate, the best first."""
         return ranked(self.fleets[place], self.aim, self.by_evidence)
 
 
-def ranked(fleets: Sequence[FleetChoice], aim: str, by_evidence: bool = True) -> Ranking[FleetChoice]:
+def ranked(fleets: Sequence[FleetChoice], aim: str, by_evidence: bool = True) -> CandidateRanking[FleetChoice]:
     """Return fleets by a metric: GPUs and what follows from them have the bands of throughput."""
-    return rank([_candidate(one, aim) for one in fleets], by_evidence)
-
-
-def _candidate(one: FleetChoice, aim: str) -> Candidate[FleetChoice]:
-    m, server = one.metrics, one.answer.server
-    money = None if one.answer.money is None else one.answer.money.money
-    return Candidate(
-        item=one,
-        name=one.system,
-        value=m.get(aim, inf),
-        band=band_of_fleet(one.answer),
-        evidence=evidence_of(server.system, server.engine.name),
-        num_gpus=one.choice.num_gpus,
-        usd=m.get("usd_per_hour"),
-        gpu_hours=float(one.choice.num_gpus),
-        usd_per_gpu_hour=m.get("usd_per_gpu_hour"),
-        unpriced="" if money is None else ", ".join(money.without),
-        outdated=() if money is None else money.outdated,
-        is_rented_out=one.rented_usd_per_hour is not None,
-    )
+    return rank([one.candidate(aim) for one in fleets], by_evidence)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -253,7 +252,7 @@ def engines_of(fleets: Sequence[FleetChoice]) -> str:
     return " or ".join(dict.fromkeys(stack_label(one.engine.name, one.system.assumed) for one in servers))
 
 
-def _row(mark: str, candidate: Candidate[FleetChoice], target: SLO) -> list[str]:
+def _row(mark: str, candidate: RankedCandidate[FleetChoice], target: SLO) -> list[str]:
     one, m = candidate.item, candidate.item.metrics
     ttft_s, tpot_s = one.choice.at_limits(one.answer, target)
     room = one.choice.most_per_s / one.answer.metrics["requests_per_s"] - 1.0
@@ -335,7 +334,7 @@ def fleets_json(found: FleetComparison) -> str:
                     one.metrics, dict.fromkeys(_OF_FLEETS, candidate.band), candidate.evidence
                 ),
                 "standing": None if one.answer.money is None else one.answer.money.money.standing,
-                "told": [*idle_notes([one]), *Ranking([candidate], frozenset()).money_notes()],
+                "told": [*idle_notes([one]), *CandidateRanking([candidate], frozenset()).money_notes()],
                 "warnings": list(one.answer.warnings),
             }
             for at, day in enumerate(found.days)

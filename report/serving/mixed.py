@@ -21,7 +21,7 @@ from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
 from ..explain.intervals import intervals_record
-from ..ranking import Candidate, Ranking, evidence_word, rank
+from ..ranking import CandidateRanking, RankedCandidate, evidence_word, rank
 from ..results.documents import DocumentResult
 from .fleets import ranked
 from .sizing import confirmed_text
@@ -75,6 +75,18 @@ class MixedFleet:
             found |= {"usd_per_hour": self.shared.usd_per_hour, "power_w": self.shared.power_w}
         return found
 
+    def candidate(self, aim: str) -> RankedCandidate[MixedFleet]:
+        """Return the fleet as it is ranked by a metric: with the band of the model that takes most of its GPUs."""
+        largest = max(self.fleets, key=lambda fleet: fleet.choice.num_gpus).candidate(aim)
+        return RankedCandidate(
+            item=self,
+            name=self.system,
+            value=self.metrics.get(aim, np.inf),
+            band=largest.band,
+            evidence=largest.evidence,
+            num_gpus=self.num_gpus,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMix:
@@ -88,7 +100,7 @@ class ModelMix:
     """
 
     models: Sequence[FleetComparison]
-    ranking: Ranking[MixedFleet]
+    ranking: CandidateRanking[MixedFleet]
     left_out: Mapping[str, str]
     aim: str
 
@@ -106,22 +118,8 @@ def mixed(models: Sequence[FleetComparison], aim: str, by_evidence: bool = True)
         for name, fleets in by_system.items()
         if len(fleets) == len(models)
     ]
-    ranking = rank([_candidate(one, aim) for one in whole], by_evidence)
+    ranking = rank([one.candidate(aim) for one in whole], by_evidence)
     return ModelMix(models=models, ranking=ranking, left_out=left_out, aim=aim)
-
-
-def _candidate(one: MixedFleet, aim: str) -> Candidate[MixedFleet]:
-    """Return a fleet as it is ranked: with the band of the model that takes most of its GPUs."""
-    largest = max(one.fleets, key=lambda fleet: fleet.choice.num_gpus)
-    (of_largest,) = ranked([largest], aim).candidates
-    return Candidate(
-        item=one,
-        name=one.system,
-        value=one.metrics.get(aim, np.inf),
-        band=of_largest.band,
-        evidence=of_largest.evidence,
-        num_gpus=one.num_gpus,
-    )
 
 
 def shared_by(fleets: Sequence[FleetChoice]) -> Shared | None:
@@ -177,7 +175,7 @@ def mixed_text(found: ModelMix, width: int | None = None) -> str:
     return "\n".join([*heads, "", in_columns([columns, *rows], width), "", *lines, ""])
 
 
-def _row(mark: str, candidate: Candidate[MixedFleet]) -> list[str]:
+def _row(mark: str, candidate: RankedCandidate[MixedFleet]) -> list[str]:
     one = candidate.item
     m, shared = one.metrics, one.shared
     return [

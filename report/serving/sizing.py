@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...driver.uncertainty.answers import band_of_fleet
-from ...driver.uncertainty.evidence import evidence_of
+from ...driver.uncertainty.answers import band_of_fleet, evidence_of_server
 from ...ir import __version__
 from ...ir.text.json_text import json_text
 from ...ir.units import format_time
@@ -49,7 +48,7 @@ def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, c
             f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
         )
         console.print(verdict, markup=False)
-        band, evidence = band_of_fleet(best), evidence_of(best.server.system, best.server.engine.name)
+        band, evidence = band_of_fleet(best), evidence_of_server(best)
         ends = band.around(float(choice.num_gpus))
         rests = f"evidence: {evidence_word(evidence)}; GPUs 90 %: {ends.least:.3g} to {ends.most:.3g}"
         console.print(rests, markup=False)

@@ -13,7 +13,7 @@ from ...driver.estimate import Estimate
 from ...ir.graph import Node, Region
 from ...ir.text.files import write_atomically
 from ...ir.text.json_text import json_text
-from ..costed import CostedNode, costed_rows
+from .costed import CostedNode, costed_rows
 from .nodes import short, shown
 
 # Seconds of a step from none to most: what a node is coloured by.

@@ -19,7 +19,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.host import DOWN, UP, UPDATE
 from ...ir.records import dataclass
 from ...ir.schedules.kind import Kind
-from ..costed import CostedNode, costed_rows
+from .costed import CostedNode, costed_rows
 
 # Nodes by region and key.
 Late: TypeAlias = Set[tuple[str, int]]

@@ -18,7 +18,7 @@ from ...ir.graph import Attrs, Node, Region
 from ...ir.sizes.expr import Expr
 from ...ir.text.files import write_atomically
 from ...ir.types import DType
-from ..costed import CostedNode, costed_rows
+from .costed import CostedNode, costed_rows
 from .nodes import shown
 
 DOMAIN = "slipstick"

@@ -24,7 +24,7 @@ from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.text.files import load_graph
 from slipstick.report.clusters import ClusterComparison
-from slipstick.report.ranking import Ranking
+from slipstick.report.ranking import CandidateRanking
 
 GRAPH = Path("tests/golden/tiny-llama.train.graph")
 RUN = TrainingRun(amount=1e9)
@@ -84,7 +84,7 @@ def test_those_that_keep_all_bounds_come_first_and_then_the_nearest(clusters: li
     assert best[1].metrics["train_time_s"] == fastest
 
 
-def ranked(clusters: Sequence[Cluster]) -> Ranking[Cluster]:
+def ranked(clusters: Sequence[Cluster]) -> CandidateRanking[Cluster]:
     """Clusters by the cost of the run."""
     wanted = Requirements(run=RUN)
     return ClusterComparison(

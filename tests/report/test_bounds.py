@@ -12,7 +12,7 @@ from slipstick.driver import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds, part_of
-from slipstick.report.costed import costed_rows
+from slipstick.report.trace.costed import costed_rows
 
 Traced = Callable[[str], Graph]
 LAUNCH = 2e-6

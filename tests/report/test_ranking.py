@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.driver.uncertainty.bands import Band
 from slipstick.driver.uncertainty.evidence import ChipEvidence, Evidence, SoftwareEvidence
-from slipstick.report.ranking import Candidate, rank
+from slipstick.report.ranking import RankedCandidate, rank
 
 MEASURED = Evidence(ChipEvidence.MEASURED, SoftwareEvidence.MEASURED)
 UNKNOWN = Evidence(ChipEvidence.NONE, SoftwareEvidence.BORROWED)
@@ -16,8 +16,10 @@ HALF = 0.1
 BAND = Band(-2 * HALF, -HALF, HALF, 2 * HALF)
 
 
-def one(name: str, value: float, evidence: Evidence = MEASURED, broken: float = 0.0, gpus: int = 8) -> Candidate[None]:
-    return Candidate(
+def one(
+    name: str, value: float, evidence: Evidence = MEASURED, broken: float = 0.0, gpus: int = 8
+) -> RankedCandidate[None]:
+    return RankedCandidate(
         item=None, name=name, value=value, band=BAND, evidence=evidence, num_gpus=gpus, broken=broken, usd=value,
         gpu_hours=float(gpus), usd_per_gpu_hour=value / gpus,
     )  # fmt: skip

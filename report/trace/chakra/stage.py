@@ -15,8 +15,8 @@ from ....ir.ops import Trait, has
 from ....ir.ops.collectives import CollectiveAttrs
 from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
-from ...costed import CostedNode, costed_rows
 from ..chrome.stage_events import Links
+from ..costed import CostedNode, costed_rows
 from ..nodes import COMPUTE, COPY_DOWN, NodeTime, keyed
 from ..once import OncePiece, before, behind
 from ..stages import ChunkRow

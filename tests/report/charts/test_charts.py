@@ -47,7 +47,7 @@ def test_memory_ends_where_the_peak_is(found: StepResult, charts: Mapping[str, C
 
 def test_layers_and_operators_take_what_their_nodes_take(found: StepResult, charts: Mapping[str, Chart]) -> None:
     # One stage: every node runs as often as its region, each micro-batch of 8/(4/2) sequences anew.
-    from slipstick.report.costed import costed_rows
+    from slipstick.report.trace.costed import costed_rows
 
     micro = found.plan.num_micro_batches
     assert micro == 4

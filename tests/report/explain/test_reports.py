@@ -14,11 +14,11 @@ from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.costed import costed_rows, costed_text
 from slipstick.report.explain.explain import explain_text
 from slipstick.report.explain.sensitivity import sensitivity
 from slipstick.report.json_report import report_json
 from slipstick.report.tables import report_text
+from slipstick.report.trace.costed import costed_rows, costed_text
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from slipstick import Family, GraphCache, load, load_system, make_plan
 from slipstick.driver.estimate import estimate
-from slipstick.report.costed import costed_rows
+from slipstick.report.trace.costed import costed_rows
 from slipstick.report.trace.model_explorer import explorer_files
 
 

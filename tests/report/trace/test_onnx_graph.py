@@ -8,7 +8,7 @@ import pytest
 from slipstick import Family, GraphCache, load, load_system, make_plan
 from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.types import DType
-from slipstick.report.costed import costed_rows
+from slipstick.report.trace.costed import costed_rows
 from slipstick.report.trace.onnx_graph import ELEMENTS, onnx_graph, write_onnx
 
 

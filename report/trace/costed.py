@@ -7,11 +7,11 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from ..backends.pricing.timing import PricedGroup
-from ..driver.estimate import Estimate
-from ..ir.records import dataclass
-from ..ir.text.json_text import json_text
-from .columns import in_columns
+from ...backends.pricing.timing import PricedGroup
+from ...driver.estimate import Estimate
+from ...ir.records import dataclass
+from ...ir.text.json_text import json_text
+from ..columns import in_columns
 
 
 @dataclass(frozen=True, slots=True)
