@@ -89,7 +89,7 @@ def test_python_assumes_what_the_command_line_does(cli: Cli, data: Path) -> None
     for words in ({"gpus": 8, "tp": 2}, {"gpus": 8}, {"phase": "decode"}):
         flags = [text for name, value in words.items() for text in (f"--{name}", str(value))]
         shown = cli("estimate", config, *MACHINE, *flags, "--format", "json").stdout
-        assert dict(slipstick.estimate(config, "dgx-h100", seq=128, **words).metrics) == metrics(shown)
+        assert dict(slipstick.estimate(config, "dgx-h100", seq=128, **words).metrics) == metrics(shown)  # type: ignore[call-overload]
 
 
 def test_a_graph_of_a_config_is_that_model(data: Path, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_graph_of_a_config_is_that_model(data: Path, tmp_path: Path) -> None:
         slipstick.estimate(one, "dgx-h100", gpus=8, tp=2, seq=128).to_dict() for one in (config, graph, str(saved))
     )
     assert named == traced == read
-    assert named["inputs"]["system"]["stack"] == "megatron-core"  # type: ignore[index]
+    assert '"stack": "megatron-core"' in json.dumps(named["inputs"])
 
 
 def test_a_loaded_system_is_the_pure_machine(data: Path) -> None:

@@ -49,10 +49,10 @@ def test_rows_are_judged_by_their_metric_and_the_same_arguments_answered_once(tm
     asked: list[Sequence[str]] = []
     found = {o.row.id: o for o in judge_files([path], (), answering({"step_time_s": 5.0, "tokens_per_s": 40.0}, asked))}
     assert asked == [
-        ("llama", "--system", "dgx-h100", "--tp", "2"),
+        ("llama", "--system", "dgx-h100", "--tp", "2", "--stack", "none"),
         (str(tmp_path / "cfg" / "own.json"), "--engine", "vllm"),
-        ("llama",),
-        ("unknown",),
+        ("llama", "--stack", "none"),
+        ("unknown", "--stack", "none"),
     ]
     assert {name: o.error for name, o in found.items() if o.has_error} == pytest.approx(
         {"a": 0.25, "b": -0.2, "c": 4.0}
