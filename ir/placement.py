@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TypeAlias
 
 from .errors import ParseError
@@ -66,3 +67,24 @@ def parse_placement(text: str) -> Placement:
     if match is None:
         raise ParseError(f"'{text}' is not a placement; allowed: R, P, S(dim), S(dim p), S(dim r)")
     return Shard(int(match.group(1)), match.group(2) == "p", match.group(3) == "r")
+
+
+def goes_through_whole(have: Placement, want: Placement) -> bool:
+    """Whether no collective leads from one placement to the other: from a shard to a summand, or to other rows.
+
+    Shards of a dim as a whole and shards of the tensors side by side in it (packed) are different sets of rows.
+    """
+    if not isinstance(have, Shard):
+        return False
+    return isinstance(want, Partial) or (isinstance(want, Shard) and have == replace(want, packed=have.packed))
+
+
+def conversion_of(have: Placement, want: Placement) -> tuple[str, int]:
+    """Return the op that turns one placement into another, and the tensor dim it works on."""
+    if isinstance(want, Shard):
+        if isinstance(have, Partial):
+            return "reduce_scatter", want.dim
+        return ("all_to_all" if isinstance(have, Shard) else "slice"), want.dim
+    if isinstance(want, Partial):
+        return "identity", -1
+    return ("all_gather", have.dim) if isinstance(have, Shard) else ("all_reduce", -1)

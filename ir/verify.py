@@ -9,7 +9,7 @@ from typing import TypeVar
 from .errors import VerifyError
 from .graph import Graph, Node, Phase, Region, Role
 from .ops import OPS, complaints_of
-from .states import moved_states
+from .ops.states import moved_states
 from .text.printer import print_node
 
 T = TypeVar("T", bound=Hashable)
@@ -42,7 +42,9 @@ def problems(graph: Graph, verified: Graph | None = None) -> Iterator[str]:
     for region in (r for r in graph.regions if id(r) not in known):
         yield from (f"{region.name}: {p}" for p in _region(region))
         yield from (f"{region.name}: {p}" for p in _grads(region, sharded=bool(graph.axes)))
-        yield from (f"{region.name}: {p}" for p in _moves(region) if graph.axes)
+        for node, state in moved_states(region):
+            what = f"{state.role} '{state.name}', which stays where it is inside a step"
+            yield f"{region.name}: '{node.op}' at {_place(node)} moves {what}"
     yield from _ports(graph)
 
 
@@ -86,11 +88,6 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, which runs in that of another"
     if node.phase is Phase.FORWARD and any(region.phase_of(i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
-
-
-def _moves(region: Region) -> Iterator[str]:
-    for node, state in moved_states(region):
-        yield f"'{node.op}' at {_place(node)} moves {state.role} '{state.name}', which stays where it is inside a step"
 
 
 def _place(node: Node) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from typing import TypeAlias
 
-from ...ir.graph import Node, Phase, Region, Role, Value
+from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.experts import ExpertsAttrs
+from ...ir.ops.states import is_expert, moved_states
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.sizes.expr import Expr
-from ...ir.states import is_expert
 from .follow import has_packed_channels
 from .plans.plans import ROWS, Style, TpPlan
 
 DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
 Placements = Mapping[str, Placement]
+# A state's path, and its region where the path has a star: each region of layers has its own.
+StateKey: TypeAlias = tuple[str, str]
+StateKeys: TypeAlias = frozenset[StateKey]
 
 
 class OverEp(StrEnum):
@@ -48,7 +52,9 @@ def source_placements(
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split
-            dealt = split if over_ep is OverEp.INSIDE else _dealt(region, v)
+            # Of experts that a bank reads a range of, those in it are shared out apart from the others.
+            ranges = any(has(n, Trait.TAKES_RANGE) for n in region.users.get(v.id, ()))
+            dealt = split if over_ep is OverEp.INSIDE else Shard(0, packed=ranges)
             by_expert: Placement = dealt if expert else at_rest
             if over_ep is OverEp.TABLES and is_table(region, v):
                 by_expert = Shard(v.type.rank - 1)
@@ -77,9 +83,29 @@ def _input(v: Value) -> Placements:
     return {**data, TP: Shard(1) if heads else REPLICATE}
 
 
-def _dealt(region: Region, v: Value) -> Shard:
-    """Experts are dealt out whole; where a bank reads a range of them, those in it apart from the others."""
-    return Shard(0, packed=any(has(n, Trait.TAKES_RANGE) for n in region.users.get(v.id, ())))
+def state_key(region: Region, state: Value) -> StateKey:
+    """Return the name of a state in a graph."""
+    return (region.name if "*" in state.name else "", state.name)
+
+
+def lay_whole(region: Region, sources: dict[int, Placements], states: StateKeys) -> dict[int, Placements]:
+    """Return where sources lie when some of them are whole on every rank of `tp`."""
+    keys = {i: state_key(region, region.by_id[i]) for i in sources}
+    return {i: {**lies, TP: REPLICATE} if keys[i] in states else lies for i, lies in sources.items()}
+
+
+def with_whole_states(shard: Callable[[StateKeys], Graph]) -> Graph:
+    """Shard again with more states whole until no message inside a step moves one.
+
+    `shard` shards a graph in which some states rest whole on every rank of `tp`.
+    """
+    whole: StateKeys = frozenset()
+    while True:
+        graph = shard(whole)
+        moved = {state_key(r, state) for r in graph.regions for _, state in moved_states(r)} - whole
+        if not moved:
+            return graph
+        whole |= moved
 
 
 def weight_behind(region: Region, value: int) -> Value | None:

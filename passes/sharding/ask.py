@@ -150,13 +150,37 @@ def shares_samples(ask: Ask) -> bool:
     return any(isinstance(p, Shard) and not p.routed and samples_dim(t.dims, ask.axis) is not None for p, t in pairs)
 
 
+def is_alike(axis: str, have: Placement, want: Placement) -> bool:
+    """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
+    if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
+        return have == want
+    return have == replace(want, packed=have.packed)
+
+
 def shard_dim(placement: Placement) -> int | None:
     """Return the sharded dim, None when there is none."""
     return placement.dim if isinstance(placement, Shard) else None
 
 
 __all__ = [
-    "DATA_AXES", "PARTIAL", "REPLICATE", "Answer", "Ask", "Partial", "Placement", "Replicate", "Rule", "Shard",
-    "has_own", "makes_own_samples", "of_own", "own_dim", "per_replica", "replicate_all", "samples_dim", "shard_dim",
+    "DATA_AXES",
+    "PARTIAL",
+    "REPLICATE",
+    "Answer",
+    "Ask",
+    "Partial",
+    "Placement",
+    "Replicate",
+    "Rule",
+    "Shard",
+    "has_own",
+    "is_alike",
+    "makes_own_samples",
+    "of_own",
+    "own_dim",
+    "per_replica",
+    "replicate_all",
+    "samples_dim",
+    "shard_dim",
     "shares_samples",
-]  # fmt: skip
+]

@@ -10,13 +10,13 @@ from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, 
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
-from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard, conversion_of, goes_through_whole
 from ...ir.plan import AXES, CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
-from .conversions import conversion_of, goes_through_whole, is_alike
+from .ask import is_alike
 from .cuts import TP, Cuts
 from .exchange import ExchangeOptions, is_routed
 

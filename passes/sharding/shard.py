@@ -10,13 +10,13 @@ from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
+from ...ir.ops.states import is_expert
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS, IMBALANCE
 from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import symbol
-from ...ir.states import is_expert
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
@@ -27,16 +27,19 @@ from .annotate import (
     TP,
     UP,
     OverEp,
+    StateKeys,
     enters_bag,
     gathers_output,
     gives_rows,
     is_table,
+    lay_whole,
     reduces_input_grad,
     reduces_output,
     source_placements,
     splits_input,
     weight_behind,
-)  # fmt: skip
+    with_whole_states,
+)
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts
@@ -48,7 +51,6 @@ from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
 from .rules.table import answer_of, gather_notes
-from .whole_states import StateKeys, state_key, with_whole_states
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
@@ -127,8 +129,8 @@ def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None, facts: Grap
 
     `facts` are those of the graph over `dp`, for who shards it again and again.
     """
-    facts = facts or GraphFacts.of(graph, (DP,))
-    return with_whole_states(lambda whole: _Propagation(facts, ShardPass(), plan, ports).run(whole))
+    known = facts or GraphFacts.of(graph, (DP,))
+    return with_whole_states(lambda whole: _Propagation(known, ShardPass(), plan, ports).run(whole))
 
 
 class _Propagation:
@@ -153,8 +155,7 @@ class _Propagation:
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
         over_tp = tensor if options.ep and not options.etp and not options.sp else []
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
-        self.all_tokens = (*over_tp, *gathered)
-        self.own_rows = (*over_tp, *([] if options.inside else gathered))
+        self.all_tokens, self.own_rows = (*over_tp, *gathered), (*over_tp, *([] if options.inside else gathered))
         self.builders = {r.name: self._builder(r, options, facts.cuts[r.name]) for r in self.graph.regions}
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
@@ -165,9 +166,9 @@ class _Propagation:
         imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, self.spread)
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
-        regather, at_rest = options.regather and options.sp, self.zero == 3
+        freed = options.regather and options.sp, self.zero == 3
         known = self.facts.types.setdefault(region.name, {})
-        return RegionBuilder(region, self.axes, regather, at_rest, self.sp, cuts, exchange, frozenset(banks), known)
+        return RegionBuilder(region, self.axes, *freed, self.sp, cuts, exchange, frozenset(banks), known)
 
     def run(self, whole: StateKeys) -> Graph:
         """Return the sharded graph, in which some caches and parameters are whole on every rank of `tp`."""
@@ -184,14 +185,12 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
     def _sources(self, b: RegionBuilder, whole_states: StateKeys) -> None:
-        at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
-        whole = None if self.etp else at_rest
-        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
+        whole = None if self.etp else Shard(0) if self.ep or self.zero == 3 else REPLICATE
+        places = source_placements(b.old, self.plan, self.zero, self.home, whole, self.over_ep)
+        known = lay_whole(b.old, places, whole_states)
         for v in b.old.values:
             if v.id in known:
                 lies = {axis: known[v.id][axis] for axis in self.axes}
-                if TP in lies and state_key(b.old, v) in whole_states:
-                    lies[TP] = REPLICATE
                 b.add_source(v, b.packed(v, self.own.source(v, lies)))
             if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
                 self._constrain_dealt(b, v, known[v.id])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .graph import Node, Phase, Region, Role, Value
-from .ops import Trait, has
-from .ops.collectives import CollectiveAttrs
-from .placement import Shard
+from ..graph import Node, Phase, Region, Role, Value
+from ..placement import Shard
+from . import Trait, has
+from .collectives import CollectiveAttrs
 
 _IN_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 # What hands on the entries of its first input: where they lie, or copied into another type or layout.
@@ -43,7 +43,7 @@ def _state_behind(region: Region, value: Value) -> Value | None:
 def _gathers_shards(region: Region, node: Node, state: Value) -> bool:
     """Whether a node makes whole what ZeRO keeps in shards: over axes whose ranks would all have the same parameter.
 
-    Those of `ep` have all but experts, which are dealt out there; without `ep`, those of `tp` may have experts whole.
+    Those of `ep` have all but experts, of which each has its own; without `ep`, those of `tp` may have experts whole.
     """
     if state.role is not Role.PARAM or not has(node, Trait.GATHERS) or not isinstance(node.attrs, CollectiveAttrs):
         return False
