@@ -163,7 +163,7 @@ def padded(graph: Graph, name: str, sizes: Array) -> Array:
 
 def padded_size(graph: Graph, name: str, size: float) -> int:
     """Return one size as `padded` does, as a whole number."""
-    return int(padded(graph, name, np.array([size]))[0])
+    return int(padded(graph, name, np.array([size], dtype=np.float64))[0])
 
 
 def _given(graph: Graph, *roles: Role) -> Iterator[Value]:

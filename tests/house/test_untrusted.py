@@ -19,7 +19,6 @@ RUNS = frozenset(
 ENTERED = frozenset({"read_text", "read_bytes"})
 # Whatever else opens a file: one of the package, of the system, one that is written, or what the door has opened.
 OWN: Mapping[str, Mapping[str, str]] = {
-    "backends/machine/files/system_tree.py": {"kept.read_bytes": "a tree that was read before, in our own cache"},
     "cli/__init__.py": {"os.open": "the null device", "Path(os.devnull).open": "the null device"},
     "cli/runs.py": {"gzip.GzipFile": "written"},
     "explore/executors/messages.py": {"pickle.loads": "of our own workers"},
@@ -58,7 +57,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "measured/run.py": {"gzip.GzipFile": "what the door has opened"},
     "measured/traces/stream.py": {"gzip.open": "what the door has opened, in a stream"},
     "report/accuracy.py": {"file.read_text": "of the package"},
-    "report/charts/chart.py": {"kept.read_text": "scripts that were made before, in our own cache"},
     "report/trace/chrome/writer.py": {"gzip.GzipFile": "written"},
     "validation/measure/constants_file.py": {"start.read_text": "of the package"},
     "validation/measure/device.py": {
