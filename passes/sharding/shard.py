@@ -115,8 +115,8 @@ class ShardPass(Pass):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by) if self.tp or self.inside else TpPlan("none", ())
         facts = GraphFacts.of(graph, data_axes(self.hsdp, self.ep))
-        made = with_whole_states(lambda whole: _Propagation(facts, self, plan).run(whole))
-        return PassResult(mark_saved(made), changed=True)
+        sharded = with_whole_states(lambda whole: _Propagation(facts, self, plan).run(whole))
+        return PassResult(mark_saved(sharded), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -146,8 +146,7 @@ class _Propagation:
         sequence = [] if options.cp == "none" else [UP, CP] if options.usp else [CP]
         tensor = [TP] if options.tp else []
         self.axes = (*data_axes(options.hsdp, options.ep), *sequence, *tensor)
-        # The axes over which whole experts lie.
-        self.spread = (EP,) if options.etp else (*tensor, EP)
+        self.spread = (EP,) if options.etp else (*tensor, EP)  # axes over which whole experts lie
         self.ep, self.etp = options.ep, options.etp
         self.tables = options.ep and deals_tables(self.graph)
         self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
@@ -160,14 +159,13 @@ class _Propagation:
         self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
         # What answers of rules depend on, besides the node and how its inputs lie.
-        self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, self.replicate_unknown
+        self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, options.replicate_unknown
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, self.spread)
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
-        freed = options.regather and options.sp, self.zero == 3
-        known = self.facts.types.setdefault(region.name, {})
+        freed, known = (options.regather and options.sp, self.zero == 3), self.facts.types.setdefault(region.name, {})
         return RegionBuilder(region, self.axes, *freed, self.sp, cuts, exchange, frozenset(banks), known)
 
     def run(self, whole: StateKeys) -> Graph:
@@ -190,8 +188,7 @@ class _Propagation:
         known = lay_whole(b.old, places, whole_states)
         for v in b.old.values:
             if v.id in known:
-                lies = {axis: known[v.id][axis] for axis in self.axes}
-                b.add_source(v, b.packed(v, self.own.source(v, lies)))
+                b.add_source(v, b.packed(v, self.own.source(v, {axis: known[v.id][axis] for axis in self.axes})))
             if EP in self.axes and v.role is Role.PARAM and self._is_dealt(b.old, v):
                 self._constrain_dealt(b, v, known[v.id])
 
