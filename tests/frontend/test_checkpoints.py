@@ -99,7 +99,9 @@ def test_layers_checkpointed_by_hand_take_the_step_of_full_recomputation() -> No
 
 
 @pytest.mark.parametrize(
-    "call", [plain, partial(kept, use_reentrant=False), partial(kept, use_reentrant=True)], ids=str
+    "call",
+    [plain, partial(kept, use_reentrant=False), partial(kept, use_reentrant=True)],
+    ids=["plain", "kept", "reentrant"],
 )
 def test_stage_3_leaves_a_rank_its_share_of_the_weights(call: Call) -> None:
     graph = traced(call)
