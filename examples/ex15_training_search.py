@@ -40,7 +40,9 @@ def job(full: bool) -> slipstick.PlanJob:
         schedule=("1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe") if full else ("1f1b", "zb-v", "dualpipe"),
     )  # fmt: skip
     system = slipstick.load_system(SYSTEM, stack=STACK)
-    plain = slipstick.Family(kernels=system.stack.decides.kernels, precision="fp8-block", dispatch_dtype="fp8", routing_nodes=4)
+    plain = slipstick.Family(
+        kernels=system.stack.decides.kernels, precision="fp8-block", dispatch_dtype="fp8", routing_nodes=4
+    )
     graph = slipstick.load(MODEL, cache=CACHE)
     bases = (plain, replace(plain, recompute_modules=MODULES))
     return slipstick.PlanJob(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from ...ir.decisions import Decisions
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
 from ...ir.plan.case import Above
 from ...ir.plan.cases import contradiction
+from ...ir.plan.training.decisions import Decisions
 from ...ir.plan.word import changed
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL

@@ -7,12 +7,12 @@ from dataclasses import fields
 from functools import cached_property
 from types import MappingProxyType
 
-from ..decisions import Software
 from ..errors import PlanError
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
 from .structure import Defaults, check_structure, family_of, idle_axes, policy_of, structure_of
+from .training.decisions import Software
 from .word import PlanWord, changed
 from .words import WORDS, Family, PlanNumbers, PlanWords
 
