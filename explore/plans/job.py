@@ -19,7 +19,6 @@ from ...cost.schedules.pipeline import Paced, Pipelines
 from ...cost.schedules.together import alone, together
 from ...driver.estimate import Estimates, Lowered, screen
 from ...driver.evaluation import evaluated
-from ...ir.decisions import Decisions
 from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.kept import RecentResults
@@ -27,6 +26,7 @@ from ...ir.layers import num_layers
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
 from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
+from ...ir.plan.training.decisions import Decisions
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from ...ir.text.printer import print_graph

@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.decisions import Decisions
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family, Plan, PlanTable
 from ...ir.plan.case import Above
 from ...ir.plan.cases import contradiction
 from ...ir.plan.structure import divides_layers
+from ...ir.plan.training.decisions import Decisions
 from ...ir.plan.word import Value, changed
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES, USUAL

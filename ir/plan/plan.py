@@ -7,7 +7,6 @@ from dataclasses import fields
 from functools import cached_property
 from types import MappingProxyType
 
-from ..decisions import Software
 from ..errors import PlanError
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
@@ -21,6 +20,7 @@ from .structure import (
     policy_of,
     structure_of,
 )
+from .training.decisions import Software
 from .word import PlanWord, changed
 from .words import WORDS, Family, PlanNumbers, PlanWords
 

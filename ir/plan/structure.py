@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from operator import attrgetter
 
-from ..decisions import Decisions, Software
 from ..errors import PlanError
 from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import ALIASES
+from .training.decisions import Decisions, Software
 from .word import changed
 from .words import AXES, CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
 

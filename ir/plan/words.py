@@ -24,8 +24,7 @@ from .precision import NONE, PRECISIONS
 from .word import PlanWord, SearchAxis, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
-# sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
-# one another; `cp` and `dp` are what is left.
+# sequence for heads, `fsdp` the replicas that share states where groups are copies; `cp` and `dp` are what is left.
 AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
 ORDER = "tp-cp-ep-dp-pp"
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
@@ -41,8 +40,7 @@ SERVING_KERNELS = ("eager", "fused")
 _SUMS = ("fp32", "bf16", "fp16")
 ATTENTION = ("flash", "unfused")
 MLA = ("latent", "expanded")
-# A symbol of a lowered graph that is no degree: rows an expert has room for over the mean. That of the busiest rank is
-# `IMBALANCE`.
+# A symbol that is no degree: rows an expert has room for over the mean. That of the busiest rank is `IMBALANCE`.
 CAPACITY = "cf"
 
 
@@ -138,7 +136,7 @@ class LoweringPolicy(ExpertWords):
         choices=_SUMS, section="Workload", behind="gbs", of_training=True,
     )] = DType.FP32
     reduce_dtype: Annotated[DType | None, Word(
-        "Data type of gradient reduction.  [default: with ZeRO 0 and 1 --grad-dtype, else that of the stack]",
+        "Data type of gradient reduction.  [default: with ZeRO 0 and 1 --grad-dtype, else as the stack does]",
         choices=_SUMS, section="Workload", of_training=True,
     )] = None
     main_params_dtype: Annotated[str, Word(
@@ -164,14 +162,13 @@ class LoweringPolicy(ExpertWords):
     )] = registry.USUAL
     pp_layout: Annotated[str | None, Word(
         "Layers per stage: even, balanced (by cost, embedding and head included), auto (even where it divides, else "
-        "balanced), filled (stage by stage, to its share of the weights in products), or a list such as 9,8,8,7 (with "
-        "--vpp: chunk by chunk, in the order of the model).  [default: as the stack does, most of them auto]",
+        "balanced), filled (one by one, to shares of the weights), or a list such as 9,8,8,7 (with --vpp: chunk by "
+        "chunk, in the order of the model).  [default: as the stack does]",
         metavar="WORD|LIST",
     )] = None
     scatter_p2p: Annotated[bool | None, Word(
         "Without --sp: scatter activations over tensor-parallel ranks before the send to the next stage; gather "
-        "there.  [default: as the "
-        "stack does]",
+        "there.  [default: as the stack does]",
         axis=SearchAxis.NONE,
     )] = None
     order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
@@ -185,16 +182,14 @@ class LoweringPolicy(ExpertWords):
         metavar="NAME|FILE",
     )] = "megatron"
     async_tp: Annotated[bool, Word(
-        "Decompose the all-gathers and reduce-scatters of --sp and overlap them with adjacent matrix products.  "
-        "[default: off]",
+        "Decompose all-gathers and reduce-scatters of --sp and overlap them with adjacent products.  [default: off]",
     )] = False
     replicate_unknown: Annotated[bool, Word(
         "Replicate an op that has no sharding rule, with a warning, instead of refusing it.", one_way=True,
     )] = False
     zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=SearchAxis.CHOICE)] = 0
     reshard: Annotated[str | None, Word(
-        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.  [default: layer; with pp > 1 "
-        "as the stack does]",
+        "When ZeRO 3 frees gathered parameters: after each layer, micro-batch or step.  [default: as the stack does]",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = None
     kernels: Annotated[str | None, Word(
@@ -286,8 +281,7 @@ class LoweringPolicy(ExpertWords):
         is_told=False, least=1,
     )] = 1
     early_stop: Annotated[bool | None, Word(
-        "Stop recomputing at the last tensor needed; off: recompute everything, as reentrant checkpoints do.  "
-        "[default: as the stack does]",
+        "Stop recomputing at the last tensor needed; off: recompute all of it.  [default: as the stack does]",
     )] = None
     offload: Annotated[tuple[str, ...], Word(
         "State offloaded to host memory: optimizer (which then updates there), activations, params (with --zero 3), "
@@ -347,20 +341,19 @@ class Family(LoweringPolicy):
     embedding and activation and a loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys
     and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
     graph is `spelled_out`), what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training
-    kernels do (`fused`). In inference `fused` are those of serving
-    engines.
-    `tp` cuts the graph over tensor parallelism, as `tp_plan` says; without it neither plan nor `sp` leaves a trace.
-    Of experts: `ep` shards them; `etp` splits them inside over tp, else they are whole, and with `ep` distributed over
-    tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
-    `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
-    `etp_dp` splits experts inside over data-parallel ranks too: all of these have all tokens then.
-    `precision` is the recipe by which the products of weights in layers run, of those for training or for inference;
-    in training weights are gathered so too on request, and the first and last layers may stay as they are. `kv_dtype`
-    is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
-    `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and over those
-    before them, for embedding and head too; `published_of` are those of a checkpoint, which may name nothing.
-    `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none.
-    `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
+    kernels do (`fused`). In inference `fused` are those of serving engines. `tp` cuts the graph over tensor
+    parallelism, as `tp_plan` says; without it neither plan nor `sp` leaves a trace. Of experts: `ep` shards them; `etp`
+    splits them inside over tp, else they are whole, and with `ep` distributed over tp too; `capacity` and `imbalance` bring in
+    the numbers of that name; `dispatch_dtype` is `same` or `fp8`; `routing_nodes` limits the nodes that a token is sent
+    to; `exchange` is how rows get to their experts over ep. `etp_dp` splits experts inside over data-parallel ranks
+    too: all of these have all tokens then. `precision` is the recipe by which the products of weights in layers run, of
+    those for training or for inference; in training weights are gathered so too on request, and the first and last
+    layers may stay as they are. `kv_dtype` is the type in which inference keeps keys and values: that of the model
+    (`same`), fp8, int8 or fp4. `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold
+    over `precision` and over those before them, for embedding and head too; `published_of` are those of a checkpoint,
+    which may name nothing. `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states,
+    `none` for none. `mla` says over what latent attention runs in decode: the cached latents, or keys and values made
+    from them anew.
     """
 
     scatter_p2p: bool = False
@@ -383,7 +376,6 @@ class Family(LoweringPolicy):
 
 
 # fmt: on
-# A family in which nobody said anything.
 PLAIN = Family()
 WORDS: Mapping[str, PlanWord] = MappingProxyType(dict(rows_of(PlanWords)))
 

@@ -12,7 +12,7 @@ Phase: TypeAlias = Literal["train", "prefill", "decode", "serve"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
-class Runner(Protocol):
+class PhasedSoftware(Protocol):
     """A software stack, or a serving engine."""
 
     @property
@@ -26,7 +26,7 @@ class Runner(Protocol):
         ...
 
 
-def check_phase(software: Runner, phase: str, kind: Literal["stack", "engine"] = "stack") -> None:
+def check_phase(software: PhasedSoftware, phase: str, kind: Literal["stack", "engine"] = "stack") -> None:
     """Raise UsageError for a phase that a stack or an engine does not run, with those that do.
 
     >>> from slipstick.backends.machine.load import load_stack

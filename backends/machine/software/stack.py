@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, TypeVar
 
-from ....ir.decisions import Decisions
 from ....ir.ops import OpClass
+from ....ir.plan.training.decisions import Decisions
 from ....ir.records import dataclass
 from ..files.kinds import (
     CAPACITY,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from slipstick.ir.decisions import Decisions
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Defaults, Family, PlanNumbers, PlanWords, make_plan, plan_of, structure_of
 from slipstick.ir.plan.structure import check_axes, check_structure
+from slipstick.ir.plan.training.decisions import Decisions
 from slipstick.ir.plan.word import changed
 from slipstick.ir.types import DType
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from .records import dataclass
-from .types import DType
+from ...records import dataclass
+from ...types import DType
 
 
 @dataclass(frozen=True, slots=True)
