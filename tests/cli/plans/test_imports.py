@@ -12,11 +12,12 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cli.export import exported
-from slipstick.cli.plans.imports import FRAMEWORKS
+from slipstick.cli.plans.file import FRAMEWORKS
 from slipstick.cli.plans.text import request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.frontend.launches.imported import ImportedPlan
+from slipstick.frontend.launches.launch import Word
 from slipstick.frontend.launches.reading import FRAMEWORKS as READ
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
@@ -171,7 +172,7 @@ def test_a_plan_that_is_exported_and_imported_is_the_same(framework: str) -> Non
         if export.lost:
             continue
         launch = read_launch(export.text, num_gpus=subject.plan.num_gpus if framework == "deepspeed" else None)
-        around = {"model": subject.model, "system": "dgx-h100", "seq": subject.plan.seq_len}
+        around: dict[str, Word] = {"model": subject.model, "system": "dgx-h100", "seq": subject.plan.seq_len}
         plan = ImportedPlan(launch, {**launch.words, **around})
         wrong = [*differences(plan_of(request_of(plan.text)), subject.plan)]
         # Layers that the plan leaves to be even are spelled out where they are not.
