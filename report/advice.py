@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +37,11 @@ class Advice:
     step_time_s: float | None
     peak_mem_bytes: float
     plan: Plan
+
+    @property
+    def record(self) -> Mapping[str, str | float | None]:
+        """The change and what a plan takes with it, as JSON has them."""
+        return {"change": self.change, "step_time_s": self.step_time_s, "peak_mem_bytes": self.peak_mem_bytes}
 
     @property
     def line(self) -> str:
@@ -85,7 +90,9 @@ def find_advice(answer: Estimate, origin: Origin | None = None) -> Sequence[Advi
     write: Callable[[Remedy], str | None] = partial(_in_launch, answer, at)
     found = find_remedies(answer, at.asked, lambda remedy: write(remedy) is not None) if at.framework else ()
     if not any(remedy.step_time_s for remedy in found):
-        write, found = _in_flags, find_remedies(answer, at.asked)
+        from .frameworks.changes import write_flags
+
+        write, found = (lambda remedy: write_flags(remedy.words)), find_remedies(answer, at.asked)
     return [Advice(str(write(r)), r.step_time_s, r.peak_mem_bytes, r.plan) for r in found[:ENOUGH]]
 
 
@@ -99,12 +106,6 @@ def next_steps(advice: Iterable[Advice]) -> str:
     """Return changes in one line."""
     lines = [one.line for one in advice]
     return f"Try {'; or '.join(lines)}" if lines else "Nothing fits: take a shorter --seq"
-
-
-def _in_flags(remedy: Remedy) -> str:
-    from .frameworks.changes import write_flags
-
-    return write_flags(remedy.words)
 
 
 def _in_launch(answer: Estimate, origin: Origin, remedy: Remedy) -> str | None:

@@ -53,7 +53,7 @@ def report_json(
         "inputs": inputs_of(answer, overrides),
         **assumed_record(answer.table.system),
         "feasible": answer.fits,
-        **({} if answer.fits else {"verdict": verdict(answer), "remedies": [_remedy(one) for one in remedies]}),
+        **({} if answer.fits else {"verdict": verdict(answer), "remedies": [one.record for one in remedies]}),
         "metrics": metrics,
         "intervals": intervals_record(
             metrics, step_bands(answer), evidence_of_step(answer.table), ratio_bands(answer.table)
@@ -110,16 +110,6 @@ def _with_nodes(text: str, nodes: Mapping[str, object]) -> str:
     head = ",\n    ".join(f'"{name}": {json_text(nodes[name])}' for name in nodes if name != "rows")
     lines = ",\n".join(f"      {json_text(row)}" for row in rows)
     return text[: -len("\n}")] + f',\n  "nodes": {{\n    {head},\n    "rows": [\n{lines}\n    ]\n  }}\n}}'
-
-
-def _remedy(advice: Advice) -> dict[str, object]:
-    """Return a change that fits; the time of one that comes nearest and does not fit is null."""
-    return {
-        "change": advice.change,
-        "step_time_s": advice.step_time_s,
-        "peak_mem_bytes": advice.peak_mem_bytes,
-        "plan": {row.name: row.written(getattr(advice.plan.words, row.field)) for row in numbers_first()},
-    }
 
 
 def _replicated(found: Replicated) -> dict[str, object]:

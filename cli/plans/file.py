@@ -17,6 +17,19 @@ from ..flags.shared import flag_name, takes_list, words_of
 if TYPE_CHECKING:
     import yaml
 
+# Frameworks whose launches are read.
+FRAMEWORKS = (
+    "megatron",
+    "torchtitan",
+    "deepspeed",
+    "transformers",
+    "nanotron",
+    "maxtext",
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+    "lmdeploy",
+)
 _SCHEMA, _FRAMEWORK = "schema", "framework"
 # Where a context keeps the framework whose launch its plan comes from.
 _OF_LAUNCH = "slipstick.framework"
@@ -130,8 +143,6 @@ def framework_of(ctx: click.Context) -> str | None:
 
 def _framework(entry: PlanFileEntry, path: str) -> str:
     """Return the framework that an entry names; UnknownNameError with the line for another."""
-    from .imports import FRAMEWORKS
-
     if entry.value not in FRAMEWORKS:
         named = UnknownNameError.of("framework", str(entry.value), FRAMEWORKS)
         raise UnknownNameError(f"{path}:{entry.line}: {named}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,23 +12,8 @@ from ...ir.text.json_text import json_text
 from ..flags.names import of_catalogue
 from ..flags.numbers import Named, Whole
 from ..output.files import check_suffix, write_text
+from .file import FRAMEWORKS
 from .launch import environment_option
-
-if TYPE_CHECKING:
-    from ...frontend.launches.imported import ImportedPlan
-
-FRAMEWORKS = (
-    "megatron",
-    "torchtitan",
-    "deepspeed",
-    "transformers",
-    "nanotron",
-    "maxtext",
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-    "lmdeploy",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,27 +79,9 @@ def import_command(asked: Importing) -> int:
     check_suffix(asked.output, ".json" if asked.form == "json" else ".yaml")
     around = LaunchAround(**{f.name: getattr(asked, f.name) for f in fields(LaunchAround)})
     plan = import_launch(asked.launch, around, asked.output)
-    write_text(_document(plan) if asked.form == "json" else plan.text, asked.output)
+    write_text(json_text(plan.record, indent=1) if asked.form == "json" else plan.text, asked.output)
     if asked.strict and plan.launch.left_out:
         names = list(plan.launch.left_out)
         told = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         raise NotUnderstoodError(f"--strict: {len(names)} settings are not understood: {told}")
     return 0
-
-
-def _document(plan: ImportedPlan) -> str:
-    """Return every setting of a launch, and what became of it, as JSON."""
-    at = plan.launch
-    document = {
-        "schema": "slipstick/import/1",
-        "framework": at.framework,
-        "plan": dict(plan.words),
-        "model_config": at.config,
-        "understood": dict(at.understood),
-        "usual": list(at.usual),
-        "assumed": list(at.assumed),
-        "ignored": list(at.ignored),
-        "left_out": dict(at.left_out),
-        "coverage": at.coverage,
-    }
-    return json_text(document, indent=1)

@@ -37,7 +37,7 @@ def use_launch(ctx: click.Context, args: list[str]) -> Mapping[str, object]:
     """Make a launch the defaults of a verb, read with what is typed of its GPUs, system, model and variables.
 
     A plan file beside it overrides the launch, and is part of what the launch is read with. Returns the GPUs as the
-    launch counts them, which holds over what is typed of them.
+    launch counts them, which override what is typed of them.
     """
     if ctx.resilient_parsing:
         return {}

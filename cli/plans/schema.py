@@ -21,7 +21,7 @@ def plan_schema() -> dict[str, Json]:
     ('integer', 'boolean')
     """
     from ...ir.plan.files import SCHEMA
-    from .imports import FRAMEWORKS
+    from .file import FRAMEWORKS
 
     model: Json = {"type": "string", "description": "A name of `slipstick list models`, or a path, as MODEL."}
     framework: Json = {"enum": [*FRAMEWORKS], "description": "Whose launch the plan was imported from."}

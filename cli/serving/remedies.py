@@ -36,7 +36,7 @@ def with_remedies(
         request: what was asked for it.
         serving: requests and limits.
         made: makes the server of another request.
-        framework: the engine whose launch it came from, in whose words changes are said; None for flags.
+        framework: the engine of the launch it came from, whose settings changes are; None for flags.
     """
     from ...report.advice import lack
 

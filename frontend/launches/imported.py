@@ -58,6 +58,23 @@ class ImportedPlan:
         yield from (f"left out: {name} {value}" for name, value in self.launch.left_out.items())
 
     @property
+    def record(self) -> Mapping[str, object]:
+        """Every setting of the launch, and what became of it."""
+        at = self.launch
+        return {
+            "schema": "slipstick/import/1",
+            "framework": at.framework,
+            "plan": dict(self.words),
+            "model_config": at.config,
+            "understood": dict(at.understood),
+            "usual": list(at.usual),
+            "assumed": list(at.assumed),
+            "ignored": list(at.ignored),
+            "left_out": dict(at.left_out),
+            "coverage": at.coverage,
+        }
+
+    @property
     def text(self) -> str:
         """The plan file, with what was assumed and left out above it."""
         import yaml

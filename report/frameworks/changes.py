@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from ...frontend.launches.launch import flattened, settings_of
 from ...frontend.launches.reading import BARE
-from ...ir.plan import Plan
 from ...ir.plan.words import WORDS
 from .deepspeed import deepspeed
 from .export import Export, ExportSubject
@@ -62,6 +61,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 # What words are in engines that have another name for them.
 _VALUES: Mapping[str, Mapping[str, str]] = MappingProxyType({"sglang": {"fp8": "fp8_e4m3"}})
+_FIELDS = tuple(row.field for row in WORDS.values())
 # Fields that say what others are, and need no setting where these have one.
 _FOLLOWING = frozenset({"dp", "num_micro_batches", "global_batch", "num_gpus", "sp"})
 # How a setting and its value stand in a launch.
@@ -79,9 +79,14 @@ def write_change(framework: str, now: ExportSubject, then: ExportSubject) -> str
         old, new = (_settings(framework, export.text) for export in (first, second))
     elif framework in _NAMES:
         names = _NAMES[framework]
-        if any(name not in names for name in _moved(now.plan, then.plan) - _FOLLOWING):
+        moved = {f for f in _FIELDS if getattr(now.plan, f) != getattr(then.plan, f)}
+        if not moved - _FOLLOWING <= {*names}:
             return None
-        old, new = ({name: _value(subject.plan, field) for field, name in names.items()} for subject in (now, then))
+        # Whole layers are recomputed, or nothing.
+        old, new = (
+            {name: p.recompute == "full" if f == "recompute" else getattr(p, f) for f, name in names.items()}
+            for p in (now.plan, then.plan)
+        )
     else:
         return None
     changes = [_written(framework, name, value) for name, value in new.items() if old.get(name, "") != value]
@@ -105,7 +110,7 @@ def write_flags(words: Mapping[str, object]) -> str:
     """Return words of a plan, by their fields, as flags of Slipstick.
 
     >>> write_flags({"micro_batch": 2, "sp": False, "offload": ("optimizer",), "recompute_layers": 0})
-    '--mbs 2 --no-sp --offload optimizer without --recompute-layers'
+    '--mbs 2 --no-sp without --recompute-layers --offload optimizer'
     """
     return " ".join(_flag(name, words[row.field]) for name, row in WORDS.items() if row.field in words)
 
@@ -124,18 +129,6 @@ def _settings(framework: str, text: str) -> dict[str, object]:
     pattern, flag = BARE.get(framework, (r"(?!)", ""))
     given, shown, _ = settings_of([re.sub(pattern, flag, word) for word in shlex.split(text.replace("\\\n", " "))])
     return {name if _FORMS.get(framework) == "toml" else shown[name]: value for name, value in given.items()}
-
-
-def _moved(now: Plan, then: Plan) -> set[str]:
-    """Return the fields of plans that differ."""
-    fields = {row.field for row in WORDS.values()}
-    return {name for name in fields if getattr(now, name) != getattr(then, name)}
-
-
-def _value(plan: Plan, field: str) -> object:
-    """Return a field of a plan as settings have it: whole layers are recomputed, or nothing."""
-    value = getattr(plan, field)
-    return value == "full" if field == "recompute" else value
 
 
 def _written(framework: str, name: str, value: object) -> str:

@@ -345,22 +345,18 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     of = f", of {format_bytes(memory['capacity'])}" if "capacity" in memory else ""
     yield _parts(f"Memory of a GPU{of}", held, format_bytes)
     if (remedies := document.get("remedies")) and isinstance(remedies, list):
-        yield Panel(
-            str(document.get("verdict")), ("change", "step time", "memory"), [_remedy_row(one) for one in remedies]
-        )
+        times = ["-" if one["step_time_s"] is None else format_time(one["step_time_s"]) for one in remedies]
+        rows = [
+            (one["change"], time, format_bytes(one["peak_mem_bytes"]))
+            for one, time in zip(remedies, times, strict=True)
+        ]
+        yield Panel(str(document.get("verdict")), ("change", "step time", "memory"), rows)
     if (warnings := document.get("warnings")) and isinstance(warnings, list):
         yield Panel("Notes", ("",), [(str(line),) for line in warnings])
     if isinstance(money := document.get("money"), Mapping):
         yield Panel("What the cost rests on", ("", ""), [(n, str(v)) for n, v in flat(money) if n != "gpu_hour.parts"])
     inputs = flat(_part(document, "inputs"))
     yield Panel("Inputs", ("", ""), [(n, str(v)) for n, v in inputs if v is not None])
-
-
-def _remedy_row(remedy: Mapping[str, object]) -> tuple[str, str, str]:
-    """Return the cells of a change that fits; one that does not has no time."""
-    time_s, num_bytes = remedy["step_time_s"], remedy["peak_mem_bytes"]
-    shown = format_time(time_s) if isinstance(time_s, int | float) else "does not fit either"
-    return str(remedy["change"]), shown, format_bytes(num_bytes) if isinstance(num_bytes, int | float) else "-"
 
 
 def _part(document: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -12,11 +12,12 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cli.export import exported
-from slipstick.cli.plans.imports import FRAMEWORKS
+from slipstick.cli.plans.file import FRAMEWORKS
 from slipstick.cli.plans.text import request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.frontend.launches.imported import ImportedPlan
+from slipstick.frontend.launches.launch import Word
 from slipstick.frontend.launches.reading import FRAMEWORKS as READ
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
