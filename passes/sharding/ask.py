@@ -150,6 +150,11 @@ def shares_samples(ask: Ask) -> bool:
     return any(isinstance(p, Shard) and not p.routed and samples_dim(t.dims, ask.axis) is not None for p, t in pairs)
 
 
+def has_batch(size: Dim) -> bool:
+    """Whether a size grows with the samples of a rank."""
+    return isinstance(size, Expr) and _OF_ONE in size.symbols
+
+
 def is_alike(axis: str, have: Placement, want: Placement) -> bool:
     """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
     if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
@@ -173,6 +178,7 @@ __all__ = [
     "Replicate",
     "Rule",
     "Shard",
+    "has_batch",
     "has_own",
     "is_alike",
     "makes_own_samples",

@@ -16,7 +16,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
-from .ask import is_alike
+from .ask import has_batch, is_alike
 from .cuts import TP, Cuts
 from .exchange import ExchangeOptions, is_routed
 
@@ -53,6 +53,7 @@ class RegionBuilder:
     gathered: dict[int, Placement] = field(default_factory=dict)
     _converted: dict[tuple[object, ...], int] = field(default_factory=dict)
     _origin: dict[int, int] = field(default_factory=dict)
+    _views: dict[int, int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
 
     def add_source(self, v: Value, placements: Placements) -> None:
@@ -92,7 +93,7 @@ class RegionBuilder:
 
     def lay(self, old: int, need: Placements, user: Node) -> int:
         """Return a new value that holds an old one in the placements needed, converting axis by axis."""
-        value = self.now[old]
+        value = self._viewed_again(old, user) if self._shows_freed(old, user) else self.now[old]
         for candidate in self._versions(value):
             if self._is(candidate, need):
                 return candidate
@@ -103,6 +104,22 @@ class RegionBuilder:
                 made = self._convert(made, group, need, user)
             self._converted[key] = made
         return self._converted[key]
+
+    def _shows_freed(self, old: int, user: Node) -> bool:
+        """Whether a later phase reads a view of a parameter that is freed behind the forward phase."""
+        v, view = self.old.by_id[old], self.old.producer.get(old)
+        is_view = view is not None and view.phase is Phase.FORWARD and self.old.by_id[v.storage].role is Role.PARAM
+        return is_view and self.sharded_at_rest and user.phase is not Phase.FORWARD
+
+    def _viewed_again(self, old: int, user: Node) -> int:
+        if old not in self._views:
+            view = replace(self.old.producer[old], phase=user.phase)
+            needs, now = self.asked[view.key], self.now[old]
+            inputs = tuple(self.lay(i, need, view) for i, need in zip(view.inputs, needs, strict=True))
+            self._views[old] = self._value(self.world[now], self.where[now], Role.RESULT, "", inputs[0], view.scope)
+            attrs, forward = self._local_attrs(view, needs), self._links[view.key]
+            self.nodes.append(replace(view, inputs=inputs, outputs=(self._views[old],), attrs=attrs, forward=forward))
+        return self._views[old]
 
     def ring_gather(self, olds: Sequence[int], needs: Sequence[Placements], user: Node) -> None:
         """Let values that `user` needs whole over `cp` pass by block by block, all in one exchange."""
@@ -327,7 +344,7 @@ class RegionBuilder:
         size = world.type.dims[lies.dim]
         if axis != TP or world.type.dims in self.banks:
             return dim / symbol(axis)
-        if _has_batch(size):
+        if has_batch(size):
             return as_expr(ceil_div(as_dim(dim), symbol(TP))) if self._are_few(dim, lies) else dim / symbol(TP)
         share = self.cuts.share((world.id, lies.dim), size)
         return dim / symbol(axis) if share == as_expr(size) / symbol(axis) else dim / size * share
@@ -345,7 +362,7 @@ class RegionBuilder:
         No batch is refused: the rank with most rows is priced. Rows of a fixed capacity are rounded anyway.
         """
         size = world.dims[dim]
-        rounded = _has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
+        rounded = has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
         over_sequence = axis in ("up", "cp") and dim == 0 and isinstance(size, int)
         return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
@@ -381,7 +398,3 @@ class RegionBuilder:
         used |= {i for pair in pairs for i in pair}
         used |= {v.storage for v in self.values if v.id in used}
         return Region(self.old.name, tuple(v for v in self.values if v.id in used), tuple(self.nodes), ports, pairs)
-
-
-def _has_batch(size: Dim) -> bool:
-    return isinstance(size, Expr) and "mbs" in size.symbols

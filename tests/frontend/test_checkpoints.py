@@ -112,6 +112,23 @@ def test_stage_3_leaves_a_rank_its_share_of_the_weights(call: Call) -> None:
         assert share == whole / 8 == 4 * sum(p.numel() for p in Net(plain).parameters()) / 8
 
 
+class Sliced(nn.Module):
+    """A layer that multiplies by a part of its parameter, and by another view of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Parameter(torch.zeros(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.linear(F.linear(x, self.both[:WIDTH]), self.both.view(2, WIDTH, WIDTH)[1].t())
+
+
+def test_stage_3_frees_what_a_layer_views_of_its_parameter() -> None:
+    net = nn.Sequential(nn.Embedding(100, WIDTH), *(Sliced() for _ in range(LAYERS)), nn.Linear(WIDTH, 100))
+    lowered = pipeline_for(slipstick.Family(zero=3)).run(slipstick.trace(net, IDS))[0]
+    assert at_rest(lowered, 8) == at_rest(lowered, 1) / 8 == 4 * sum(p.numel() for p in net.parameters()) / 8
+
+
 def at_rest(graph: Graph, dp: int) -> float:
     """Bytes of parameters that a rank holds all through a micro-batch, gathered ones included."""
     sizes = {"dp": float(dp), "tp": 1.0}
