@@ -89,7 +89,7 @@ def test_python_assumes_what_the_command_line_does(cli: Cli, data: Path) -> None
     for words in ({"gpus": 8, "tp": 2}, {"gpus": 8}, {"phase": "decode"}):
         flags = [text for name, value in words.items() for text in (f"--{name}", str(value))]
         shown = cli("estimate", config, *MACHINE, *flags, "--format", "json").stdout
-        assert dict(slipstick.estimate(config, "dgx-h100", seq=128, **words).metrics) == metrics(shown)  # type: ignore[call-overload]
+        assert dict(slipstick.estimate(config, "dgx-h100", seq=128, **words).metrics) == metrics(shown)
 
 
 def test_a_graph_of_a_config_is_that_model(data: Path, tmp_path: Path) -> None:
