@@ -22,7 +22,6 @@ from slipstick.frontend.launches.reading import FRAMEWORKS as READ
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.plan.files import Word
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.plan.plan import differences
 from slipstick.ir.types import DType
