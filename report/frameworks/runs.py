@@ -84,7 +84,7 @@ def words_in(line: str) -> frozenset[str]:
     >>> words_in("zero 3: it runs 0, 1"), sorted(words_in("pp 4 with mbs 2: 3 micro-batches, and it asks for vpp"))
     (frozenset({'zero'}), ['mbs', 'pp'])
     """
-    return frozenset(re.split(r"[ ,]+", line.partition(":")[0])) & WORDS.keys()
+    return frozenset(WORDS.keys() & re.split(r"[ ,]+", line.partition(":")[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

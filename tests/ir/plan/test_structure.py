@@ -40,7 +40,7 @@ def test_kernels_and_sends_are_those_of_the_stack() -> None:
         == "fused"
     )
     assert Defaults(Stack(), kernels="torch", scatter_p2p=False).family(PlanNumbers(seq_len=64, pp=2)) == Family(
-        kernels="torch", pp=True
+        kernels="torch", pp=True, tp=False
     )
 
 
@@ -81,7 +81,7 @@ def test_a_word_goes_before_what_the_stack_decides(word: str, value: object) -> 
 
 def test_structure_follows_the_degrees_and_a_policy_keeps_the_rest() -> None:
     policy = Family(zero=3, tp_plan="auto", cp="ring", pp=True, usp=True)
-    assert Defaults(policy=policy).family(PlanNumbers(seq_len=64)) == Family(zero=3, tp_plan="auto:1")
+    assert Defaults(policy=policy).family(PlanNumbers(seq_len=64)) == Family(zero=3, tp_plan="auto:1", tp=False)
     numbers = PlanNumbers(
         seq_len=64, tp=2, pp=2, cp=4, ep=2, etp=1, cp_ulysses=2, dp_shard=1, capacity_factor=1.5, expert_imbalance=1.2
     )
