@@ -11,12 +11,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...ir.graph import Workload
 from .bands import Band, Interval, band_of, band_within
 from .evidence import Evidence, evidence_of
-from .physics import first_token_floor_s, gap_floor, memory_floor, step_floor
+from .physics import memory_floor, server_floors, step_floor
 from .quantities import E2EL, LOADED_TTFT, MEMORY, STEP, THROUGHPUT, TPOT, TTFT
 
 if TYPE_CHECKING:
@@ -122,14 +120,12 @@ def evidence_of_server(answer: ServeEstimate) -> Evidence:
 
 def server_bands(answer: ServeEstimate) -> Mapping[str, Band]:
     """Return the band of each metric of a server that has one, by name."""
-    metrics, floor = answer.metrics, gap_floor(answer)
     first, gap, whole, rate = _bands_of_server(answer)
-    first_s, later_s = first_token_floor_s(answer), floor * metrics.get("itl_s", 0.0)
-    request = (first_s + later_s * (float(np.asarray(answer.lengths.output)) - 1.0)) / metrics["e2el_s"]
-    tpot = gap.above(later_s / metrics["tpot_s"]) if "tpot_s" in metrics else gap
-    found = {"ttft_s": first.above(first_s / metrics["ttft_s"]), "tpot_s": tpot, "itl_s": gap.above(floor)}
-    found |= {"tokens_per_s_per_user": tpot.inverse, "mbu": gap.above(floor).inverse, "e2el_s": whole.above(request)}
-    return found | _of_throughput(answer, rate.inverse.above(max(request, metrics.get("mfu", 0.0))).inverse)
+    floors = server_floors(answer)
+    own = {"ttft_s": first, "tpot_s": gap, "itl_s": gap, "e2el_s": whole}
+    found = {name: band.above(floors.get(name, 0.0)) for name, band in own.items()}
+    found |= {"tokens_per_s_per_user": found["tpot_s"].inverse, "mbu": found["itl_s"].inverse}
+    return found | _of_throughput(answer, rate.inverse.above(floors["throughput_s"]).inverse)
 
 
 def server_ratio_bands(answer: ServeEstimate) -> Mapping[str, Band]:

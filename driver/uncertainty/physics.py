@@ -7,6 +7,7 @@ count as in the MFU of the answer; where masked attention in full makes that mor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,17 +36,21 @@ def memory_floor(answer: Estimate) -> float:
     return held / answer.metrics["peak_mem_bytes"]
 
 
-def gap_floor(answer: ServeEstimate) -> float:
-    """Return the least time between two tokens of an answer as a share of the predicted inter-token latency."""
-    metrics = answer.metrics
-    drafts = answer.server.speculation is not None
-    step_s = 0.0 if drafts else answer.decode.metrics["step_time_s"] * step_floor(answer.decode)
-    return max(metrics.get("mbu", 0.0), step_s / metrics["itl_s"]) if "itl_s" in metrics else 0.0
+def server_floors(answer: ServeEstimate) -> Mapping[str, float]:
+    """Return floors of a server's latencies by their names, and of the time of its work, as shares of predicted ones.
 
-
-def first_token_floor_s(answer: ServeEstimate) -> float:
-    """Return the least seconds of a first token: the prompt's own step, at its floor."""
-    return answer.prefill.metrics["step_time_s"] * min(1.0, step_floor(answer.prefill))
+    A first token takes the step of its prompt, a later one a decode step (of drafts only its traffic), and a request
+    all of them. `throughput_s` is the time of a request, or the work of all over the peaks, whichever is more.
+    """
+    metrics, prefill, decode = answer.metrics, answer.prefill, answer.decode
+    gap_s = metrics.get("itl_s", 0.0)
+    first_s = prefill.metrics["step_time_s"] * min(1.0, step_floor(prefill))
+    step_s = 0.0 if answer.server.speculation is not None else decode.metrics["step_time_s"] * step_floor(decode)
+    later_s = min(gap_s, max(metrics.get("mbu", 0.0) * gap_s, step_s))
+    request_s = first_s + later_s * (float(np.asarray(answer.lengths.output)) - 1.0)
+    least_s = {"ttft_s": first_s, "tpot_s": later_s, "itl_s": later_s, "e2el_s": request_s}
+    shares = {name: seconds / metrics[name] for name, seconds in least_s.items() if metrics.get(name)}
+    return {**shares, "throughput_s": max(shares["e2el_s"], metrics.get("mfu", 0.0))}
 
 
 def _flops_share(answer: Estimate) -> float:
