@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ...ir.errors import InfeasibleError, SlipstickError, UsageError
+from ...ir.errors import InfeasibleError, PlanError, SlipstickError, UsageError
 from ...ir.records import dataclass
 from ..flags.numbers import Named, Whole
 from ..flags.request import Request
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...driver.serve.sizes.sizing import Sizing
     from ...driver.serve.tables import ServedModel
     from ...ir.plan import Plan
+    from ...report.frameworks.runs import StackSpace
     from ...report.results.result import Result
     from ...report.serving.fleets import FleetChoice, FleetComparison
 
@@ -186,7 +187,7 @@ def _sizes(
         config=config_of(request.source.model),
     )
     every = shapes_of(system, _has_experts(lowered), **given)
-    shapes = tuple(shape for shape in every if shape.dp == 1 == shape.ep == shape.pp or runner.runs(lowered(shape)[1]))
+    shapes = tuple(shape for shape in every if _is_run(shape, lowered, runner))
 
     def of_rate(rate: float) -> Sizing:
         question = Question(
@@ -203,6 +204,18 @@ def _sizes(
         return spared(found, sought.spare) if sought.spare else found
 
     return of_rate
+
+
+def _is_run(
+    shape: ReplicaShape, lowered: Callable[[ReplicaShape], tuple[ServedModel, Plan]], runner: StackSpace
+) -> bool:
+    """Return whether an engine runs a shape; one that is no legal plan is left to the search, which says why."""
+    if shape.dp == shape.ep == shape.pp == 1:
+        return True
+    try:
+        return runner.runs(lowered(shape)[1])
+    except PlanError:
+        return True
 
 
 def _plan_text(request: Request, serving: Serving, found: Sizing) -> str:
