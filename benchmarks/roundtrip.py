@@ -21,7 +21,7 @@ from slipstick.cli.prepare import sized, system_of
 from slipstick.driver.estimate import Lowered, estimate
 from slipstick.explore.plans.lowerings import Lowerings
 from slipstick.frontend.launches.imported import ImportedPlan
-from slipstick.frontend.launches.launch import Launch
+from slipstick.frontend.launches.launch import Launch, Word
 from slipstick.frontend.launches.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph
@@ -146,7 +146,7 @@ def _kind(
     system, first = meant
     try:
         launch: Launch = read_launch(text, framework=framework, num_gpus=plan.num_gpus)
-        around = {"model": model, "system": SYSTEM, "seq": plan.seq_len}
+        around: dict[str, Word] = {"model": model, "system": SYSTEM, "seq": plan.seq_len}
         again, there, second = prices.of(ImportedPlan(launch, {**launch.words, **around}).text)
     except SlipstickError as error:
         return f"refused: {error}"

@@ -204,7 +204,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
-    from ..ir.text.typed import allow_typed_code
+    from ..ir.text.untrusted import allow_typed_code
     from .flags.settings import OwnDefaults
 
     given = list(sys.argv[1:] if args is None else args)

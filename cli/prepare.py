@@ -59,9 +59,9 @@ def graph_of(request: Request, stack: StackConstants | None = None) -> Graph:
     spelled_out = _spelled_out(request, stack)
     key = (source, request.words.phase, spelled_out)
     # A graph of fixed sizes was recorded at those of its plan.
-    if key not in source.loaded or fixed_sizes(source.loaded[key]) != (None, None):
-        source.loaded[key] = _loaded(request, spelled_out)
-    return source.loaded[key]
+    if key not in source.recorded or fixed_sizes(source.recorded[key]) != (None, None):
+        source.recorded[key] = _loaded(request, spelled_out)
+    return source.recorded[key]
 
 
 def _spelled_out(request: Request, stack: StackConstants | None) -> bool:

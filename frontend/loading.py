@@ -14,7 +14,7 @@ from ..ir.ops.unpriced import unpriced_calls
 from ..ir.records import dataclass
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
-from ..ir.text.typed import check_typed
+from ..ir.text.untrusted import check_typed
 from ..ir.types import DType
 from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle

@@ -48,7 +48,7 @@ class ModelSource:
     caches: tuple[str, ...]
     allow_unpriced: bool
     graph: Graph | None = None
-    loaded: dict[object, Graph] = field(default_factory=dict, compare=False, repr=False)
+    recorded: dict[object, Graph] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ...ir.errors import UnknownNameError, UsageError, did_you_mean
-from ...ir.text.typed import allow_typed_code
+from ...ir.text.untrusted import allow_typed_code
 from .. import root
 from ..flags.settings import OwnDefaults
 from ..flags.shared import flag_name, takes_list

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ...frontend.launches.training.maxtext_policy import INPUT, TENSORS
 from ...ir.errors import UnknownNameError
+from ...ir.plan.training.decisions import MEGATRON_MODULES
 from ...ir.records import dataclass
 
 Words = Mapping[str, object]
@@ -27,8 +28,6 @@ KNOWN: Mapping[str, Words] = MappingProxyType(
         "full, inputs offloaded": {"recompute": "full", "offload": ("activations",)},
     }
 )
-# Names of ours that are names of its --recompute-modules.
-MEGATRON_MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
 # Groups of layers of `uniform`.
 _GROUPS = (2, 4, 8)
 

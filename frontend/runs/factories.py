@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...ir.errors import TraceError, UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
-from ...ir.text.typed import check_typed
+from ...ir.text.untrusted import check_typed
 from ...ir.types import DType
 from ..example_inputs import Dynamic, needed_arguments
 from ..leaves import Attention, Leaf, Recurrence, experts_like

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 
-from ..errors import ParseError
+from ..errors import NotUnderstoodError, ParseError
 from .limits import limits, too_much, unpacked
 
 _KINDS = {
@@ -20,6 +22,10 @@ _KINDS = {
     stat.S_ISBLK: "a device",
     stat.S_ISSOCK: "a socket",
 }
+
+# None outside of a command: what calls the package is a program already.
+_WORDS: ContextVar[frozenset[str] | None] = ContextVar("slipstick_typed_words", default=None)
+_SEPARATORS = re.compile("[=,]")
 
 
 def read_bytes(path: Path, most: int = 0) -> bytes:
@@ -105,3 +111,35 @@ def _check(path: Path, found: os.stat_result, most: int | None) -> None:
 
 def _too_large(path: Path, most: int, size: int = 0) -> ParseError:
     return too_much(str(path), f"{size:,} bytes; at most {most:,} are read" if size else f"more than {most:,} bytes")
+
+
+@contextmanager
+def allow_typed_code(arguments: Sequence[str]) -> Iterator[None]:
+    """Let `check_typed` pass only names that stand in the arguments of a command, until the block ends.
+
+    >>> with allow_typed_code(["search", "net.py:Net", "--loss=net.py:loss"]):
+    ...     check_typed("net.py:loss")
+    """
+    words = {part for argument in arguments for part in (argument, *_SEPARATORS.split(argument))}
+    token = _WORDS.set(frozenset(words))
+    try:
+        yield
+    finally:
+        _WORDS.reset(token)
+
+
+def check_typed(name: str) -> None:
+    """Refuse code that a file or the environment names.
+
+    Args:
+        name: `file.py:function` or `package.module:function`, as it was given.
+
+    Raises:
+        NotUnderstoodError: a command runs, and the name is not one of its words.
+    """
+    words = _WORDS.get()
+    if words is not None and name not in words:
+        raise NotUnderstoodError(
+            f"'{name}' is code that a file or a variable names, and code runs only if it is typed; if you trust it, "
+            f"type {name} as the model, or behind --draft or --loss"
+        )

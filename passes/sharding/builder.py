@@ -53,7 +53,6 @@ class RegionBuilder:
     gathered: dict[int, Placement] = field(default_factory=dict)
     _converted: dict[tuple[object, ...], int] = field(default_factory=dict)
     _origin: dict[int, int] = field(default_factory=dict)
-    _views: dict[int, int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
 
     def add_source(self, v: Value, placements: Placements) -> None:
@@ -112,14 +111,16 @@ class RegionBuilder:
         return is_view and self.sharded_at_rest and user.phase is not Phase.FORWARD
 
     def _viewed_again(self, old: int, user: Node) -> int:
-        if old not in self._views:
+        key = ("view", old)
+        if key not in self._converted:
             view = replace(self.old.producer[old], phase=user.phase)
             needs, now = self.asked[view.key], self.now[old]
             inputs = tuple(self.lay(i, need, view) for i, need in zip(view.inputs, needs, strict=True))
-            self._views[old] = self._value(self.world[now], self.where[now], Role.RESULT, "", inputs[0], view.scope)
+            made = self._value(self.world[now], self.where[now], Role.RESULT, "", inputs[0], view.scope)
             attrs, forward = self._local_attrs(view, needs), self._links[view.key]
-            self.nodes.append(replace(view, inputs=inputs, outputs=(self._views[old],), attrs=attrs, forward=forward))
-        return self._views[old]
+            self.nodes.append(replace(view, inputs=inputs, outputs=(made,), attrs=attrs, forward=forward))
+            self._converted[key] = made
+        return self._converted[key]
 
     def ring_gather(self, olds: Sequence[int], needs: Sequence[Placements], user: Node) -> None:
         """Let values that `user` needs whole over `cp` pass by block by block, all in one exchange."""

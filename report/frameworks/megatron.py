@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
-from ...explore.recompute.spaces import MEGATRON_MODULES
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
+from ...ir.plan.training.decisions import MEGATRON_MODULES
 from ...ir.types import DType
 from .export import Export, ExportSubject, Flag, command, lost_schedule, of_workload, torchrun, unsaid
 from .megatron_model import shape_flags, shape_left

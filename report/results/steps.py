@@ -345,10 +345,10 @@ def panels_of(document: Mapping[str, object]) -> Iterator[Panel]:
     of = f", of {format_bytes(memory['capacity'])}" if "capacity" in memory else ""
     yield _parts(f"Memory of a GPU{of}", held, format_bytes)
     if (remedies := document.get("remedies")) and isinstance(remedies, list):
-        times = ["-" if one["step_time_s"] is None else format_time(one["step_time_s"]) for one in remedies]
+        seconds = ["-" if one["step_time_s"] is None else format_time(one["step_time_s"]) for one in remedies]
         rows = [
             (one["change"], time, format_bytes(one["peak_mem_bytes"]))
-            for one, time in zip(remedies, times, strict=True)
+            for one, time in zip(remedies, seconds, strict=True)
         ]
         yield Panel(str(document.get("verdict")), ("change", "step time", "memory"), rows)
     if (warnings := document.get("warnings")) and isinstance(warnings, list):

@@ -219,11 +219,10 @@ def backings_of(answer: SearchAnswer, rows: Columns) -> Sequence[Backing]:
         own = evidence[name]
         if own not in bands:
             one = answer.rows.answer(rows, at)
-            is_step = isinstance(one, Estimate)
-            bands[own] = (
-                (step_bands(one) if is_step else server_bands(one)).get(goal),
-                band_of_differences(one, goal) if is_step else None,
-            )
+            if isinstance(one, Estimate):
+                bands[own] = step_bands(one).get(goal), band_of_differences(one, goal)
+            else:
+                bands[own] = server_bands(one).get(goal), None
         band, within = bands[own]
         first = found[0].band if found else None
         if first is None or band is None:

@@ -276,4 +276,4 @@ def test_code_that_leaves_python_is_no_success(cli: Cli, tmp_path: Path) -> None
 def test_another_pipeline_than_the_plan_s_is_said(estimate: Cli) -> None:
     done = estimate("--passes", "shard")
     assert done.returncode == 0
-    assert "warning: --passes runs 'shard' instead of the plan's own 'accumulate,shard," in done.stderr
+    assert "warning: --passes runs 'shard' instead of the plan's own 'accumulate,shard{tp=false}," in done.stderr

@@ -233,7 +233,7 @@ def test_more_ranks_never_hold_more_states(
 ) -> None:
     model, plan = data.draw(cases)
     family = replace(
-        plan.family, pp=True, pp_layout="auto", recompute_layers=0, recompute_every=1, cp="none", usp=False,
+        plan.family, tp=True, pp=True, pp_layout="auto", recompute_layers=0, recompute_every=1, cp="none", usp=False,
         ep=False, etp=True, imbalance=False, capacity=False, routing_nodes=0, dispatch_dtype="same",
     )  # fmt: skip
     base = {"tp": 1, "pp": 1, "dp": 1}

@@ -86,7 +86,7 @@ def test_a_structure_is_that_of_the_degrees_or_refused(
     try:
         plan = planned(degrees, family, family)
         # What is given is what the words of the plan make, worked out anew.
-        assert replace(plan).family == family
+        assert replace(plan).family == replace(family, tp=plan.family.tp)
         found = estimate(source, lowered.system, plan, lowered=lowered(family))
     except SlipstickError as error:
         refusal = str(error)

@@ -23,7 +23,6 @@ _FP8: Mapping[str, str] = MappingProxyType(
     {"tensorwise": "fp8", "delayed": "fp8-delayed", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 )
 _SHARDING: Mapping[str, int] = MappingProxyType({"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3})
-_MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
 _MODULE_NAMES: Mapping[str, str] = MappingProxyType({"moe_act": "mlp_act"})
 
 

@@ -8,6 +8,9 @@ from typing import Literal, Protocol
 from ...records import dataclass
 from ...types import DType
 
+# Modules of layers that run again which Megatron-Core has by the same names: its --recompute-modules.
+MEGATRON_MODULES = ("core_attn", "layernorm", "mlp", "moe", "shared_experts", "mla_up_proj")
+
 
 @dataclass(frozen=True, slots=True)
 class Decisions:

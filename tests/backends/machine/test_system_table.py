@@ -114,8 +114,9 @@ def test_long_tables_are_worked_on_in_parts(traced: Traced, made_up: System) -> 
 
 
 def test_plans_and_machines_go_row_by_row(traced: Traced, made_up: System) -> None:
-    done = lower(traced("tiny-llama.train"), PLAN.family)
-    other = make_plan(num_gpus=4, tp=2, seq_len=1024, micro_batch=4, global_batch=32, family=PLAN.family)
+    family = replace(PLAN.family, tp=True)
+    done = lower(traced("tiny-llama.train"), family)
+    other = make_plan(num_gpus=4, tp=2, seq_len=1024, micro_batch=4, global_batch=32, family=family)
     table = tabled(made_up, {BANDWIDTH: [1e12, 2e12, 3e12], "network.inner.bandwidth": [1e11, 2e11, 3e11]})
     plans = [PLAN, other, PLAN]
     found = evaluate(done, table, PlanTable.of(plans)).metrics["step_time_s"]

@@ -7,8 +7,8 @@ import pytest
 
 from slipstick.driver import Lowered, lower
 from slipstick.explore.plans.degrees import NUMBERS, Degrees, candidates, plan_table
-from slipstick.explore.plans.job import plan_of
 from slipstick.explore.plans.space import Choices, PlanSpace
+from slipstick.explore.plans.tables import plan_of
 from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.layers import num_layers

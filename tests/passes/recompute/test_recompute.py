@@ -212,7 +212,7 @@ def test_recomputing_stops_where_nothing_is_needed(lowered: Lowering) -> None:
 def test_an_attention_core_is_two_products(lowered: Lowering, early_stop: bool, scores: int) -> None:
     # Of attention spelt out only the scores are needed again, 2 s^2 b h; fused attention has one kernel for both.
     plain = lowered(f"{PLAIN}:gpt", "", "selective", early_stop).region("block0")
-    assert product_flops(plain, RECOMPUTE) == TOKENS * SEQ * (scores * 64)
+    assert product_flops(plain, RECOMPUTE) == TOKENS * SEQ * (scores * 64) / TP
     fused = lowered("megatron-22b", "", "selective", early_stop).region("block0")
     assert product_flops(fused, RECOMPUTE) == TOKENS * SEQ * (4 * 6144) / TP
 

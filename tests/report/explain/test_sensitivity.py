@@ -32,7 +32,12 @@ PLANS = {
     "tiny-mixtral.train": [make_plan(num_gpus=16, ep=2, seq_len=64, global_batch=64, family=Family(ep=True))],
     "tiny-llama.decode": [make_plan(num_gpus=1, seq_len=1, kv_len=64, family=Family(workload=Workload.DECODE))],
 }
-CASES = [(model, plan) for model, plans in PLANS.items() for plan in plans]
+CASES = [
+    (model, plan, stack)
+    for model, plans in PLANS.items()
+    for plan in plans
+    for stack in ("default", *(("vllm",) if "decode" in model else ("megatron-2022", "nanotron")))
+]
 
 
 def all_together(answer: Estimate) -> float:
@@ -42,8 +47,7 @@ def all_together(answer: Estimate) -> float:
     return sum(signs[name] * value for name, value in found.items())
 
 
-@pytest.mark.parametrize("stack", ["default", "megatron-2022", "nanotron"])
-@pytest.mark.parametrize(("model", "plan"), CASES)
+@pytest.mark.parametrize(("model", "plan", "stack"), CASES)
 def test_twice_as_fast_in_everything_is_twice_as_fast(traced: Traced, model: str, plan: Plan, stack: str) -> None:
     answer = estimate(traced(model), load_system("dgx-h100", stack=stack), plan)
     assert all_together(answer) == pytest.approx(1.0, abs=1e-4)

@@ -10,8 +10,9 @@ import pytest
 from slipstick.backends.machine.load import load_stack, stack_names
 from slipstick.explore.goals import Goal
 from slipstick.explore.plans.degrees import Degrees
-from slipstick.explore.plans.job import PlanJob, PlanMachine, plan_of
+from slipstick.explore.plans.job import PlanJob, PlanMachine
 from slipstick.explore.plans.space import Choices, PlanSpace
+from slipstick.explore.plans.tables import plan_of
 from slipstick.frontend import GraphCache, load
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.layers import num_layers
