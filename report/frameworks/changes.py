@@ -63,8 +63,10 @@ _NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 # What words are in engines that have another name for them.
 _VALUES: Mapping[str, Mapping[str, str]] = MappingProxyType({"sglang": {"fp8": "fp8_e4m3"}})
 _FIELDS = tuple(row.field for row in WORDS.values())
-# Fields that say what others are, and need no setting where these have one.
-_FOLLOWING = frozenset({"dp", "num_micro_batches", "global_batch", "num_gpus", "sp"})
+# Fields that follow from others, or that the software decides by them: they need no setting where these have one.
+_FOLLOWING = frozenset(
+    {"dp", "num_micro_batches", "global_batch", "num_gpus", "sp", "early_stop", "reduce_dtype", "scatter_p2p"}
+)
 # How a setting and its value stand in a launch.
 _FORMS: Mapping[str, str] = MappingProxyType(
     {"torchtitan": "toml", "deepspeed": "yaml", "nanotron": "yaml", "transformers": "yaml"}

@@ -87,7 +87,7 @@ def test_a_structure_is_that_of_the_degrees_or_refused(
         plan = planned(degrees, family, family)
         # What is given is what the words of the plan make, worked out anew.
         assert replace(plan).family == replace(family, tp=plan.family.tp)
-        found = estimate(source, lowered.system, plan, lowered=lowered(family))
+        found = estimate(source, lowered.system, plan, lowered=lowered(plan.family))
     except SlipstickError as error:
         refusal = str(error)
     else:
