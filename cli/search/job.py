@@ -300,7 +300,7 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
         kv_len=plain.words.seq_len if decode else 0,
         capacity_factor=plain.words.capacity_factor,
         expert_imbalance=plain.words.expert_imbalance,
-        left_open=frozenset(OPEN) - asked.flags.keys() if plain.words.phase == "train" else frozenset(),
+        left_open=tuple(name for name in OPEN if name not in asked.flags) if plain.words.phase == "train" else (),
     )
 
 

@@ -80,7 +80,7 @@ class PlanSpace:
         kv_len: tokens already cached, of decode.
         capacity_factor: rows that an expert has room for, over the mean; None for as many as come.
         expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are sharded.
-        left_open: words that the stack decides, for each family by its degrees and choices.
+        left_open: words that the stack decides, for each family by its degrees and choices; ordered, for the digest.
     """
 
     degrees: Degrees
@@ -89,7 +89,7 @@ class PlanSpace:
     kv_len: int = 0
     capacity_factor: float | None = None
     expert_imbalance: float = 1.0
-    left_open: frozenset[str] = frozenset()
+    left_open: tuple[str, ...] = ()
 
     def load(self, family: Family) -> Mapping[str, float]:
         """Return the numbers of experts that all plans of a family share."""

@@ -339,7 +339,7 @@ class Family(LoweringPolicy):
     `scatter_p2p`: each rank of tp sends the next stage a piece, which gathers them. `kernels` says what is kept and
     what is written in place: what autograd keeps with a kernel for each norm, rotary embedding and activation and a
     loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys and values in one tensor
-    (`merged`), with the operators of the model's own code for norms and the like (`eager`; the graph is `spelled_out`),
+    (`merged`), with operators of the model's own code for norms and the like (`eager`; the graph is `spelled_out`),
     what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training kernels do (`fused`). In
     inference `fused` are those of serving engines. `tp` cuts the graph over tensor parallelism, as `tp_plan` says;
     without it neither plan nor `sp` leaves a trace. Of experts: `ep` shards them; `etp` splits them inside over tp,
@@ -350,9 +350,9 @@ class Family(LoweringPolicy):
     training or for inference; in training weights are gathered so too on request, and the first and last layers may
     keep theirs. `kv_dtype` is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8
     or fp4. `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and
-    over those before them, for embedding and head too; `published_of` are those of a checkpoint, which may name
-    nothing. `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none.
-    `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
+    over those before them, for embedding and head too; `published_of` are those of a checkpoint. `main_params_dtype`,
+    `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none. `mla` says over what latent
+    attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
     scatter_p2p: bool = False

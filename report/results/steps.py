@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Metrics of a step and of a server that a few lines have room for.
 _OF_STEPS = ("step_time_s", "mfu", "tokens_per_s_per_gpu")
-_OF_SERVERS = ("ttft_s", "tpot_s", "requests_per_s", "concurrency")
+_LATENCIES = ("ttft_s", "tpot_s")
+_OF_SERVERS = (*_LATENCIES, "requests_per_s", "concurrency")
 _DIGESTS = "_sha256"
 
 
@@ -231,13 +232,14 @@ class ServeResult(_Estimated):
         from ..serving.screen import plan_text, requests_text
 
         answer, server, bands = self.answer, self.answer.server, server_bands(self.answer)
+        of_latencies = {name: bands[name] for name in _LATENCIES if name in bands}
         graph, chip, m = server.served.decode.source, server.system.chip, answer.metrics
         used, room = sum(answer.memory_bytes.values()), float(chip.hbm_bytes)
         return [
             (graph.name, f"served in {graph.dtype} by {server.engine.name}"),
             ("machine", f"{answer.num_gpus} x {chip.name} ({server.system.name})  {plan_text(answer)}"),
             ("requests", requests_text(answer)),
-            ("answer", ", ".join(figure(n, m[n], bands.get(n)) for n in _OF_SERVERS if n in m)),
+            ("answer", ", ".join(figure(n, m[n], of_latencies.get(n)) for n in _OF_SERVERS if n in m)),
             ("memory", f"{format_bytes(used)} of {format_bytes(room)} a GPU"),
             *(() if self.money is None else (("cost", _cost(self.metrics)),)),
         ]
