@@ -341,18 +341,17 @@ class Family(LoweringPolicy):
     loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys and values in one tensor
     (`merged`), with operators of the model's own code for norms and the like (`eager`; the graph is `spelled_out`),
     what `torch.compile` over model and loss keeps (`compiled`), or as hand-fused training kernels do (`fused`). In
-    inference `fused` are those of serving engines. `tp` cuts the graph over tensor parallelism, as `tp_plan` says;
-    without it neither plan nor `sp` leaves a trace. Of experts: `ep` shards them; `etp` splits them inside over tp,
-    else they are whole, and with `ep` distributed over tp too; `capacity` and `imbalance` bring in the numbers of that
-    name; `dispatch_dtype` is `same` or `fp8`; `routing_nodes` limits the nodes that a token is sent to; `exchange` is
-    how rows get to their experts over ep. `etp_dp` splits experts inside over data-parallel ranks too: all of these
-    have all tokens then. `precision` is the recipe by which the products of weights in layers run, of those for
-    training or for inference; in training weights are gathered so too on request, and the first and last layers may
-    keep theirs. `kv_dtype` is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8
-    or fp4. `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and
-    over those before them, for embedding and head too; `published_of` are those of a checkpoint. `main_params_dtype`,
-    `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none. `mla` says over what latent
-    attention runs in decode: the cached latents, or keys and values made from them anew.
+    inference `fused` are those of serving engines. `tp` cuts the graph as `tp_plan` says. Of experts: `ep` shards them;
+    `etp` splits them inside over tp, else they are whole, and with `ep` distributed over tp too; `capacity` and
+    `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`; `routing_nodes` limits the nodes
+    that a token is sent to; `exchange` is how rows get to their experts over ep. `etp_dp` splits experts inside over
+    data-parallel ranks too: all of these have all tokens then. `precision` is the recipe by which the products of
+    weights in layers run, of those for training or for inference; in training weights are gathered so too on request,
+    and the first and last layers may keep theirs. `kv_dtype` is the type in which inference keeps keys and values: that
+    of the model (`same`), fp8, int8 or fp4. `precision_of` are pairs of a pattern over paths of weights and a recipe,
+    which hold over `precision` and over those before them, for embedding and head too; `published_of` are those of a
+    checkpoint. `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for
+    none. `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them.
     """
 
     scatter_p2p: bool = False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Metrics of a step and of a server that a few lines have room for.
 _OF_STEPS = ("step_time_s", "mfu", "tokens_per_s_per_gpu")
 _LATENCIES = ("ttft_s", "tpot_s")
-_OF_SERVERS = (*_LATENCIES, "requests_per_s", "concurrency")
+_OF_SERVERS = (*_LATENCIES, "requests_per_s")
 _DIGESTS = "_sha256"
 
 
