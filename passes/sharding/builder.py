@@ -111,8 +111,7 @@ class RegionBuilder:
         return is_view and self.sharded_at_rest and user.phase is not Phase.FORWARD
 
     def _viewed_again(self, old: int, user: Node) -> int:
-        key = ("view", old)
-        if key not in self._converted:
+        if (key := ("view", old)) not in self._converted:
             view = replace(self.old.producer[old], phase=user.phase)
             needs, now = self.asked[view.key], self.now[old]
             inputs = tuple(self.lay(i, need, view) for i, need in zip(view.inputs, needs, strict=True))
