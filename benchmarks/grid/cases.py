@@ -23,11 +23,12 @@ _MOST_EP = 8
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One family of plans and the numbers that its plans take; rows are all products of them."""
+    """One family of plans, the numbers that its plans take and the software; rows are all products of numbers."""
 
     family: Family
     numbers: Mapping[str, tuple[int, ...]]
     seq: int = 4096
+    stack: str = "megatron-core"
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -44,10 +45,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             {"num_gpus": _GPUS[1:], "tp": (4, 8), "cp": (2, 8)}, seq=65536,
         ),
         "prefill": Kind(
-            Family(workload=Workload.PREFILL, kernels="fused"), {"num_gpus": (1, 2, 4, 8), "micro_batch": (1, 4)}
+            Family(workload=Workload.PREFILL, kernels="fused"), {"num_gpus": (1, 2, 4, 8), "micro_batch": (1, 4)},
+            stack="vllm",
         ),
         "decode": Kind(
-            Family(workload=Workload.DECODE, kernels="fused"), {"num_gpus": (1, 2, 4, 8), "micro_batch": (1, 16, 128)}
+            Family(workload=Workload.DECODE, kernels="fused"), {"num_gpus": (1, 2, 4, 8), "micro_batch": (1, 16, 128)},
+            stack="vllm",
         ),
     }
 )  # fmt: skip
@@ -62,17 +65,18 @@ class Answer:
     mem_bytes: float = 0.0
 
 
-def answers(models: list[str], systems: list[str], stack: str = "megatron-core") -> Iterator[tuple[str, Answer]]:
+def answers(models: list[str], systems: list[str]) -> Iterator[tuple[str, Answer]]:
     """Yield every answer of the grid by its name: model, kind, system, degrees."""
     cache = GraphCache.default()
-    machines = {name: load_system(name, stack=stack) for name in systems}
+    stacks = dict.fromkeys(kind.stack for kind in KINDS.values())
+    machines = {stack: {name: load_system(name, stack=stack) for name in systems} for stack in stacks}
     for model, (name, kind) in product(models, KINDS.items()):
         graph = load(model, workload=kind.family.workload, cache=cache)
         kind = _with_experts(graph, kind)
         plans = {_shown(numbers): _plan(kind, numbers) for numbers in _rows(kind)}
         made = {shown: plan for shown, plan in plans.items() if plan is not None}
         done = _lowered(graph, kind.family)
-        for system, machine in machines.items():
+        for system, machine in machines[kind.stack].items():
             found = {} if done is None else _answered(done, machine, made)
             yield from ((f"{model} {name} {system} {s}", found.get(s, Answer(REFUSED))) for s in plans)
 
