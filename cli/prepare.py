@@ -163,13 +163,13 @@ def system_of(request: Request) -> System:
     if at.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
     system = load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
-    check_phase(system.stack, request.words.phase)
     if at.served_by is not None:
         from ..backends.machine.software.engine_file import load_engine
 
         engine = load_engine(at.dated(at.served_by), system.chip.name, at.of_engine)
         check_phase(engine, request.words.phase, "engine")
         system = engine.under(system)
+    check_phase(system.stack, request.words.phase)
     return replace(system, assumed=at.assumed) if at.assumed else system
 
 
