@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
+
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -62,22 +63,7 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "compiled", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal[
-        "none",
-        "fp8",
-        "fp8-delayed",
-        "fp8-rowwise",
-        "fp8-block",
-        "mxfp8",
-        "int8",
-        "int8-dgrad",
-        "nvfp4",
-        "w8a16",
-        "w4a16",
-        "mxfp4",
-        "mxfp4-mxfp8",
-        "as-published",
-    ]
+    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "int8", "int8-dgrad", "nvfp4", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -108,6 +94,7 @@ class PlanWords(TypedDict, total=False):
     cache: bool
     quiet: bool
     verbose: bool
+
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -146,6 +133,7 @@ class EstimateWords(PlanWords, total=False):
     engine: str | Path
     sensitivity: bool
     strict: float
+
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -188,6 +176,7 @@ class ServeWords(PlanWords, total=False):
     prefill_tp: int
     prefill_pp: int
     prefill_ep: int
+    prefill_etp: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
@@ -197,6 +186,7 @@ class ServeWords(PlanWords, total=False):
     ngram: int
     acceptance: float
     strict: float
+
 
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
@@ -249,6 +239,7 @@ class SizeWords(PlanWords, total=False):
     spare: int
     by_evidence: bool
 
+
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
@@ -258,6 +249,7 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
+
 
 class MixedWords(PlanWords, total=False):
     """Words of `mixed`."""
@@ -296,6 +288,7 @@ class MixedWords(PlanWords, total=False):
     stages: str
     link: str | float
     link_latency: str | float
+
 
 class PosttrainWords(PlanWords, total=False):
     """Words of `posttrain`."""
@@ -353,6 +346,7 @@ class PosttrainWords(PlanWords, total=False):
     refit: Literal["shards", "whole"]
     find_plans: bool
 
+
 class RecomputeWords(PlanWords, total=False):
     """Words of `recompute`."""
 
@@ -391,6 +385,7 @@ class RecomputeWords(PlanWords, total=False):
     offloading: bool
     by_stage: bool
     runs_on: Literal["megatron", "torchtitan", "maxtext", "deepspeed"]
+
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -439,9 +434,11 @@ class SearchWords(PlanWords, total=False):
     prefill_tp: int
     prefill_pp: int
     prefill_ep: int
+    prefill_etp: int
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
+
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -504,6 +501,7 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
+
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -538,6 +536,7 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
+
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""

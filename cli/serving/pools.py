@@ -32,6 +32,8 @@ POOLS = (
     " [default: --pp]"),
     click.Option(["--prefill-ep"], type=Whole(min=1), metavar="N", help="Expert-parallel degree of prefill workers. "
     " [default: --ep]"),
+    click.Option(["--prefill-etp"], type=Whole(min=1), metavar="N", help="GPUs over which prefill workers split an "
+    "expert.  [default: --etp]"),
     click.Option(
         ["--prefill-batch"], type=Whole(min=1), metavar="N",
         help="Most prompts per step of a prefill worker.  [default: 1]",
@@ -53,6 +55,7 @@ class Apart:
     prefill_tp: int | None = None
     prefill_pp: int | None = None
     prefill_ep: int | None = None
+    prefill_etp: int | None = None
     prefill_batch: int | None = None
     kv_bandwidth: str | None = None
     stream_kv: bool = False
@@ -66,6 +69,7 @@ class Apart:
                 "--prefill-tp": self.prefill_tp,
                 "--prefill-pp": self.prefill_pp,
                 "--prefill-ep": self.prefill_ep,
+                "--prefill-etp": self.prefill_etp,
                 "--prefill-batch": self.prefill_batch,
                 "--kv-bandwidth": self.kv_bandwidth,
                 "--stream-kv": self.stream_kv or None,
@@ -86,7 +90,10 @@ class Apart:
 
     def of_prompts(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of prompts."""
-        own = {"tp": self.prefill_tp, "pp": self.prefill_pp, "ep": self.prefill_ep, "system": self.prefill_system}
+        own = {
+            "tp": self.prefill_tp, "pp": self.prefill_pp, "ep": self.prefill_ep, "etp": self.prefill_etp,
+            "system": self.prefill_system,
+        }  # fmt: skip
         return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
 
     def of_answers(self, request: Request, workers: int) -> Request:

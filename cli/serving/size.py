@@ -234,6 +234,7 @@ def _plan_text(request: Request, serving: Serving, found: Sizing) -> str:
             prefill_tp=first.tp,
             prefill_pp=first.pp,
             prefill_ep=first.ep,
+            prefill_etp=None if first.words.etp == choice.server.plan.words.etp else first.etp,
             prefill_batch=choice.pools.batch,
         )
     serving = replace(serving, request_rate=f"{found.question.requests_per_s!r}", apart=apart)

@@ -49,6 +49,10 @@ KNOWN = (
     ("recompute", (GPT, *ON, "--zero", "1", "--calibration", "default", "--set", "chip.clock=1GHz", "--mbs", "1")),
     ("size", ("qwen3-8b", *SERVED, "--rps", "20", "--engine", "sglang", "--cached", "100", "--disagg", "on")),
     ("size", ("mixtral-8x7b", *SERVED, "--rps", "200", "--max-num-seqs", "64", "--disagg", "off", "--ep", "2")),
+    (
+        "size",
+        ("mixtral-8x7b", *SERVED, "--rps", "2", "--max-num-seqs", "64", "--disagg", "on", "--engine", "tensorrt-llm"),
+    ),
     ("one degree", (GPT, *ON, "--zero", "1", "--kernels", "fused")),
     ("python", (GPT, *ON, "--zero", "3", "--set", "chip.clock=1GHz", "--no-fuse")),
 )
