@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...ir.errors import UsageError
@@ -51,11 +52,14 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
     from ...explore.goals import MetricLimit
     from ...explore.servers.job import serving_job
     from ...explore.servers.rows import KNOWN
+    from ...report.frameworks.runs import runs_server
 
     check_servers(asked)
     limits = [MetricLimit.of(one, KNOWN) for one in asked.constraints]
     space = _space(asked, request, limits)
-    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or MOST_ROWS)
+    free = tuple(name for name in ("tp", "pp", "cp", "ep", "etp", "dp") if not asked.flags.get(name))
+    runs = partial(runs_server, model=space.model, dtype=space.dtype, free=free)
+    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or MOST_ROWS, runs)
     return replace(job, limits=tuple(limits), said=text)
 
 

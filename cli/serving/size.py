@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import click
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...driver.serve.sizes.sizing import Sizing
     from ...driver.serve.tables import ServedModel
     from ...ir.plan import Plan
-    from ...report.frameworks.runs import StackSpace
     from ...report.results.result import Result
     from ...report.serving.fleets import FleetChoice, FleetComparison
 
@@ -172,22 +171,15 @@ def _sizes(
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
-    from ...report.frameworks.export import config_of
-    from ...report.frameworks.runs import StackSpace
+    from ...report.frameworks.runs import runs_server
 
     system, engine, asked = machine_of(request, serving.engine)
     lowered = _lowered(asked.said({"seq": serving.prompt}))
     given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
-    runner = StackSpace(
-        stack=system.stack,
-        model=request.source.model,
-        dtype=request.source.dtype,
-        free=tuple(name for name in (*DEGREES, "dp", "etp") if not given.get(name)),
-        num_blocks=0,
-        config=config_of(request.source.model),
-    )
+    free = tuple(name for name in (*DEGREES, "dp", "etp") if not given.get(name))
+    runs = partial(runs_server, system.stack, model=request.source.model, dtype=request.source.dtype, free=free)
     every = shapes_of(system, _has_experts(lowered), **given)
-    shapes = tuple(shape for shape in every if _is_run(shape, lowered, runner))
+    shapes = tuple(shape for shape in every if _is_run(shape, lowered, runs))
 
     def of_rate(rate: float) -> Sizing:
         question = Question(
@@ -207,13 +199,13 @@ def _sizes(
 
 
 def _is_run(
-    shape: ReplicaShape, lowered: Callable[[ReplicaShape], tuple[ServedModel, Plan]], runner: StackSpace
+    shape: ReplicaShape, lowered: Callable[[ReplicaShape], tuple[ServedModel, Plan]], runs: Callable[[Plan], bool]
 ) -> bool:
     """Return whether an engine runs a shape; one that is no legal plan is left to the search, which says why."""
     if shape.dp == shape.ep == shape.pp == 1:
         return True
     try:
-        return runner.runs(lowered(shape)[1])
+        return runs(lowered(shape)[1])
     except PlanError:
         return True
 

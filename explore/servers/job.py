@@ -20,7 +20,7 @@ from ..goals import Goal, MetricLimit, goals_of
 from ..machine import MachineChoice
 from ..machine import contents as of_machines
 from .rows import COLUMNS, KNOWN
-from .servers import Servers
+from .servers import Servers, ServerTest
 from .space import ServingSpace
 from .units import SettingPart, pools_of, replicas_of
 from .worker import ServingWorker
@@ -75,6 +75,7 @@ class ServingJob:
         limits: what a server must keep besides.
         at_once: candidates of a block.
         said: the space as it was asked for, where that is another text than its own.
+        runs: says which plans a software runs; None for all.
         servers: what was made so far in this process.
     """
 
@@ -84,11 +85,12 @@ class ServingJob:
     limits: tuple[MetricLimit, ...] = ()
     at_once: int = AT_ONCE
     said: str = ""
+    runs: ServerTest | None = None
     servers: Servers = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Make nothing yet."""
-        object.__setattr__(self, "servers", Servers(self.space))
+        object.__setattr__(self, "servers", Servers(self.space, self.runs))
 
     @property
     def digest(self) -> str:
@@ -142,7 +144,11 @@ class ServingJob:
 
 
 def serving_job(
-    space: ServingSpace, goals: Sequence[str] = (), constraints: Sequence[str] = (), at_once: int = AT_ONCE
+    space: ServingSpace,
+    goals: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    at_once: int = AT_ONCE,
+    runs: ServerTest | None = None,
 ) -> ServingJob:
     """Return the search of a space, whose names are looked up, and whose model is recorded where it is not known.
 
@@ -151,6 +157,7 @@ def serving_job(
         goals: metrics that should be small or large, as `tokens_per_s,usd_per_mtok`, the first first.
         constraints: limits of metrics besides those of latencies, as `usd_per_mtok<=2`.
         at_once: candidates of a block.
+        runs: says which plans a software runs; None for all.
 
     Raises:
         UnknownNameError: a metric, a model, a system, an engine, a precision that is in no catalogue.
@@ -180,7 +187,7 @@ def serving_job(
     asked = [f"ep={n}" for n in space.ep if n > 1]
     if asked and not experts:
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
-    job = ServingJob(space, experts, aims, limits, at_once)
+    job = ServingJob(space, experts, aims, limits, at_once, runs=runs)
     if not job.blocks():
         raise UsageError(f"no server of {space.gpus} GPUs is in this space: {_narrow(space)}")
     return job

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...backends.machine.load import load_system
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.software.engine_file import load_engine
+from ...backends.machine.software.stack import StackConstants
 from ...backends.machine.system import System
 from ...cost.flops import Convention
 from ...driver.estimate import lower
@@ -14,7 +16,7 @@ from ...driver.serve.server import Server
 from ...driver.serve.tables import ServedModel
 from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import Graph, Workload
-from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
+from ...ir.plan import Family, Plan, PlanWords, check_family, make_plan, structure_of
 from ...ir.plan.low_inference import AS_PUBLISHED
 from ...ir.plan.precision import check_units
 from ...ir.plan.word import changed
@@ -24,6 +26,8 @@ from ..plans.job import UNEVEN
 from .space import ServerSetting, ServingSpace
 from .units import Unit
 
+# Whether a software runs a plan.
+ServerTest = Callable[[StackConstants, Plan], bool]
 # One device, of which nothing is split.
 _ALONE = Unit(1, 1, 1, 1, 1, 0)
 
@@ -42,21 +46,22 @@ class RefusedServer:
 
 
 class Servers:
-    """Makes servers of a space, and keeps what they share."""
+    """Makes servers of a space that their software runs, and keeps what they share."""
 
-    __slots__ = ("_graphs", "_machines", "_made", "_served", "space")
+    __slots__ = ("_graphs", "_machines", "_made", "_served", "runs", "space")
 
-    def __init__(self, space: ServingSpace) -> None:
+    def __init__(self, space: ServingSpace, runs: ServerTest | None = None) -> None:
         """Make nothing yet."""
         self.space = space
+        self.runs = runs
         self._graphs: dict[Workload, Graph] = {}
         self._machines: dict[tuple[MachineChoice, str], tuple[System, Engine]] = {}
         self._served: dict[tuple[Family, Family], ServedModel] = {}
         self._made: dict[tuple[ServerSetting, Unit], Server | RefusedServer] = {}
 
-    def __reduce__(self) -> tuple[type[Servers], tuple[ServingSpace]]:
+    def __reduce__(self) -> tuple[type[Servers], tuple[ServingSpace, ServerTest | None]]:
         """Go to another process without what was made."""
-        return Servers, (self.space,)
+        return Servers, (self.space, self.runs)
 
     def graph(self, workload: Workload) -> Graph:
         """Return the graph of the model, from the cache of graphs or recorded."""
@@ -161,6 +166,8 @@ class Servers:
                 kv_len=longest,
                 family=decode,
             )
+            if self.runs is not None and not self.runs(system.stack, plan):
+                return RefusedServer("not run by its software", f"{engine.name} does not run {plan.degrees}")
             server = Server.of(self._lowered(prefill, decode), system, plan, engine, longest)
         except NotBuiltError as error:
             return RefusedServer("not modelled", str(error))

@@ -19,7 +19,7 @@ from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.schedules.registry import SCHEDULES
 from .deepspeed import lost as lost_in_deepspeed
-from .export import ExportSubject, lost_schedule
+from .export import ExportSubject, config_of, lost_schedule
 from .megatron import lost as lost_in_megatron
 from .torchtitan import lost as lost_in_torchtitan
 from .vllm import lost as lost_in_vllm
@@ -162,3 +162,9 @@ class StackSpace:
             stack=self.stack,
             layers=() if plan.pp == 1 else even if self.num_blocks % num == 0 else _UNEVEN,
         )
+
+
+def runs_server(stack: StackConstants, plan: Plan, model: str, dtype: str, free: tuple[str, ...]) -> bool:
+    """Return whether a stack runs a server's plan, so far as the words in `free` say it."""
+    space = StackSpace(stack=stack, model=model, dtype=dtype, free=free, num_blocks=0, config=config_of(model))
+    return space.runs(plan)

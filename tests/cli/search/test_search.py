@@ -216,3 +216,16 @@ def test_nothing_that_is_good_enough_is_exit_code_3_with_the_reasons(search: Cli
     done = search(*SMALL, "--constraint", "mfu>=0.99")
     assert done.returncode == 3
     assert "breaks mfu>=0.99" in done.stderr
+
+
+def test_servers_of_an_engine_are_those_that_it_runs_and_what_is_typed_stays(cli: Cli, data: Path) -> None:
+    """vLLM shards whole experts over all ranks of tensor and data parallelism, or splits them."""
+    words = ("--phase", "serve", "--system", "dgx-h100", "--gpus", "4", "--engine", "vllm", "--isl", "64", "--osl", "8",
+             "--mbs", "1", "--no-ledger", "--top", "100", "--format", "json")  # fmt: skip
+    config = str(data / "configs" / "tiny-mixtral.json")
+    free, typed = (
+        json.loads(cli("search", config, *words, *more, "--pools", "off").stdout) for more in ((), ("--ep", "2"))
+    )
+    assert all(r["ep"] in (1, r["tp"] * r["dp"]) for r in free["best"])
+    assert "not run by its software" in free["pruned"]
+    assert {r["ep"] for r in typed["best"]} == {2}
