@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ...ir.errors import GateError, NotUnderstoodError, UsageError
-from ...ir.graph import Workload
+from ...ir.graph import LengthBound, Workload
 from ...ir.records import dataclass
 from ..flags.request import Request
 from ..prepare import asked_of, pipeline_of
@@ -82,7 +82,9 @@ def _numeric_run(request: Request, plan: Plan, sizes: SmallSizes) -> NumericRun:
             subject = _subject(request, plan, sizes, degrees)
             batch, length = _lengths(subject.graph, degrees, sizes)
             lowered, _ = pipeline_of(request, plan.family).run(subject.graph)
-            return NumericRun(degrees, batch, length, _compared(subject, lowered, degrees, batch, length))
+            return NumericRun(
+                degrees, batch, length, _compared(request.source.model, subject, lowered, degrees, batch, length)
+            )
         except (NotComputedError, NotUnderstoodError) as error:
             reason = str(error)
     return NumericRun(degrees, batch, length, Verdict(reason=reason))
@@ -125,43 +127,42 @@ def _lengths(graph: Graph, degrees: Mapping[str, int], sizes: SmallSizes) -> tup
     """
     from ...frontend.reference.call import NotComputedError
     from ...frontend.reference.compare import BATCH_AXES
+    from ...ir.sizes.fixed_sizes import fixed_sizes
 
     name = "kv" if graph.workload is Workload.DECODE else "seq"
     if wrong := next((n for n in sizes.lengths if n not in ("batch", name)), None):
         raise UsageError(f"--verify-sizes {wrong}: the phase {graph.workload} has batch and {name}")
+    fixed_batch, fixed_length = fixed_sizes(graph)
     ranks = math.prod(degrees.get(axis, 1) for axis in BATCH_AXES)
-    batch = sizes.lengths.get("batch", max(_BATCH, ranks))
+    batch = sizes.lengths.get("batch", fixed_batch or max(_BATCH, ranks))
+    if fixed_batch not in (None, batch):
+        raise UsageError(f"--verify-sizes batch={batch}: the graph is of a batch of {fixed_batch}")
+    if fixed_batch is not None and ranks > 1:
+        raise NotComputedError(f"the batch is fixed at {fixed_batch}, which {ranks} ranks cannot share")
     if batch % ranks:
         raise UsageError(f"--verify-sizes batch={batch}: {ranks} ranks share the batch; give a multiple of {ranks}")
-    fixed = [b for b in graph.bounds if b.name == "batch" and b.low == b.high]
-    if fixed and ranks > 1:
-        raise NotComputedError(f"the batch is fixed at {fixed[0].low}, which {ranks} ranks cannot share")
-    if fixed and "batch" not in sizes.lengths:
-        batch = fixed[0].low
     bounds = [b for b in graph.bounds if b.name == name]
-    choices = (
-        [sizes.lengths[name]] if name in sizes.lengths else [_SEQ, *range(_SEQ, _LONGEST + 1), *range(_SEQ, 0, -1)]
-    )
-    length = next((n for n in choices if all(b.holds(n) for b in bounds)), 0)
+    bounds += [LengthBound(name, fixed_length, fixed_length)] if fixed_length else []
+    length = sizes.lengths.get(name, 0)
     legal = " and ".join(b.legal for b in bounds)
-    if not length and name in sizes.lengths:
-        raise UsageError(f"--verify-sizes {name}={sizes.lengths[name]}: the graph holds for {legal}")
+    if length and not all(b.holds(length) for b in bounds):
+        raise UsageError(f"--verify-sizes {name}={length}: the graph holds for {legal}")
+    choices = (*range(_SEQ, _LONGEST + 1), *range(_SEQ, 0, -1))
+    length = length or next((n for n in choices if all(b.holds(n) for b in bounds)), 0)
     if not length:
         raise NotComputedError(f"the graph holds for {name} {legal}, which is above {_LONGEST}")
     return batch, length
 
 
-def _compared(subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int) -> Verdict:
-    from ...frontend.reference.compare import compare
-    from ...frontend.reference.own import OwnModule, compare_own
-    from ...frontend.reference.serving import compare_step, step_of
+def _compared(
+    model: str, subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int
+) -> Verdict:
+    from ...frontend.forms import FACTORY, form_of
+    from ...frontend.reference.own import compare_own
+    from ...frontend.reference.serving import compare_phase
 
-    workload = lowered.workload
-    if isinstance(subject, OwnModule):
-        return compare_own(subject, lowered, degrees, batch, length)
-    if workload is Workload.TRAIN:
-        return compare(subject, lowered, degrees, batch, length)
-    return compare_step(subject, lowered, degrees, step_of(subject, workload, batch, length))
+    run = compare_own if form_of(model) is FACTORY else compare_phase
+    return run(subject, lowered, degrees, batch, length)
 
 
 def _degrees(plan: Plan) -> dict[str, int]:
@@ -199,7 +200,7 @@ def _what_was_compared(plan: Plan, done: NumericRun, names: Sequence[str]) -> st
         return f"{named}, {gradients} gradients"
     caches = sum(n.startswith("cache.") for n in names)
     if not named:
-        return f"{len(names) - caches} results"
+        return f"{len(names) - caches} result(s)"
     return f"{named}, {caches} caches of {done.length} tokens"
 
 

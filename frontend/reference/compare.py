@@ -236,6 +236,8 @@ def judged(
         found = Verdict(reason=str(error))
     except LayoutMismatchError as error:
         found = Verdict(broken=str(error))
+    except (RuntimeError, LookupError, TypeError, ValueError, AssertionError) as error:
+        found = Verdict(reason=f"the run on simulated ranks failed: {type(error).__name__}: {error}")
     return replace(found, num_ranks=len(mesh.ranks), time_s=perf_counter() - start)
 
 

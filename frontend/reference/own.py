@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
+from torch.nn.modules.dropout import _DropoutNd
 
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.graph import Graph, Workload
@@ -36,7 +37,7 @@ from .compare import (
     with_random_weights,
 )
 from .layout import LocalSizes
-from .serving import StepRunner
+from .serving import StepRunner, compare_phase
 
 _LABELS = "labels"
 # Bytes of weights and gradients in float64, the module's and those of all ranks together.
@@ -143,18 +144,24 @@ def own_subject(
     """
     sketch = overlaid(run_from_factory(spec, dtype, arguments_), asked, dtype, workload)
     _check_size(sketch.module, 2 * (1 + copies) if workload is Workload.TRAIN else 1 + copies)
+    _drop_nothing(sketch.module)
     graph = trace_run(sketch, Asking(workload, spec.rpartition(":")[2], asked.sizes))
     torch.manual_seed(0)
     with in_double():
         run = overlaid(run_from_factory(spec, DType.FP64, arguments_, "cpu"), asked, DType.FP64, workload)
         module = with_random_weights(run.module, workload)
-    for part in module.modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd):
-            part.p = 0.0
+    _drop_nothing(module)
     if is_of_transformers(module) and run.inputs is None:
         config: object = module.config
         return ComparedModule(graph.name, module, graph, int(getattr(config, "vocab_size", 0)))
     return OwnModule(graph.name, module, graph, 0, run, arguments(module, run.inputs, run.dynamic))
+
+
+def _drop_nothing(module: nn.Module) -> None:
+    """Turn layers of dropout off: what is drawn at random has nothing to be compared with."""
+    for part in module.modules():
+        if isinstance(part, _DropoutNd):
+            part.p = 0.0
 
 
 def _check_size(module: nn.Module, copies: int) -> None:
@@ -169,25 +176,38 @@ def _check_size(module: nn.Module, copies: int) -> None:
         )
 
 
-def compare_own(subject: OwnModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int) -> Verdict:
+def compare_own(
+    subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int
+) -> Verdict:
     """Run a lowered graph of a user's module with these degrees (those not named are 1) and compare it with the module.
 
     NotComputedError where the module itself does not run at these sizes.
     """
     try:
+        if not isinstance(subject, OwnModule):
+            return compare_phase(subject, lowered, degrees, batch, length)
         inputs = subject.inputs(batch, length)
         if lowered.workload is Workload.TRAIN:
-            answer = subject.answer(inputs)
-            return compare(subject, lowered, degrees, batch, length, answer)
-        theirs = subject.results(inputs)
+            return compare(subject, lowered, degrees, batch, length, subject.answer(inputs))
+        return _compare_results(subject, lowered, degrees, batch, length, inputs)
     except SlipstickError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever code of a user raises
         raise NotComputedError(f"the module itself fails at {user_line(error)}: {first_line(error)}") from error
 
+
+def _compare_results(
+    subject: OwnModule,
+    lowered: Graph,
+    degrees: Mapping[str, int],
+    batch: int,
+    length: int,
+    inputs: Mapping[str, Tensor],
+) -> Verdict:
+    theirs = subject.results(inputs)
+
     def run(layout: LocalSizes) -> Verdict:
-        runner = StepRunner(layout, subject, inputs, degrees.get("pp", 1))
-        found = runner.run()
+        found = StepRunner(layout, subject, inputs, degrees.get("pp", 1)).run()
         return Verdict(tuple(_pairs(found.results, theirs)), num_nodes=found.num_nodes)
 
     return judged(lowered, degrees, {"batch": batch, "seq": length, "kv": length}, run)
