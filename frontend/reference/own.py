@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -119,11 +120,18 @@ class OwnModule(ComparedModule):
 
 
 class ZeroedMemory(FunctionMode):
-    """Fills with zeros what code leaves empty, as the graph is run."""
+    """Fills with zeros what code leaves empty, as the graph is run; refuses gradients through complex numbers.
+
+    A graph takes a conjugate for the number itself: it costs nothing, and is another number.
+    """
 
     def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run the call, with zeros for what is in new memory."""
-        return torch.zeros(*args, **kwargs) if func is torch.empty else func(*args, **kwargs)  # type: ignore[arg-type]
+        fill = cast("Callable[..., object]", torch.zeros) if func is torch.empty else func
+        made = fill(*args, **kwargs)
+        if isinstance(made, Tensor) and made.is_complex() and made.requires_grad:
+            raise NotComputedError("gradients through complex numbers: the graph has no conjugates; ask for prefill")
+        return made
 
 
 def own_subject(
