@@ -42,9 +42,9 @@ def numeric(cli: Cli, net: str, plan: str, *more: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-# Every third pair always; all of them with --deep.
+# Every sixth pair always; all of them with --deep.
 @pytest.mark.parametrize(
-    ("net", "plan"), [pytest.param(*p, marks=[pytest.mark.slow] if i % 3 else []) for i, p in enumerate(PAIRS)]
+    ("net", "plan"), [pytest.param(*p, marks=[pytest.mark.deep] if i % 6 else []) for i, p in enumerate(PAIRS)]
 )
 def test_an_own_module_is_run_and_is_equal(cli: Cli, net: str, plan: str) -> None:
     code, text = numeric(cli, net, plan)
