@@ -15,7 +15,8 @@ from .output.answers import Answering
 from .output.files import check_suffix, write_text
 from .plans.software import with_software
 from .prepare import check_model, lower_of, priced, sized, system_of
-from .verify.kinds import VERIFIERS
+from .verify.kinds import VERIFIERS, check_lowered
+from .verify.sizes import read_sizes
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate, Lowered
@@ -44,7 +45,7 @@ _NO_TEXT = {*_FOLDERS, "onnx"}
 class CompileCommand(Answering, PlanCommand):
     """A verb that writes one or several of the graphs that a model becomes, and what they cost."""
 
-    delivered: ClassVar[tuple[str, ...]] = ("emit", "output", "ranks", "verify")
+    delivered: ClassVar[tuple[str, ...]] = ("emit", "output", "ranks", "verify", "verify_sizes")
 
     def form_of(self, said: Mapping[str, object]) -> str:
         """Return what to write, checked against the other flags; UsageError where they do not go together."""
@@ -61,6 +62,10 @@ class CompileCommand(Answering, PlanCommand):
             )
         if said["ranks"] is not None and "chakra" not in kinds:
             raise UsageError(f"--ranks is of --emit chakra, and --emit {said['emit']} writes no traces of ranks")
+        if (text := said["verify_sizes"]) is not None:
+            if not isinstance(said["verify"], tuple) or "numeric" not in said["verify"]:
+                raise UsageError("--verify-sizes is of --verify numeric, which is not asked for")
+            read_sizes(str(text))
         if run_of(request.run, request.words.phase) is not None and "report" not in kinds:
             raise UsageError(f"a training run is part of the report, and --emit {said['emit']} writes none")
         if _PRICED & set(kinds):
@@ -73,9 +78,10 @@ class CompileCommand(Answering, PlanCommand):
 
         assert isinstance(result, CompiledResult)
         verify, ctx = said["verify"], click.get_current_context()
+        text = str(said["verify_sizes"] or "")
         assert isinstance(verify, tuple)
         for kind in verify:
-            click.echo(VERIFIERS[kind](Request.of(dict(said)), result.graph, result.plan))
+            click.echo(result.verify(kind, read_sizes(text) if text and kind == "numeric" else {}))
         if verify and ctx.get_parameter_source("emit") is click.core.ParameterSource.DEFAULT:
             return 0
         kinds, output = form.split(","), str(said["output"])
@@ -102,6 +108,12 @@ class CompileCommand(Answering, PlanCommand):
     type=click.Choice(tuple(VERIFIERS)),
     help="Verify the lowered graph and print the result; nothing else is written unless --emit names it.",
 )
+@click.option(
+    "--verify-sizes",
+    metavar="NAME=VALUE,..",
+    help="Small sizes for --verify numeric: batch, seq, kv; other names are arguments of the factory, e.g. "
+    "seq=16,batch=4,dim=64,layers=2.",
+)
 def compile_command(request: Request) -> CompiledResult:
     """Compile MODEL, and write its graph, the cost of each node, or the estimate.
 
@@ -125,6 +137,7 @@ def compile_command(request: Request) -> CompiledResult:
         plan=plan,
         lower=lambda: lower_of(request, graph, plan.family),
         price=lambda lowered: _answer(request, plan, lowered),
+        check=lambda kind, sizes: check_lowered(kind, request, graph, plan, sizes),
         overrides=request.machine.overrides,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,13 +86,13 @@ def _loaded(request: Request, spelled_out: bool) -> Graph:
         dims_of(source.dims),
         source.allow_unpriced,
         spelled_out=spelled_out,
-        asked=_asked(request),
+        asked=asked_of(request),
         images=source.images,
     )
 
 
-def _asked(request: Request) -> AskedSizes:
-    """Return what was said of a factory's module, and the lengths of the plan."""
+def asked_of(request: Request, sizes: Mapping[str, int] | None = None) -> AskedSizes:
+    """Return what was said of a factory's module, and lengths: those of the plan where no other are given."""
     from ..frontend.runs.asked import AskedSizes
 
     source, seq = request.source, request.words.seq_len
@@ -102,7 +102,7 @@ def _asked(request: Request) -> AskedSizes:
         source.fixed,
         source.leaves,
         source.caches,
-        {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
+        sizes or {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
     )
 
 

@@ -21,7 +21,9 @@ Dynamic: TypeAlias = Mapping[str, Sequence[str | None]]
 Inputs: TypeAlias = "Tensor | Sequence[object] | Mapping[str, object]"
 
 
-# Fake tensors by name, and the call of a module on them.
+# A tensor by its name in the graph, its example, and a name or None a dim.
+TensorMaker: TypeAlias = "Callable[[str, Tensor, Sequence[str | None]], Tensor]"
+# Tensors by name, and the call of a module on them.
 Made: TypeAlias = "tuple[dict[str, Tensor], Callable[[nn.Module], object]]"
 
 # What token ids are called in a graph where nobody named them.
@@ -48,21 +50,25 @@ class Arguments:
 
     def made(self, world: FakeWorld, caches: Sequence[str]) -> Made:
         """Return fake tensors by name, and the call of a module on them."""
-        fakes: dict[str, Tensor] = {}
+        return self.filled(lambda _, given, words: _fake(world, given, words), caches)
 
-        def fake(name: str, given: object) -> object:
+    def filled(self, make: TensorMaker, caches: Sequence[str]) -> Made:
+        """Return a tensor for each example by the name that a graph gives it, and the call of a module on them."""
+        tensors: dict[str, Tensor] = {}
+
+        def put(name: str, given: object) -> object:
             if isinstance(given, Tensor):
                 key = f"cache.{name}" if name in caches else name
-                fakes[key] = _fake(world, given, self.names.get(name, ()))
-                return fakes[key]
+                tensors[key] = make(key, given, self.names.get(name, ()))
+                return tensors[key]
             if isinstance(given, list | tuple):
-                return type(given)(fake(f"{name}.{i}", g) for i, g in enumerate(given))
-            return {k: fake(f"{name}.{k}", g) for k, g in given.items()} if isinstance(given, dict) else given
+                return type(given)(put(f"{name}.{i}", g) for i, g in enumerate(given))
+            return {k: put(f"{name}.{k}", g) for k, g in given.items()} if isinstance(given, dict) else given
 
         names = list(self.names_of_args())
-        args = [fake(n, a) for n, a in zip(names, self.args, strict=True)]
-        kwargs = {n: fake(n, a) for n, a in self.kwargs.items()}
-        return fakes, lambda module: module(*args, **kwargs)
+        args = [put(n, a) for n, a in zip(names, self.args, strict=True)]
+        kwargs = {n: put(n, a) for n, a in self.kwargs.items()}
+        return tensors, lambda module: module(*args, **kwargs)
 
     def names_of_args(self) -> Sequence[str]:
         """The names of the arguments given in order."""

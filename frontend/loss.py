@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,13 @@ def loss_of(out: object, labels: Tensor) -> Tensor:
             f"the module returns a tensor of {found.dim()} dims; logits have {labels.dim() + 1}, a loss has 0"
         )
     return semantic.cross_entropy(found.float(), labels)[0]
+
+
+def _entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return semantic.cross_entropy(logits, labels)[0]
+
+
+Entropy: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +70,12 @@ class LabelledInputs:
             return None
         return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
 
-    def loss(self, out: object) -> tuple[Tensor, str]:
+    def loss(self, out: object, entropy: Entropy = _entropy) -> tuple[Tensor, str]:
         """Return the loss of what a module returned, and what to say of it where it is no loss: SUMMED.
 
         A scalar called `loss`, or the only one; else the cross-entropy of what is called `logits`; else the
         cross-entropies of all results that are logits, added up; else the sum of all real results.
+        `entropy` is the cross-entropy of logits with labels: where it is recorded, the operator that is one node.
         """
         results = list(returned(out))
         scalars = [t for t in results if t.dim() == 0 and t.is_floating_point()]
@@ -81,7 +90,7 @@ class LabelledInputs:
         pairs = [(found, labels) for found in results if (labels := self.labels_of(found)) is not None]
         if not pairs:
             return _sum(results), SUMMED
-        losses = [semantic.cross_entropy(found.float(), labels)[0] for found, labels in pairs]
+        losses = [entropy(found.float(), labels) for found, labels in pairs]
         return sum(losses[1:], losses[0]), ADDED.format(len(losses)) if len(losses) > 1 else ""
 
 

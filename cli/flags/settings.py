@@ -27,7 +27,7 @@ _EFFECTS: Mapping[str, str] = MappingProxyType(
             "writes files",
         ),
         **dict.fromkeys(("plan", "from", "space", "resume", "measured", "input"), "names another job"),
-        **dict.fromkeys(("loss", "draft"), "may run code"),
+        **dict.fromkeys(("loss", "draft", "verify_sizes"), "may run code"),
         **dict.fromkeys(("address", "allow_download", "port"), "opens connections"),
         "quiet": "hides messages",
     }

@@ -72,7 +72,7 @@ class ModuleResults:
     """What the module itself computes: loss, logits, and the gradient of each parameter that has one."""
 
     loss: Tensor
-    logits: Tensor
+    logits: Tensor | None
     grads: Mapping[str, Tensor]
 
 
@@ -135,6 +135,11 @@ def _real(config: Config, workload: Workload) -> nn.Module:
     with in_double():
         module = chosen.model_class._from_config(chosen.config, **options)
     assert isinstance(module, nn.Module)
+    return with_random_weights(module, workload)
+
+
+def with_random_weights(module: nn.Module, workload: Workload) -> nn.Module:
+    """Return the module in float64, its weights moved from where it initialises them: seeded."""
     module = module.double().train(workload is Workload.TRAIN)
     made = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -144,7 +149,7 @@ def _real(config: Config, workload: Workload) -> nn.Module:
 
 
 # Mesh axes that deal out the batch.
-_BATCH_AXES = ("fsdp", "dp", "ep")
+BATCH_AXES = ("fsdp", "dp", "ep")
 
 # What is smaller than so much of the largest gradient is compared with that: rounding is of the size of what is added.
 _NOISE = 1e-6
@@ -177,8 +182,9 @@ class Verdict:
 
     @property
     def equal(self) -> bool:
-        """Whether everything was run and is equal."""
-        return not self.broken and not self.reason and not self.missing and all(d.equal for d in self.differences)
+        """Whether everything was run and is equal; what compared nothing is not."""
+        refused = self.broken or self.reason or self.missing or not self.differences
+        return not refused and all(d.equal for d in self.differences)
 
     @property
     def worst(self) -> Difference | None:
@@ -205,7 +211,7 @@ def compare(
         found = Runner(layout, subject.state, inputs, degrees.get("pp", 1)).run()
         floor = _NOISE * max((float(g.abs().max()) for g in theirs.grads.values()), default=0.0)
         rows = [Difference("loss", relative(found.results["result0"], theirs.loss))]
-        if "logits" in found.results:
+        if "logits" in found.results and theirs.logits is not None:
             rows.append(Difference("logits", relative(found.results["logits"], theirs.logits)))
         rows += [Difference(n, relative(found.grads[n], g, floor)) for n, g in theirs.grads.items() if n in found.grads]
         missing = tuple(n for n, g in theirs.grads.items() if n not in found.grads and bool((g != 0).any()))
@@ -220,7 +226,7 @@ def judged(
     """Return what a run on simulated ranks finds, or why there is none, with the ranks and the time that it took."""
     start = perf_counter()
     mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
-    batch_ranks = math.prod(mesh.degrees.get(axis, 1) for axis in _BATCH_AXES)
+    batch_ranks = math.prod(mesh.degrees.get(axis, 1) for axis in BATCH_AXES)
     sizes = {**mesh.degrees, "pp": 1, "imb": 1, **lengths, "mbs": lengths["batch"] // batch_ranks}
     try:
         with in_double():
@@ -230,6 +236,8 @@ def judged(
         found = Verdict(reason=str(error))
     except LayoutMismatchError as error:
         found = Verdict(broken=str(error))
+    except (RuntimeError, LookupError, TypeError, ValueError, AssertionError) as error:
+        found = Verdict(reason=f"the run on simulated ranks failed: {type(error).__name__}: {error}")
     return replace(found, num_ranks=len(mesh.ranks), time_s=perf_counter() - start)
 
 

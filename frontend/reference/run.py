@@ -107,10 +107,17 @@ class Runner:
         for place, name in enumerate(names):
             region = graph.region(name)
             lists = {v.name.partition("*")[0] for v in region.values if "*" in v.name}
-            found.append(Instance(region, layer, self.ports.stage(place), {name: members[name] for name in lists}))
+            numbers = {name: self._number(name, members[name]) for name in lists}
+            found.append(Instance(region, layer, self.ports.stage(place), numbers))
             layer += bool(lists)
             members.update(lists)
         return found
+
+    def _number(self, name: str, member: int) -> int:
+        """Return the number of the n-th part of a list that has weights: an activation between two has none."""
+        rest = (n.removeprefix(name).partition(".")[0] for n in self.state if n.startswith(name))
+        numbers = sorted({int(n) for n in rest if n.isdecimal()})
+        return numbers[member] if member < len(numbers) else member
 
     def _results(self, rounds: Sequence[Instance]) -> Iterator[tuple[str, Tensor]]:
         for each in rounds:
@@ -156,7 +163,9 @@ class Runner:
     def whole(self, each: Instance, v: Value) -> Tensor | None:
         """Return the module's tensor, or the given one, of the name that a parameter or input has in this round."""
         name = each.name(v)
-        return self.inputs.get(name, self.state.get(name, self.constants.get(name)))
+        found = self.inputs.get(name, self.state.get(name, self.constants.get(name)))
+        # A graph has complex numbers as pairs of real ones, side by side in a last dim.
+        return torch.view_as_real(found) if found is not None and found.is_complex() else found
 
     def _source(self, each: Instance, v: Value) -> list[Local]:
         name, whole = each.name(v), self.whole(each, v)

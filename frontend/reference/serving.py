@@ -23,7 +23,7 @@ from ..huggingface.operators.linear import remembers
 from ..loss import returned_tensor
 from ..workloads import ModelCache
 from .call import Mesh, NotComputedError
-from .compare import ComparedModule, Difference, Verdict, in_double, judged, relative
+from .compare import ComparedModule, Difference, Verdict, compare, in_double, judged, relative
 from .layout import LocalSizes
 from .run import Instance, Runner
 
@@ -142,6 +142,15 @@ def compare_step(subject: ComparedModule, lowered: Graph, degrees: Mapping[str, 
 
     length = "kv" if step.workload is Workload.DECODE else "seq"
     return judged(lowered, degrees, {"batch": step.inputs["input_ids"].shape[0], length: step.length}, run)
+
+
+def compare_phase(
+    subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int
+) -> Verdict:
+    """Compare a training step, a prefill or a decode step of a model of transformers; errors as `step_of`."""
+    if lowered.workload is Workload.TRAIN:
+        return compare(subject, lowered, degrees, batch, length)
+    return compare_step(subject, lowered, degrees, step_of(subject, lowered.workload, batch, length))
 
 
 def _made(step: ServingStep, results: Mapping[str, Tensor]) -> Iterator[Difference]:

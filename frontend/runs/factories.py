@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TypeAlias, cast
 
 import torch
@@ -32,16 +32,37 @@ from .asked import AskedSizes, InputText, LeafText, read_fixed, read_input, read
 from .model_run import Loss, ModelRun, described
 
 _UNKNOWN = "unknown line"
+_NO_ARGUMENTS: Mapping[str, object] = MappingProxyType({})
 Function: TypeAlias = Callable[..., object]
 
 
-def run_from_factory(spec: str, dtype: DType) -> ModelRun:
-    """Import the file or module, call the factory on the meta device and return what it describes.
+def run_from_factory(
+    spec: str, dtype: DType, arguments: Mapping[str, object] = _NO_ARGUMENTS, device: str = "meta"
+) -> ModelRun:
+    """Import the file or module, call the factory on a device (without weights on meta), return what it describes.
 
     This runs the user's code. UsageError when the file, the name or the result is wrong, NotUnderstoodError for code
     that no one typed.
     """
-    return described(spec, _built(spec, user_function(spec, "factory"), dtype))
+    factory = user_function(spec, "factory")
+    _check_arguments(spec, factory, arguments)
+    return described(spec, _built(spec, partial(factory, **arguments), _float(dtype, device), device))
+
+
+def _float(dtype: DType, device: str) -> torch.dtype:
+    return torch_dtype(dtype) if device == "meta" else torch_type(dtype)
+
+
+def _check_arguments(spec: str, factory: Function, arguments: Mapping[str, object]) -> None:
+    """Refuse arguments that a factory does not take, where its signature says so."""
+    if not arguments:
+        return
+    known = inspect.signature(factory).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError.of(f"argument of '{spec}':", name, list(known))
 
 
 def user_function(spec: str, what: str) -> Function:
@@ -60,11 +81,11 @@ def user_function(spec: str, what: str) -> Function:
     return cast(Function, found)
 
 
-def _built(spec: str, factory: Callable[[], object], dtype: DType) -> object:
+def _built(spec: str, factory: Callable[[], object], dtype: torch.dtype, device: str) -> object:
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch_dtype(dtype))
+    torch.set_default_dtype(dtype)
     try:
-        with torch.device("meta"), OneDevice("meta"), _importable(spec.rpartition(":")[0]):
+        with torch.device(device), OneDevice(device), _importable(spec.rpartition(":")[0]):
             return factory()
     except Exception as error:
         if isinstance(error, TypeError) and user_line(error) == _UNKNOWN:

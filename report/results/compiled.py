@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ir.records import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...ir.graph import Graph
     from ...ir.plan import Plan
 
+_NO_SIZES: Mapping[str, object] = MappingProxyType({})
 _GRAPHS = (".graph", ".graph.gz")
 
 
@@ -29,6 +31,7 @@ class CompiledResult(Result):
         plan: complete.
         lower: runs the passes.
         price: prices the lowered graph; UsageError where no system was named.
+        check: verifies by a kind at small sizes, and says what was run.
         overrides: numbers that were set anew.
     """
 
@@ -36,6 +39,7 @@ class CompiledResult(Result):
     plan: Plan
     lower: Callable[[], Lowered]
     price: Callable[[Lowered], Estimate]
+    check: Callable[[str, Mapping[str, object]], str]
     overrides: tuple[str, ...] = ()
 
     @cached_property
@@ -52,6 +56,18 @@ class CompiledResult(Result):
     def sharded(self) -> Graph:
         """The graph after the passes."""
         return self.lowered.graph
+
+    def verify(self, kind: str = "numeric", sizes: Mapping[str, object] = _NO_SIZES) -> str:
+        """Verify that the lowered graph is the model, and return what was run or proven.
+
+        Args:
+            kind: `numeric` runs a small model on simulated ranks, `proof` proves it by index maps.
+            sizes: of `numeric`: `batch`, `seq`, `kv`; other names are arguments of the factory.
+
+        Raises:
+            GateError: the graph is another program than the model, or nothing could be run.
+        """
+        return self.check(kind, sizes)
 
     def plan_text(self) -> str:
         """Return the style of each parameter, as a file that `tp_plan` reads back."""

@@ -261,9 +261,10 @@ def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[L
     for node in nodes:
         names = tuple(region.by_id[i].name for i in node.inputs if region.by_id[i].role is Role.PARAM)
         styles = _options(region, node)
-        if not names or not styles or seen.issuperset(names):
+        read = next((_root(region, i) for i in node.inputs if region.by_id[i].role is not Role.PARAM), None)
+        # A product of two weights reads no activation: it is no layer.
+        if not names or not styles or seen.issuperset(names) or read is None:
             continue
-        read = next(_root(region, i) for i in node.inputs if region.by_id[i].role is not Role.PARAM)
         together.setdefault((node.op, styles, read), []).append(Layer(names, _each(node, styles, len(names))))
         seen.update(names)
     yield from (LayerGroup(tuple(layers)) for layers in together.values())
