@@ -337,5 +337,5 @@ def test_steps_that_are_given_count_all_of_a_trace_and_are_no_more_than_its_kern
     assert rows[0].step_s == pytest.approx((25 + 30) * 1e-6 / 2)  # launched 5 us before it begins
     with pytest.raises(NotUnderstoodError, match="nothing ran in the steps that it marks; give --steps N"):
         matched_run([read], step_of(*NODES))
-    with pytest.raises(UsageError, match="--steps 3: .* holds 2 kernels .* give --steps of at most 2"):
+    with pytest.raises(UsageError, match=r"--steps 3: .* holds 2 kernels .* give --steps of at most 2"):
         matched_run([read], step_of(*NODES), num_steps=3)
