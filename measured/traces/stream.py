@@ -59,7 +59,7 @@ class Reader:
                 if len(self._text) - self._at > LONGEST:
                     raise NotUnderstoodError(f"{self._path}: no trace: {error.msg}") from error
                 # Twice as much each time: what is read anew is no more than what is read.
-                if not any([self._more() for _ in range(chunks)]):
+                if not sum(self._more() for _ in range(chunks)):
                     raise self._cut_off() from error
                 chunks *= 2
                 continue
