@@ -69,15 +69,16 @@ def unpacked(data: bytes, where: str) -> bytes:
     while rest:
         # A file may hold several members, one behind the other.
         try:
-            part, rest = inflated(rest, most - len(found), GZIP)
+            part, behind = inflated(rest, most - len(found), GZIP)
         except zlib.error as error:
             told = "Not a gzipped file" if rest[:2] != _GZIP else error
             raise ParseError(f"{where}: {told}") from error
         if len(found) + len(part) > most:
             raise too_much(where, f"more than {most:,} bytes are packed in it")
-        if rest is None:
+        if behind is None:
             raise ParseError(f"{where}: it is cut off before its end")
         found += part
+        rest = behind
     return bytes(found)
 
 

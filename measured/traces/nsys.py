@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.text.databases import ForeignTables, open_tables
@@ -73,7 +74,8 @@ class _Report:
         """Yield events in the form of torch.profiler's, kernels first."""
         texts = dict[object, object]()
         if _TEXTS in self._columns:
-            texts.update(self._rows(f"SELECT id, value FROM {_TEXTS}", most=limits().document_bytes))
+            pairs = self._rows(f"SELECT id, value FROM {_TEXTS}", most=limits().document_bytes)
+            texts.update((key, text) for key, text in pairs)
         owned = "globalPid" in self._columns[_KERNELS]
         self._check_whole(_KERNELS, ("start", "end", "deviceId", *(("globalPid",) if owned else ())))
         ((device, origin),) = self._rows(f"SELECT MIN(deviceId), MIN(start) FROM {_KERNELS}")
@@ -85,12 +87,15 @@ class _Report:
         if owned:
             # The process of the device that ran most; numbers of launches are a process's own.
             found = f"SELECT globalPid FROM {_KERNELS} WHERE deviceId = ? GROUP BY globalPid ORDER BY COUNT(*) DESC"
-            process = next(iter(self._rows(found, (device,))))[0]
+            process = cast(int, next(iter(self._rows(found, (device,))))[0])
         name = "demangledName" if "demangledName" in self._columns[_KERNELS] else "shortName"
-        for start, end, stream, link, text, pid in self._rows(
+        kernels = self._rows(
             f"SELECT {times}, streamId, correlationId, {name}, {'globalPid' if owned else 'NULL'} FROM {_KERNELS} "
             "WHERE deviceId = ?",
             (device,),
+        )
+        for start, end, stream, link, text, pid in cast(
+            Iterator[tuple[int, int, object, object, object, int]], kernels
         ):
             if pid == process:
                 yield _event("kernel", str(texts.get(text, text)), start, end, {"correlation": link, "stream": stream})
@@ -100,13 +105,13 @@ class _Report:
             rows = self._rows(
                 f"SELECT {times}, streamId, correlationId, {kind} FROM {table} WHERE deviceId = ?", (device,)
             )
-            for start, end, stream, link, way in rows:
+            for start, end, stream, link, way in cast(Iterator[tuple[int, int, object, object, object]], rows):
                 label = f"{'Memset' if way is None else 'Memcpy'} {'' if way is None else way}".strip()
                 yield _event(_COPIES[table], label, start, end, {"correlation": link, "stream": stream})
         if _LAUNCHES in self._columns:
             self._check_whole(_LAUNCHES, ("start", "end", "globalTid"))
             rows = self._rows(f"SELECT {times}, correlationId, globalTid FROM {_LAUNCHES}")
-            for start, end, link, thread in rows:
+            for start, end, link, thread in cast(Iterator[tuple[int, int, object, int]], rows):
                 if process is None or thread >> _THREAD_BITS == process >> _THREAD_BITS:
                     yield _event("cuda_runtime", "launch", start, end, {"correlation": link}, thread)
         if _RANGES in self._columns:
@@ -119,7 +124,7 @@ class _Report:
         pushed = f"eventType = {_PUSHED} AND end IS NOT NULL"
         self._check_whole(_RANGES, ("start", "end", "globalTid"), pushed)
         rows = self._rows(f"SELECT {times}, {text}, globalTid FROM {_RANGES} WHERE {pushed}")
-        for start, end, said, thread in rows:
+        for start, end, said, thread in cast(Iterator[tuple[int, int, object, int]], rows):
             if process is None or thread >> _THREAD_BITS == process >> _THREAD_BITS:
                 yield _range(str(texts.get(said, said)), start, end, thread)
 
