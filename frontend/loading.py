@@ -12,6 +12,7 @@ from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, Usa
 from ..ir.graph import Graph, Workload
 from ..ir.ops.unpriced import unpriced_calls
 from ..ir.records import dataclass
+from ..ir.text.admission import admit, refuse_incoming
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
 from ..ir.text.untrusted import check_typed
@@ -74,7 +75,12 @@ def load(
         raise UnknownNameError.of("workload", workload, list(Workload))
     kind, element = Workload(workload), DType.parse(str(dtype))
     request = LoadRequest(model, kind, element, cache, report, dims, allow_unpriced, spelled_out, asked, images)
-    return with_source(_LOADERS[form](request), source_tokens)
+    if form is CONFIG and read_config(model).is_shipped:
+        return with_source(_LOADERS[form](request), source_tokens)
+    with refuse_incoming(model):
+        graph = _LOADERS[form](request)
+        admit(graph)
+        return with_source(graph, source_tokens)
 
 
 @dataclass(frozen=True, slots=True)

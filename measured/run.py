@@ -157,9 +157,7 @@ def of_trace(trace: RankTrace, num_steps: int | None = None) -> MeasuredRun:
     elif num_steps is None and not trace.is_marked:
         notes.append(f"{name}: no step is marked: steps are those between updates of the optimizer")
     steps = steps or 1
-    inside = trace.step_of >= 0 if num_steps is None and trace.steps else np.ones(len(trace.ran), dtype=np.bool_)
-    if not inside.any():
-        raise NotUnderstoodError(f"{trace.path}: nothing ran in the steps that it marks; give --steps N")
+    inside = trace.counted(num_steps)
     time = spent(trace, inside)
     sums = np.bincount(trace.kind[inside], trace.ran.time_us[inside], len(KINDS)) * 1e-6 / steps
     apart = (KernelKind.COLLECTIVE, KernelKind.COPY)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...ir.errors import StorageError, UsageError
+from ...ir.text.databases import bound_steps, connect, schema_by, schema_of
 
 # What the file says of itself: `Slip` as a number, and the form of its tables.
 APPLICATION = 0x536C6970
@@ -18,17 +19,19 @@ _BUSY_S = 10.0
 _LOG_PAGES = 512
 
 
-def read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path, script: str) -> sqlite3.Connection:
     """Open a file of ours to read it, and have SQLite look it through; it is not changed.
 
-    UsageError where it is missing, not of ours, of another form, or broken.
+    UsageError where it is missing, not of ours, of another form, broken, or has other tables than `script` makes.
     """
     if not path.is_file():
         raise UsageError(f"'{path}' is no file: there is no such ledger")
     with guarded(path):
-        db = readable(path)
+        db = readable(path, script)
         try:
-            _check(db, path)
+            ((found,),) = db.execute("PRAGMA quick_check(1)")
+            if found != "ok":
+                raise UsageError(damaged(path, " ".join(str(found).split())))
         except BaseException:
             db.close()
             raise
@@ -111,13 +114,17 @@ def _wrong(path: Path, error: sqlite3.Error) -> str:
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     """Connect; each statement is a transaction of its own."""
     address = f"{path.absolute().as_uri()}?{mode if '=' in mode else f'mode={mode}'}"
-    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=_BUSY_S)
+    return connect(address, writes=mode.startswith("rw"), timeout_s=_BUSY_S)
 
 
-def readable(path: Path) -> sqlite3.Connection:
-    """Connect to read; where the folder cannot be written and no log is left, without one."""
+def readable(path: Path, script: str) -> sqlite3.Connection:
+    """Connect to read a file of ours; where the folder cannot be written and no log is left, without one.
+
+    UsageError where it is not of ours, of another form, or has other tables than `script` makes.
+    """
     db = _connected(path, "ro")
     try:
+        bound_steps(db, path.stat().st_size)
         db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except sqlite3.OperationalError as error:
         db.close()
@@ -125,7 +132,13 @@ def readable(path: Path) -> sqlite3.Connection:
             raise
         beside = [path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal")]
         # A journal of a process that died must be played back, which takes writing.
-        return _connected(path, "rw" if any(beside) else "mode=ro&immutable=1")
+        db = _connected(path, "rw" if any(beside) else "mode=ro&immutable=1")
+    except BaseException:
+        db.close()
+        raise
+    try:
+        _check(db, path, script)
+        db.set_progress_handler(None, 0)
     except BaseException:
         db.close()
         raise
@@ -140,7 +153,7 @@ def _has_log(db: sqlite3.Connection) -> bool:
     return str(mode) == "wal"
 
 
-def _check(db: sqlite3.Connection, path: Path) -> None:
+def _check(db: sqlite3.Connection, path: Path, script: str) -> None:
     ((application,),) = db.execute("PRAGMA application_id")
     if application != APPLICATION:
         raise UsageError(f"'{path}' is an SQLite file, but no ledger of a search")
@@ -150,6 +163,6 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
             f"'{path}' has form {schema} of ledgers, and this version of slipstick reads form {SCHEMA}: read it with "
             "the version that wrote it"
         )
-    ((found,),) = db.execute("PRAGMA quick_check(1)")
-    if found != "ok":
-        raise UsageError(damaged(path, " ".join(str(found).split())))
+    # What another schema computes would run when it is read, or written.
+    if schema_of(db) != schema_by(script):
+        raise UsageError(f"'{path}' has other tables than a ledger of a search has: start a new run")

@@ -87,7 +87,7 @@ class Ledger:
 
         UsageError where it is missing, no ledger, written in another form, or damaged.
         """
-        db = read_only(path)
+        db = read_only(path, _TABLES)
         try:
             return cls(path, _record(db, path), db)
         except BaseException:
@@ -216,11 +216,11 @@ class Ledger:
         shard = shards_of(self.path) / data
         if data not in self._shards and (shard.parent != shards_of(self.path) or not shard.is_file()):
             return None
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, UsageError):
             if data not in self._shards:
                 if len(self._shards) == _OPEN:
                     self._shards.pop(next(iter(self._shards))).close()
-                self._shards[data] = readable(shard)
+                self._shards[data] = readable(shard, _TABLES)
             for (plans,) in self._shards[data].execute("SELECT data FROM block WHERE number = ?", (number,)):
                 return plans
         return None

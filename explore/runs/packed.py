@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...ir.errors import InternalError
+from ...ir.errors import InternalError, UsageError
+from ...ir.text.limits import inflated, limits, too_much
 from ..block import Array, Found
 
 _NUMBER, _BITS = np.dtype("<f8"), np.dtype("<u8")
@@ -100,10 +101,19 @@ def packed(found: Found, names: Sequence[str]) -> tuple[Head, bytes]:
 
 
 def unpacked(head: Head, data: bytes, names: Sequence[str]) -> Found:
-    """Return what was found, bit for bit; head and data must have been held against their checksums."""
+    """Return what was found, bit for bit; head and data must have been held against their checksums.
+
+    Anybody can write a checksum: UsageError for data that are not as many as the head says, ParseError for too many.
+    """
     same = np.frombuffer(data, dtype=np.bool_, count=len(names))
     behind = len(names) + int(same.sum()) * _NUMBER.itemsize
-    ranks = np.frombuffer(zlib.decompress(data[behind:]), dtype=np.uint8).reshape(8, -1)
+    num_bytes = (len(names) - int(same.sum())) * head.num_rows * _NUMBER.itemsize
+    if len(names) * head.num_rows * _NUMBER.itemsize > limits().document_bytes:
+        raise too_much(f"block {head.number}", f"{head.num_rows:,} plans of {len(names)} columns")
+    found, _ = inflated(data[behind:], num_bytes, zlib.MAX_WBITS)
+    if len(found) != num_bytes:
+        raise UsageError(f"block {head.number} holds other numbers than its head says: start a new run")
+    ranks = np.frombuffer(found, dtype=np.uint8).reshape(8, -1)
     table = np.empty((len(names), head.num_rows), dtype=_NUMBER)
     table[same] = np.frombuffer(data[len(names) : behind], dtype=_NUMBER)[:, None]
     table[~same] = np.ascontiguousarray(ranks.T).reshape(-1).view(_NUMBER).reshape(table[~same].shape)

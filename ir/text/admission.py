@@ -1,16 +1,45 @@
-"""What passes count on beside the rules of `verify`: a graph of a file is asked for it once, when it is read."""
+"""The one door for graphs that come in: they keep the rules of `verify` and those that passes count on, or go."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 
+from ..errors import InternalError, ParseError, SlipstickError, VerifyError
 from ..graph import Graph, Node, Phase, Region, Role
+from ..ops import work_of
 from ..sizes.expr import Expr
+from ..verify import verify
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 # Of one dim; the largest of a model, of all tokens times all experts, has some 10 ** 9.
 MOST_SIZE = 10**12
+
+
+def admit(graph: Graph) -> None:
+    """Raise ParseError for a graph that breaks a rule, that passes cannot lower, or whose work cannot be told."""
+    try:
+        verify(graph)
+    except VerifyError as error:
+        raise ParseError(str(error)) from error
+    if found := list(admission_problems(graph)):
+        raise ParseError("\n  ".join(["the graph cannot be lowered:", *found[:12]]))
+
+
+@contextmanager
+def refuse_incoming(origin: str) -> Iterator[None]:
+    """Turn what a graph that comes in stumbles over into an error of its file: nothing of ours has touched it yet."""
+    try:
+        yield
+    except InternalError as error:
+        raise ParseError(f"'{origin}': {error}") from error
+    except SlipstickError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError,
+            ValueError) as error:  # fmt: skip
+        words = " ".join(str(error).split())[:300]
+        raise ParseError(f"'{origin}': no graph can be made of it ({type(error).__name__}: {words})") from error
 
 
 def admission_problems(graph: Graph) -> Iterator[str]:
@@ -36,6 +65,10 @@ def _region(region: Region, is_sharded: bool) -> Iterator[str]:
             yield f"{value.role} '{value.name}' (%{value.id}) has a size that a plan says: {', '.join(sizes)}"
     for number, node in enumerate(region.nodes):
         yield from _node(region, node, number, place)
+        try:
+            work_of(region, node)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            yield f"the work of '{node.op}' (%{node.key}) cannot be told: {type(error).__name__}: {error}"
     for param, grad in region.grads:
         if grad not in region.producer:
             yield f"gradient %{grad} of parameter %{param} is made by no node"

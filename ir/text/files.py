@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import ParseError, VerifyError
+from ..errors import ParseError
 from ..graph import Graph
 from ..records import dataclass
-from ..verify import verify
-from .admission import admission_problems
+from .admission import admit
 from .parse import parse_graph
 from .printer import print_graph
 from .stages import told
@@ -67,13 +66,10 @@ def load_graph(path: Path, verified: bool = False) -> Graph:
     try:
         graph = parse_graph(text)
         if not verified:
-            verify(graph)
-            graph = replace(graph, origin=str(path))
-            if found := list(admission_problems(graph)):
-                raise ParseError("\n  ".join(["the graph cannot be lowered:", *found[:12]]))
-    except (ParseError, VerifyError) as error:
+            admit(graph)
+    except ParseError as error:
         raise ParseError(f"{path}: {error}") from error
-    return graph
+    return graph if verified else replace(graph, origin=str(path))
 
 
 @contextmanager

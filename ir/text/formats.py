@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Hashable, Iterable
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
@@ -61,8 +62,10 @@ def check_digits(text: str, where: str) -> None:
         raise too_much(f"{where}:{line_at(text, found.start())}", f"a number of more than {digits} digits")
 
 
-def read_json(text: str, where: str, any_text: bool = False) -> object:
+def read_json(text: str, where: str, any_text: bool = False, exact: bool = False) -> object:
     """Return the value of a JSON text; with `any_text` its texts may be of any kind, such as answers of a model.
+
+    With `exact`, numbers with a point are decimals, with all their digits.
 
     Raises:
         ParseError: no JSON, nested too deep, too many values, a number of too many digits, a key given twice, a control
@@ -77,7 +80,7 @@ def read_json(text: str, where: str, any_text: bool = False) -> object:
     if len(text) <= most.settings_bytes:
         check_digits(text, where)
     try:
-        tree: object = json.loads(text, object_pairs_hook=_without_repeats)
+        tree: object = json.loads(text, object_pairs_hook=_without_repeats, parse_float=Decimal if exact else None)
     except json.JSONDecodeError as error:
         raise ParseError(f"{where}:{error.lineno}: is not JSON: {error.msg}, column {error.colno}") from error
     except RecursionError as error:

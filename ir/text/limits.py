@@ -11,6 +11,7 @@ from ..records import dataclass
 
 RAISE = "SLIPSTICK_LIMITS"
 _GZIP = b"\x1f\x8b"
+GZIP = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,31 @@ def unpacked(data: bytes, where: str) -> bytes:
     found, rest = bytearray(), data
     while rest:
         # A file may hold several members, one behind the other.
-        unpacker = zlib.decompressobj(wbits=31)
         try:
-            found += unpacker.decompress(rest, most + 1 - len(found))
+            part, behind = inflated(rest, most - len(found), GZIP)
         except zlib.error as error:
             told = "Not a gzipped file" if rest[:2] != _GZIP else error
             raise ParseError(f"{where}: {told}") from error
-        if len(found) > most:
+        if len(found) + len(part) > most:
             raise too_much(where, f"more than {most:,} bytes are packed in it")
-        if not unpacker.eof:
+        if behind is None:
             raise ParseError(f"{where}: it is cut off before its end")
-        rest = unpacker.unused_data
+        found += part
+        rest = behind
     return bytes(found)
+
+
+def inflated(data: bytes, most: int, form: int) -> tuple[bytes, bytes | None]:
+    """Unpack one stream of deflate, and never more than a byte beyond `most`; zlib.error for what is none.
+
+    Args:
+        data: the stream, and what may follow it.
+        most: bytes that are allowed in it.
+        form: what stands around it, as `zlib` numbers it: `GZIP`, or zlib.MAX_WBITS.
+
+    Returns:
+        What was packed, and what follows; None where the stream does not end.
+    """
+    unpacker = zlib.decompressobj(wbits=form)
+    found = unpacker.decompress(data, most + 1)
+    return found, unpacker.unused_data if unpacker.eof else None

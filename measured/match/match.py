@@ -75,7 +75,10 @@ def match(trace: RankTrace, planned: PlannedStep, stage: int = 0, num_steps: int
     """Match what a rank ran to the nodes of its pipeline stage.
 
     `num_steps` is for traces without marks; where it is not given, products say how many steps they hold.
+
+    UsageError and NotUnderstoodError as `RankTrace.counted`.
     """
+    trace.counted(num_steps)
     calls, positions = calls_of(trace), Positions.of(planned, stage)
     tokens = _tokens(calls, positions)
     matching = _Matching.of(calls, positions, tokens)

@@ -28,15 +28,17 @@ class RankRow:
     waits_s: float | None
 
 
-def rank_rows(traces: Sequence[RankTrace], steps: int) -> Sequence[RankRow]:
-    """Return the ranks of a run in the order given, of as many steps each."""
+def rank_rows(traces: Sequence[RankTrace], steps: int, num_steps: int | None = None) -> Sequence[RankRow]:
+    """Return the ranks of a run in the order given, of as many steps each.
+
+    `num_steps` is how many steps the user says that there are: then all of a trace counts, whatever it marks.
+    """
     waits = _waits(traces)
     rows = []
     for trace, wait in zip(traces, waits, strict=True):
-        chosen = trace.step_of >= 0 if trace.steps else None
-        time = spent(trace, chosen)
+        time = spent(trace, trace.counted(num_steps))
         step_us = time.total_us / steps
-        if trace.steps:
+        if trace.steps and num_steps is None:
             step_us = float(np.median(trace.step_times_us))
         rows.append(
             RankRow(

@@ -46,13 +46,13 @@ def matched_run(
 ) -> MatchedRun:
     """Match the first of several ranks' traces to its pipeline stage, and set the ranks side by side."""
     found = match(traces[0], planned, stage, num_steps)
-    chosen = traces[0].step_of >= 0 if num_steps is None and traces[0].steps else None
+    chosen = traces[0].counted(num_steps)
     return MatchedRun(
         found,
         tables_of(found),
         [_times(found, row) for row in collectives(traces[0], chosen)],
         idle(traces[0], chosen),
-        rank_rows(traces, found.steps),
+        rank_rows(traces, found.steps, num_steps),
     )
 
 

@@ -51,14 +51,17 @@ class Reader:
     def value(self) -> object:
         """Take a whole value."""
         self.peek()
+        chunks = 1
         while True:
             try:
                 found, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
                 if len(self._text) - self._at > LONGEST:
                     raise NotUnderstoodError(f"{self._path}: no trace: {error.msg}") from error
-                if not self._more():
+                # Twice as much each time: what is read anew is no more than what is read.
+                if not sum(self._more() for _ in range(chunks)):
                     raise self._cut_off() from error
+                chunks *= 2
                 continue
             except RecursionError as error:
                 raise NotUnderstoodError(f"{self._path}: no trace: brackets within brackets without end") from error

@@ -39,6 +39,8 @@ def spent(trace: RankTrace, chosen: Flags | None = None) -> TimeSpent:
     ran = trace.ran
     counted = ran.known if ran.known.any() else np.ones(len(ran), dtype=np.bool_)
     counted = counted if chosen is None else counted & chosen
+    if not counted.any():
+        return TimeSpent(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     comm = trace.is_kind(KernelKind.COLLECTIVE) & counted
     clears = np.array([name.startswith("\nMemset") for name in trace.names])[ran.name]
     copies = trace.is_kind(KernelKind.COPY) & counted & ~clears

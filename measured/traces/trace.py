@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...ir.errors import NotUnderstoodError
+from ...ir.errors import NotUnderstoodError, UsageError
 from ...ir.records import dataclass
 from .columns import STEP, KeptEvents, number_of
 from .kinds import KernelKind, kind_of, message_of
 from .nsys import is_report, report_events
-from .ran import Floats, Ints, RanKernels, ran
+from .ran import Flags, Floats, Ints, RanKernels, ran
 from .stream import trace_events
 
 KINDS = tuple(KernelKind)
@@ -115,6 +115,28 @@ class RankTrace:
             return np.full(len(self.ran), -1, dtype=np.int64)
         at = np.searchsorted(starts, self.ran.launched_us, side="right") - 1
         return np.where((at >= 0) & self.ran.known & (self.ran.launched_us < ends[at]), at, -1)
+
+    def counted(self, num_steps: int | None) -> Flags:
+        """Return which kernels count: those of the marked steps, or all where none is marked or a number is given.
+
+        Args:
+            num_steps: how many steps the trace holds, as its user says.
+
+        Raises:
+            UsageError: more steps than kernels.
+            NotUnderstoodError: nothing ran in the steps that are marked.
+        """
+        if num_steps is not None and num_steps > len(self.ran):
+            raise UsageError(
+                f"--steps {num_steps}: {self.path} holds {len(self.ran):,} kernels or operators, and each step has one "
+                f"at least: give --steps of at most {len(self.ran):,}"
+            )
+        if num_steps is not None or not self.steps:
+            return np.ones(len(self.ran), dtype=np.bool_)
+        inside = self.step_of >= 0
+        if not inside.any():
+            raise NotUnderstoodError(f"{self.path}: nothing ran in the steps that it marks; give --steps N")
+        return inside
 
     @cached_property
     def step_times_us(self) -> Floats:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -21,14 +22,14 @@ from ....ir.errors import ParseError, UsageError
 from ....ir.records import dataclass
 from ....ir.text.formats import read_json, table_lines
 from ....ir.text.untrusted import read_text
-from ..batching.times import Array
+from .clocks import UNITS, has_zone, read_moment, read_number, seconds_behind_first, unit_of
 from .sizes import MOST_TOKENS, DrawnRequests, Requests
 from .traffic import Index, Traffic, check_traffic
 
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "arrival": ("arrival_s", "arrival_ms", "timestamp_s", "timestamp_ms", "timestamp", "arrived_at", "arrival",
-                    "arrival_time"),
+        "arrival": (*(f"{word}_{unit}" for word in ("arrival", "timestamp") for unit in UNITS), "timestamp",
+                    "arrived_at", "arrival", "arrival_time"),
         "prompt": ("prompt", "prompt_tokens", "input_tokens", "input_length", "input_len", "num_prefill_tokens",
                    "contexttokens", "request tokens"),
         "output": ("output", "output_tokens", "output_length", "output_len", "num_decode_tokens", "generatedtokens",
@@ -92,16 +93,20 @@ class _Table:
 def read_trace(path: Path, speed: float = 1.0) -> Traffic:
     """Return the requests of a trace; at twice the `speed` they come in half the time.
 
-    Dates count from the first of them. Numbers are seconds, or milliseconds in a column that ends with `_ms` and in
-    JSON lines.
+    Times count from the first of them. Numbers are seconds, or what the end of their column says: `_ms`, `_us`, `_ns`;
+    `timestamp` in JSON lines is in milliseconds.
 
     UsageError: no such file, no requests, columns that are missing, cells that are no numbers, negative times, times
-    out of order, requests without tokens; each with its line.
+    out of order, requests without tokens, each with its line; or more than ten years from first to last.
     """
     if not speed > 0:
         raise UsageError(f"the speed of a trace must be above 0, and is {speed:g}")
     table = _read(path)
-    arrival_s, requests = _arrivals(table), table.requests()
+    (stamps, unit), requests = _stamps(table), table.requests()
+    scale = UNITS[unit or "s"]
+    check_traffic(np.array([float(stamp * scale) for stamp in stamps]), requests, table.named)
+    arrival_s = seconds_behind_first(stamps, unit, f"{path}: {table.needed('arrival')}")
+    # Stamps of a long clock that lie closer together than floats do.
     check_traffic(arrival_s, requests, table.named)
     blocks, names = None, table.name("blocks")
     if names:
@@ -157,25 +162,26 @@ def _json_lines(path: Path, file: Iterable[str]) -> _Table:
 def _record(path: Path, number: int, line: str) -> Mapping[str, str]:
     """One object as text by name; what is no number or word of its own is not a length, and is left out."""
     try:
-        found = read_json(line, f"{path}, line {number}")
+        found = read_json(line, f"{path}, line {number}", exact=True)
     except ParseError as error:
         raise UsageError(f"{path}, line {number}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path}, line {number}: not an object: {line.strip()[:40]}")
-    plain = {str(key): str(value) for key, value in found.items() if isinstance(value, int | float | str)}
+    plain = {str(key): str(value) for key, value in found.items() if isinstance(value, int | float | str | Decimal)}
     if isinstance(names := found.get("hash_ids"), list):
         plain["hash_ids"] = " ".join(map(str, names))
     # Mooncake's timestamps are milliseconds; everything else says its unit or is in seconds.
     return {"timestamp_ms" if key == "timestamp" else key: value for key, value in plain.items()}
 
 
-def _arrivals(table: _Table) -> Array:
+def _stamps(table: _Table) -> tuple[Sequence[Decimal], str]:
+    """The times of a table as they stand there, dates from the first of them on, and their unit, none of dates."""
     column = table.needed("arrival")
-    if any(mark in table.rows[0][column] for mark in ":T"):
-        moments = table.read(column, "a date", datetime.fromisoformat)
-        return np.array([(moment - moments[0]).total_seconds() for moment in moments])
-    scale = 1e-3 if column.lower().endswith("_ms") else 1.0
-    return np.array(table.read(column, "a number", float), dtype=np.float64) * scale
+    if not any(mark in table.rows[0][column] for mark in ":T"):
+        return table.read(column, "a number", read_number), unit_of(column)
+    read = partial(read_moment, has_zone=has_zone(table.rows[0][column]))
+    moments = table.read(column, "a date like the first", read)
+    return [moment - moments[0] for moment in moments], ""
 
 
 def _sessions(table: _Table) -> Index | None:

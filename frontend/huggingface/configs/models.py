@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -30,12 +31,14 @@ class Config:
         origin: `catalogue/NAME.json`, or the path that was given.
         text: Canonical JSON: keys sorted, no spaces. Equal configs have equal texts.
         model_type: The key by which transformers picks its classes.
+        is_shipped: Whether it is of the catalogue, and so no file of a user.
     """
 
     name: str
     origin: str
     text: str
     model_type: str
+    is_shipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def read_config(name_or_path: str) -> Config:
     if known is None:
         raise _not_found(name_or_path)
     origin = f"catalogue/{known}.json"
-    return _config(known, origin, _resource(known).read_text(encoding="utf-8"))
+    return replace(_config(known, origin, _resource(known).read_text(encoding="utf-8")), is_shipped=True)
 
 
 def config_of(name: str, fields: Mapping[str, object]) -> Config:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.ir.errors import UsageError
+from slipstick.ir.errors import NotUnderstoodError, UsageError
 from slipstick.measured.match.match import How, Matched, match
 from slipstick.measured.match.planned import (
     HeadSizes,
@@ -323,3 +323,19 @@ def test_nodes_that_cannot_be_read_are_refused(spoil: Callable[[dict[str, object
     spoil(tree)
     with pytest.raises(UsageError, match=said):
         planned_of(tree, "p.json")
+
+
+def test_steps_that_are_given_count_all_of_a_trace_and_are_no_more_than_its_kernels(tmp_path: Path) -> None:
+    """A mark that nothing ran in, with two kernels outside of it."""
+    trace = Written()
+    trace.call("aten::mm", "gemm", 20, SQUARE)
+    trace.call("aten::mm", "gemm", 30, UP)
+    trace.mark("user_annotation", "ProfilerStep#1", 1e6, 50)
+    read = read_trace(trace.save(tmp_path / "t.json"))
+    rows = matched_run([read], step_of(*NODES), num_steps=2).ranks
+    assert rows[0].compute_s == pytest.approx(25e-6)
+    assert rows[0].step_s == pytest.approx((25 + 30) * 1e-6 / 2)  # launched 5 us before it begins
+    with pytest.raises(NotUnderstoodError, match="nothing ran in the steps that it marks; give --steps N"):
+        matched_run([read], step_of(*NODES))
+    with pytest.raises(UsageError, match=r"--steps 3: .* holds 2 kernels .* give --steps of at most 2"):
+        matched_run([read], step_of(*NODES), num_steps=3)

@@ -107,3 +107,40 @@ def test_a_schema_whose_bytes_are_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xaeABLE"))
     with pytest.raises(NotUnderstoodError, match="no report of Nsight Systems"):
         read_trace(path)
+
+
+@pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
+def test_a_column_that_is_computed_is_refused_before_it_is_read(tmp_path: Path, kind: str) -> None:
+    """Eight rows of 900 MB in a file of some kB."""
+    path, value = tmp_path / "r.sqlite", "hex(zeroblob(450000000))" if kind == "VIRTUAL" else "hex(zeroblob(4))"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(SCHEMA.replace("value TEXT NOT NULL", f"value TEXT GENERATED ALWAYS AS ({value}) {kind}"))
+        db.executemany("INSERT INTO StringIds(id) VALUES (?)", [(row,) for row in range(8)])
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, 1, 1, 0, 0)")
+        db.commit()
+    with pytest.raises(NotUnderstoodError, match="StringIds computes its column 'value'"):
+        read_trace(path)
+
+
+def test_a_default_that_stands_for_every_row_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are shorter than their table have the default, which the file holds once."""
+    path = steps(tmp_path / "r.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE StringIds")
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY)")
+        db.executemany("INSERT INTO StringIds VALUES (?)", [(row,) for row in range(300)])
+        db.execute(f"ALTER TABLE StringIds ADD COLUMN value TEXT DEFAULT '{'x' * 1_000_000}'")
+        db.commit()
+    with pytest.raises(NotUnderstoodError, match="more than 256,000,000 bytes of texts"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("start", [0, 10**6, 1_700_000_000 * 10**9])
+def test_a_shift_of_the_clock_changes_no_bit(tmp_path: Path, start: int) -> None:
+    kernels = [(start + at, start + at + 7, 0, link, PROCESS, "sm90_gemm") for link, at in enumerate((5, 18, 40))]
+    path = report(tmp_path / "r.sqlite", kernels, [])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY")
+        db.commit()
+    ran = read_trace(path).ran
+    assert (ran.start_us.tolist(), ran.time_us.tolist()) == ([0.0, 13 * 1e-3, 35 * 1e-3], [7 * 1e-3] * 3)
