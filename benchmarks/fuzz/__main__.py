@@ -27,8 +27,8 @@ _MOST_WALL_S = 900
 # Of each thousand files, how many are of a format: as many as take equally long, but for those that take longest.
 SHARES = {
     "ledger": 220, "launch": 150, "measured": 140, "trace": 110, "report": 90, "nsys": 60, "requests": 50,
-    "plan": 35, "defaults": 20, "onnx": 30, "pt2": 30, "system": 25, "prices": 25, "engine": 15, "stack": 12,
-    "calibration": 12, "tp-plan": 12, "words": 15, "space": 8, "graph": 8, "csv": 5, "config": 3,
+    "plan": 35, "onnx": 30, "pt2": 30, "system": 25, "prices": 25, "engine": 15, "stack": 12, "calibration": 12,
+    "tp-plan": 12, "words": 15, "space": 8, "graph": 8, "csv": 5, "config": 3,
 }  # fmt: skip
 
 

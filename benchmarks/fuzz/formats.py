@@ -16,7 +16,6 @@ from .binary import exported, profiled
 from .judge import FLAGS, Outcome, judged
 from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped
 from .onnx_models import mutated as mutated_onnx
-from .schemas import grow_words, write_defaults
 from .seeds import (
     GRAPHS,
     LAUNCHES,
@@ -37,8 +36,6 @@ from .words import command_line
 
 # Writes a hostile file where the process is, and returns the command that reads it.
 Case: TypeAlias = Callable[[random.Random], list[str]]
-# Lies where the process is, and is read whatever is typed.
-DEFAULTS = "slipstick.toml"
 _ON = ("--system", "dgx-h100", "--gpus", "8", "--seq", "256", "--gbs", "16", "--format", "json")
 _SERVED = ("--system", "dgx-h100", "--gpus", "2", "--phase", "serve")
 _MANY = ("--concurrency", "8", "--isl", "128", "--osl", "64")
@@ -89,21 +86,12 @@ def _part(flag: str, folder: str) -> Case:
 
 
 def _plan(rng: random.Random) -> list[str]:
-    tree: Tree = (
-        grow_words(rng, "estimate", PLAN) if isinstance(PLAN, dict) and rng.random() < 0.5 else changed(rng, PLAN)
-    )
+    tree = changed(rng, PLAN)
     kind = rng.random()
     if kind < 0.4:
         return ["estimate", "--plan", _put("x.json", json.dumps(tree)), "--format", "json"]
     text = yaml.safe_dump(tree) if kind < 0.8 else rough(rng, yaml.safe_dump(PLAN))
     return ["estimate", "--plan", _put("x.yaml", text), "--format", "json"]
-
-
-def _defaults(rng: random.Random) -> list[str]:
-    _put(
-        DEFAULTS, write_defaults(rng, "estimate") if rng.random() < 0.9 else rough(rng, write_defaults(rng, "estimate"))
-    )
-    return ["estimate", "tiny.graph", *_ON]
 
 
 def _space(rng: random.Random) -> list[str]:
@@ -273,7 +261,6 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
         "prices": _part("--prices", "prices"),
         "calibration": _part("--calibration", "calibration"),
         "plan": _plan,
-        "defaults": _defaults,
         "space": _space,
         "tp-plan": _tp_plan,
         "graph": _graph,
@@ -294,8 +281,5 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
 
 def tried(name: str, seed: int) -> tuple[list[str], Outcome]:
     """Make the hostile file of a format that a seed says, where the process is, and judge what becomes of it."""
-    try:
-        command = FORMATS[name](random.Random(seed))
-        return command, judged(command, FLAGS) if name == "words" else judged(command)
-    finally:
-        Path(DEFAULTS).unlink(missing_ok=True)
+    command = FORMATS[name](random.Random(seed))
+    return command, judged(command, FLAGS) if name == "words" else judged(command)

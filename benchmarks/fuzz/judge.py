@@ -9,18 +9,15 @@ import math
 import resource
 import signal
 import traceback
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import cast
 
 import click
 
 from slipstick.cli import root
-from slipstick.cli.flags.settings import OwnDefaults
 from slipstick.ir.errors import InternalError, SlipstickError
-from slipstick.ir.text.untrusted import allow_typed_code
 
 MOST_S, MOST_BYTES = 20, 2 << 30
 _PRODUCT = Path(__file__).resolve().parents[2]
@@ -67,7 +64,7 @@ def judged(command: Sequence[str], parsers: tuple[str, ...] = _PARSERS) -> Outco
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with _limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = _invoke(list(command))
+            code = root.main(list(command), prog_name="slipstick", standalone_mode=False)
     except click.exceptions.Exit as leave:
         found = Outcome(leave.exit_code, True)
     except click.ClickException as error:
@@ -86,13 +83,6 @@ def judged(command: Sequence[str], parsers: tuple[str, ...] = _PARSERS) -> Outco
     if taken > MOST_BYTES:
         return Outcome(found.code, found.deep, f"{taken / 1e9:.1f} GB", found.told)
     return found
-
-
-def _invoke(words: list[str]) -> object:
-    """Run a command as the command line does, defaults of the folder included, up to where errors become messages."""
-    with allow_typed_code(words), root.make_context("slipstick", words) as context:
-        context.default_map = cast("MutableMapping[str, object]", OwnDefaults(root, lambda line: None))
-        return root.invoke(context)
 
 
 def _text(out: io.TextIOWrapper) -> str:
