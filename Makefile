@@ -23,6 +23,8 @@ PICTURED := attention collectives elementwise gemm inference_latency layer_time 
 
 # Writes the list of what is installed.
 CYCLONEDX := 7.5.0
+# Resolves and hashes the pins.
+UV := 0.13.9
 
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
@@ -40,7 +42,7 @@ PYTEST ?=
 # The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz grid help laws mutants oracles robustness sbom setup stacks studies test thorough validation $(CHECKS)
+.PHONY: bench bench-compare calibration check clean coverage demo docs engines errors fuzz grid help laws lock mutants oracles release robustness sbom setup stacks studies test thorough validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -139,7 +141,20 @@ sbom: $(STAMP)  ## list what is installed, with versions and licences: results/s
 	mkdir -p results build
 	$(PYTHON) -m venv build/sbom
 	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==$(CYCLONEDX)
-	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o results/sbom.cdx.json $(BIN)/python
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o results/sbom.cdx.json $(BIN)/python
+
+release: sbom  ## build the wheel and the archive of the last commit twice, and keep them where the bytes agree: dist
+	$(BIN)/python -m benchmarks.release dist --sbom results/sbom.cdx.json
+
+# PyTorch's build for CPUs is on an index of its own: TORCH_WHEEL is the file that was fetched from there.
+lock:  ## hash every pin of constraints.txt for CPython 3.11 on Linux: requirements.lock (needs TORCH_WHEEL=FILE)
+	test -f "$(TORCH_WHEEL)"
+	mkdir -p build
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	grep -v '^torch==' constraints.txt | build/lock/bin/uv --quiet pip compile - --no-deps --generate-hashes --no-header \
+	  --no-annotate --python-version 3.11.9 --python-platform x86_64-unknown-linux-gnu --output-file requirements.lock
+	$(BIN)/python -m pip hash "$(TORCH_WHEEL)" | sed -n 's/^--hash/$(shell grep ^torch== constraints.txt)+cpu &/p' >> requirements.lock
 
 setup: $(STAMP)  ## make the environment and nothing else
 
