@@ -90,10 +90,7 @@ class Apart:
 
     def of_prompts(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of prompts."""
-        own = {
-            "tp": self.prefill_tp, "pp": self.prefill_pp, "ep": self.prefill_ep, "etp": self.prefill_etp,
-            "system": self.prefill_system,
-        }  # fmt: skip
+        own = {name: getattr(self, f"prefill_{name}") for name in ("tp", "pp", "ep", "etp", "system")}
         return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
 
     def of_answers(self, request: Request, workers: int) -> Request:

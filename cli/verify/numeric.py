@@ -72,7 +72,7 @@ def _numeric_run(request: Request, plan: Plan, sizes: SmallSizes) -> NumericRun:
     from ...frontend.reference.call import NotComputedError
     from ...frontend.reference.compare import Verdict
 
-    degrees = _degrees(plan)
+    degrees = {axis: min(n, _MOST_TP if axis == "tp" else _MOST) for axis, n in plan.mesh.items()}
     reason = _spread(plan)
     if plan.redundant_experts:
         reason = "--verify numeric with --redundant-experts: which copy gets a row is not followed; proof is"
@@ -165,26 +165,24 @@ def _compared(
     return run(subject, lowered, degrees, batch, length)
 
 
-def _degrees(plan: Plan) -> dict[str, int]:
-    """Few ranks on every axis that the plan has."""
-    return {axis: min(n, _MOST_TP if axis == "tp" else _MOST) for axis, n in plan.mesh.items()}
-
-
 def _lines(plan: Plan, done: NumericRun, time_s: float) -> list[str]:
     from ...frontend.reference.run import TOLERANCE
 
     found = done.verdict
     degrees = " x ".join(f"{a}{n}" for a, n in done.degrees.items() if n > 1) or "one rank"
-    lines = [f"numeric    {_outcome(found)}"]
     if found.reason:
-        return [*lines, f"plan       {plan.degrees}", f"not run    {found.reason}", "           not run is not proven"]
-    lines.append(f"plan       {plan.degrees}, run as {degrees}: {found.num_ranks} rank(s), small sizes, float64")
+        head = ["numeric    not run", f"plan       {plan.degrees}", f"not run    {found.reason}"]
+        return [*head, "           not run is not proven"]
+    lines = [
+        f"numeric    {'equal to' if found.equal else 'DIFFERS from'} the module",
+        f"plan       {plan.degrees}, run as {degrees}: {found.num_ranks} rank(s), small sizes, float64",
+    ]
     if found.differences:
         worst = found.worst
         assert worst is not None
         lines.append(f"ran        {done.batch} x {done.length} tokens at {degrees}, {found.num_nodes} nodes")
-        lines.append(f"compared   {_what_was_compared(plan, done, [d.what for d in found.differences])}; largest "
-                     f"difference {worst.relative:.1e} of {TOLERANCE:.0e} allowed ({worst.what})")  # fmt: skip
+        size = f"largest difference {worst.relative:.1e} of {TOLERANCE:.0e} allowed ({worst.what})"
+        lines.append(f"compared   {_what_was_compared(plan, done, [d.what for d in found.differences])}; {size}")
         unequal = [d for d in found.differences if not d.equal]
         lines += [f"different  {d.what}: {d.relative:.1e}" for d in unequal[:_SHOWN]]
         lines += [f"different  and {len(unequal) - _SHOWN} more"] if len(unequal) > _SHOWN else []
@@ -202,9 +200,3 @@ def _what_was_compared(plan: Plan, done: NumericRun, names: Sequence[str]) -> st
     if not named:
         return f"{len(names) - caches} result(s)"
     return f"{named}, {caches} caches of {done.length} tokens"
-
-
-def _outcome(found: Verdict) -> str:
-    if found.reason:
-        return "not run"
-    return "equal to the module" if found.equal else "DIFFERS from the module"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import cast
 
 import torch
@@ -216,12 +217,12 @@ def _compare_results(
 
     def run(layout: LocalSizes) -> Verdict:
         found = StepRunner(layout, subject, inputs, degrees.get("pp", 1)).run()
-        return Verdict(tuple(_pairs(found.results, theirs)), num_nodes=found.num_nodes)
+        differences = []
+        for k, wanted in enumerate(theirs):
+            ours = (
+                found.results.get("logits") if k == 0 and "logits" in found.results else found.results.get(f"result{k}")
+            )
+            differences.append(Difference(f"result {k}", inf if ours is None else relative(ours, wanted.double())))
+        return Verdict(tuple(differences), num_nodes=found.num_nodes)
 
     return judged(lowered, degrees, {"batch": batch, "seq": length, "kv": length}, run)
-
-
-def _pairs(ours: Mapping[str, Tensor], theirs: Sequence[Tensor]) -> Iterator[Difference]:
-    for k, wanted in enumerate(theirs):
-        found = ours.get("logits") if k == 0 and "logits" in ours else ours.get(f"result{k}")
-        yield Difference(f"result {k}", float("inf") if found is None else relative(found, wanted.double()))

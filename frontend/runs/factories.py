@@ -46,11 +46,8 @@ def run_from_factory(
     """
     factory = user_function(spec, "factory")
     _check_arguments(spec, factory, arguments)
-    return described(spec, _built(spec, partial(factory, **arguments), _float(dtype, device), device))
-
-
-def _float(dtype: DType, device: str) -> torch.dtype:
-    return torch_dtype(dtype) if device == "meta" else torch_type(dtype)
+    number = torch_dtype(dtype) if device == "meta" else torch_type(dtype)
+    return described(spec, _built(spec, partial(factory, **arguments), number, device))
 
 
 def _check_arguments(spec: str, factory: Function, arguments: Mapping[str, object]) -> None:

@@ -13,6 +13,17 @@ from ..sizes.expr import Expr
 from ..verify import verify
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
+# What code stumbles with over a graph that makes no sense.
+_UNLAWFUL = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 # Of one dim; the largest of a model, of all tokens times all experts, has some 10 ** 9.
 MOST_SIZE = 10**12
 
@@ -36,8 +47,7 @@ def refuse_incoming(origin: str) -> Iterator[None]:
         raise ParseError(f"'{origin}': {error}") from error
     except SlipstickError:
         raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError,
-            ValueError) as error:  # fmt: skip
+    except _UNLAWFUL as error:
         words = " ".join(str(error).split())[:300]
         raise ParseError(f"'{origin}': no graph can be made of it ({type(error).__name__}: {words})") from error
 

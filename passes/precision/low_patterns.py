@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 
+from ...ir.plan.training import wildcards
 from ...ir.records import dataclass
-from ...ir.text import wildcards
 
 _WILD = re.compile(r"[*?\[]")
 _REGEX = "re:"

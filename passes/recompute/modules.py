@@ -8,8 +8,8 @@ from types import MappingProxyType
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import OpClass, has
+from ...ir.plan.training.wildcards import matches
 from ...ir.records import dataclass
-from ...ir.text.wildcards import matches
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
 _LATENT_UP = ("q_b_proj", "kv_b_proj")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
 
 import onnx
 import pytest
@@ -82,5 +81,5 @@ def test_an_onnx_file_whose_graph_breaks_a_rule_is_refused(tmp_path: Path) -> No
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 0])
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [image], [result], [weight])
     path = tmp_path / "empty.onnx"
-    onnx.save(cast(onnx.ModelProto, helper.make_model(graph)), path)
+    onnx.save(helper.make_model(graph), path)
     assert cli.run(["estimate", str(path), "--phase", "prefill", *PLAN[:6], "--batch", "1", "--seq", "16"]) in (0, 2, 4)

@@ -46,14 +46,11 @@ def read_number(text: str) -> Decimal:
         number = Decimal(text)
     except DecimalException:
         raise ValueError(text) from None
-    if number.is_snan() or (number.is_finite() and not _is_near(number)):
+    exponent = number.as_tuple().exponent
+    is_near = isinstance(exponent, int) and exponent >= -_MOST_EXPONENT and number.adjusted() < _MOST_EXPONENT
+    if number.is_snan() or (number.is_finite() and not is_near):
         raise ValueError(text)
     return number
-
-
-def _is_near(number: Decimal) -> bool:
-    exponent = number.as_tuple().exponent
-    return isinstance(exponent, int) and exponent >= -_MOST_EXPONENT and number.adjusted() < _MOST_EXPONENT
 
 
 def read_moment(text: str, has_zone: bool) -> Decimal:

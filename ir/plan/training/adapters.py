@@ -6,10 +6,10 @@ from typing import Annotated
 
 from ...errors import PlanError
 from ...records import dataclass
-from ...text.wildcards import matches
 from ...types import DType
 from ..low_inference import SAME
 from ..word import Word
+from .wildcards import matches
 
 ALL_LINEAR = "all-linear"
 # Names of the two matrices of an adapter, behind the path of its layer, as PEFT has them.

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from ....ir.errors import UnknownNameError
 from ....ir.plan.training.adapters import DOWN, adapted_layer
+from ....ir.plan.training.wildcards import matches
 from ....ir.records import dataclass
-from ....ir.text.wildcards import matches
 
 
 class Style(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import slipstick
+from slipstick.frontend.reference.call import Local
 from slipstick.ir.errors import GateError, UnknownNameError, UsageError
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.passes import manager
@@ -128,15 +129,15 @@ def test_a_rule_that_forgets_a_partial_sum_ends_with_5(monkeypatch: pytest.Monke
 
 
 def test_a_reduction_of_gradients_that_is_dropped_ends_with_5(monkeypatch: pytest.MonkeyPatch) -> None:
-    from slipstick.frontend.reference import run
+    from slipstick.frontend.reference.stages import RankExchange
 
-    exchange = run.RankExchange.run
+    exchange = RankExchange.run
 
-    def silent(self: run.RankExchange, given: object) -> object:
-        found = exchange(self, given)  # type: ignore[arg-type]
-        return [given[0]] if self.node.op == "all_reduce" and "dp" in self.node.attrs.axis else found  # type: ignore[attr-defined,index]
+    def silent(self: RankExchange, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
+        found = exchange(self, given)
+        return [list(given[0])] if self.node.op == "all_reduce" and "dp" in self.axes else found
 
     compiled = slipstick.compile(f"{NETS}:separate", None, dp=2)
-    monkeypatch.setattr(run.RankExchange, "run", silent)
+    monkeypatch.setattr(RankExchange, "run", silent)
     with pytest.raises(GateError, match="DIFFERS from the module"):
         compiled.verify()

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.text.wildcards import matches
+from slipstick.ir.plan.training.wildcards import matches
 
 
 @given(st.text("ab.", max_size=8), st.text("ab.*?[]", max_size=8))
