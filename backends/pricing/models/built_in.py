@@ -99,7 +99,8 @@ class GemmModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "overhead + hypot(tensor, memory) + split, not below sustained, + quantise"
+        tiled = "hypot(tensor, ingest, memory) + split, not below sustained"
+        return f"overhead + {tiled}, + quantise; or, if less, overhead + ramp + max(tensor, ingest, memory) + quantise"
 
     def claims(self, entry: PricedEntry) -> bool:
         """Products of two matrices."""
