@@ -252,10 +252,10 @@ class GemmMachine:
 
         P is the peak of the chip's matrix units, P_v half of that of its vector units, BW the bandwidth of its memory,
         I what its units take in, W the widening of weights on all of them, k_s the part of k in one split in whole
-        steps, in a split no fewer than 128. [m n k] is padded as the units do: `PaddedRoofline`. On-chip feeds are sized
-        to the matrix units on all chips measured, so phi carries over where bytes a second do not. Groups: one; a batch
-        shares nothing. Operands stored the other way round show no difference beyond the spread of one shape (SimuMax: NN, NT,
-        TN), and so have no term.
+        steps, in a split no fewer than 128. [m n k] is padded as the units do: `PaddedRoofline`. On-chip feeds are
+        sized to the matrix units on all chips measured, so phi carries over where bytes a second do not. Groups: one; a
+        batch shares nothing. Operands stored the other way round show no difference beyond the spread of one shape
+        (SimuMax: NN, NT, TN), and so have no term.
 
         Terms: `overhead` O, `tensor` and `ingest` of the best cut, whose squares and that of `memory` add up: products;
         what on-chip memory feeds, draws and widens; X / (u_m BW). `split` its second pass, `sustained` T_cap,
