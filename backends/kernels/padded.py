@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
     from ..machine.chip import Chip
 
-# Rows, or columns, that matrix instructions of GPUs take at least: PTX ISA, `mma.m16n8k16`, `wgmma.m64n8k16`.
-LEAST_ROWS = 8.0
+# Rows of one operand and of the other that matrix instructions of GPUs take at least: PTX ISA, `mma.m16n8k16`.
+LEAST_ROWS, LEAST_OTHER = 8.0, 16.0
 # Part of the vector peak that products of few rows reach: it counts a fused multiply-add as two, operands are widened.
 VECTOR_SHARE = 0.5
 
@@ -28,8 +28,8 @@ class PaddedRoofline:
         ingest_bytes_per_s: what the units of all of it take in; infinite where nothing but the memory limits it.
         matrix_flop_per_s: what products reach of the matrix peak.
         vector_flop_per_s: the same of the vector peak.
-        rows: rows, or columns, to whole multiples of which a product is padded.
-        columns: the same of columns of the result on arrays.
+        rows: rows of the result to whole multiples of which a product is padded.
+        columns: the same of its columns.
         inner: the same of what is summed over.
         least_rows: rows that pass an array while it takes its next weights.
     """
@@ -54,19 +54,19 @@ class PaddedRoofline:
         if chip.array is not None:
             least = float(chip.array.inner) if chip.ingest_bytes_per_s is None else 1.0
             return cls(memory, ingest, matrix, vector, 1.0, float(chip.array.columns), float(chip.array.inner), least)
-        rows = LEAST_ROWS if chip.has_threads else 1.0
-        return cls(memory, ingest, matrix, vector, rows, 1.0, 1.0, 1.0)
+        rows, columns = (LEAST_ROWS, LEAST_OTHER) if chip.has_threads else (1.0, 1.0)
+        return cls(memory, ingest, matrix, vector, rows, columns, 1.0, 1.0)
 
     def seconds(self, m: Array, n: Array, k: Array, batch: Array, moved: Array) -> tuple[Array, Array, Array]:
         """Return the times of matrix or vector units, the faster, of on-chip ingest, and of memory.
 
-        >>> machine = PaddedRoofline(1e12, 1e13, 1e14, 1e12, 8, 1, 1, 1)
-        >>> [float(s) for s in machine.seconds(*np.array([1.0, 1e3, 1e3, 1, 2e6]))]
-        [1.6e-07, 2e-07, 2e-06]
+        >>> machine = PaddedRoofline(1e12, 1e13, 1e14, 1e12, 8, 16, 1, 1)
+        >>> [float(s) for s in machine.seconds(*np.array([1.0, 1600, 1e3, 1, 3.2e6]))]
+        [2.56e-07, 3.2e-07, 3.2e-06]
         """
         padded = np.maximum(_whole(m, self.rows), self.least_rows) * _whole(n, self.columns)
         if self.rows > 1.0:  # operands change places where that pads less
-            padded = np.minimum(padded, m * _whole(n, self.rows))
+            padded = np.minimum(padded, _whole(m, self.columns) * _whole(n, self.rows))
         matrix = 2.0 * padded * _whole(k, self.inner) * batch / self.matrix_flop_per_s
         vector = 2.0 * m * n * k * batch / self.vector_flop_per_s
         return np.minimum(matrix, vector), moved / self.ingest_bytes_per_s, moved / self.memory_bytes_per_s

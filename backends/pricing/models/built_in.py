@@ -13,7 +13,6 @@ from ...kernels.constants import KernelConstants
 from ...kernels.gemm import GemmConstants, GemmMachine, GemmSizes
 from ...kernels.operands import gemm_kinds, unit_of
 from ...kernels.rowwise import RowwiseMachine, RowwiseSizes
-from ...kernels.rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 from ...kernels.terms import KernelTimes
 from ...machine.power import powered
 from ...machine.system import System
@@ -24,6 +23,7 @@ from ..roofline import Backend, Pricer, Roofline
 from .attention import AttentionModel
 from .experts import ExpertsModel
 from .kinds import USUAL, Rows, by_kind, first_kind
+from .rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 
 # Nodes of a graph that pass over rows.
 
