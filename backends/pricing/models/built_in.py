@@ -60,7 +60,8 @@ class RowwiseModel:
 
     def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Bandwidth, SMs, clock, vector peak and the constants of the kind."""
-        silicon = ("chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock", "chip.vector.fp32")
+        memory = ("chip.memory.hbm.bandwidth", "chip.memory.ingest.bandwidth")
+        silicon = (*memory, "chip.num_sms", "chip.clock", "chip.vector.fp32")
         return (*silicon, f"calibration.rowwise.{_kind(entry, system)}.")
 
     def bind(self, group: PricingGroup, system: System) -> Pricer:
@@ -113,6 +114,7 @@ class GemmModel:
         return (
             f"chip.matmul.{unit_of(dtype)}",
             "chip.memory.hbm.bandwidth",
+            "chip.memory.ingest.bandwidth",
             "chip.num_sms",
             f"calibration.gemm.{kind}.",
         )

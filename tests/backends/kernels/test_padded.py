@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.gemm import GemmConstants, GemmSizes, gemm_sizes, gemm_times, stacked
+from slipstick.backends.kernels.limits import FITTED_PRODUCTS
 from slipstick.backends.kernels.operands import OPERAND_BYTES, unit_of
 from slipstick.backends.kernels.padded import PaddedRoofline
 from slipstick.backends.kernels.terms import Array
@@ -126,3 +127,21 @@ def test_measured_products_are_below_the_padded_roofline_and_keep_their_tiles() 
         cut = gemm_times(sizes, pool.system.chip, replace(c, tensor=1e-6))
         below += [case.measured_s <= most for case, most in zip(cases, cut.time_s, strict=True)]
     assert np.mean(below) >= 0.98
+
+
+def test_the_ranges_of_fits_are_those_of_the_rows() -> None:
+    """Sizes to the digit, FLOP a byte within the rounding of the table."""
+    table = read_table(Path(__file__).parents[2] / "validation" / "gemm.csv", [])
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for pool in gather(GemmJudge(), table, MachineRoom(), []).pools:
+        for case in pool.cases:
+            sizes, chip = case.sizes, pool.system.chip
+            assert isinstance(sizes, GemmSizes)
+            ratio = float(chip.matmul_flop_per_s(sizes.unit) / chip.hbm_bytes_per_s)
+            found.setdefault(pool.kind, []).append((float(sizes.m), float(sizes.n), float(sizes.k), ratio))
+    assert set(found) == set(FITTED_PRODUCTS)
+    for kind, rows in found.items():
+        low, high = np.min(rows, axis=0), np.max(rows, axis=0)
+        for name, least, most in zip(("m", "n", "k"), low, high, strict=False):
+            assert FITTED_PRODUCTS[kind][name] == (least, most)
+        assert FITTED_PRODUCTS[kind]["FLOP/B"] == pytest.approx((low[3], high[3]), rel=0.02)
