@@ -112,7 +112,7 @@ def test_memory_is_each_operand_once_and_the_result() -> None:
 def test_memory_and_tiles_overlap_and_the_rest_adds() -> None:
     """Tiles and memory as the sides of a right angle, the cap close to a maximum with them, the launch on top."""
     of = terms(gemm_sizes(1280, 1280, 1024))
-    tiled = np.linalg.norm([of["tensor"], of["ingest"], of["memory"]])
+    tiled = float(np.linalg.norm([of["tensor"], of["ingest"], of["memory"]]))
     busy = np.linalg.norm([tiled, of["sustained"]], 8)
     assert seconds(gemm_sizes(1280, 1280, 1024)) == pytest.approx(1e-6 + float(busy))
 

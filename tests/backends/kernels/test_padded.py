@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from slipstick.backends.kernels.padded import PaddedRoofline
 from slipstick.backends.kernels.terms import Array
 from slipstick.backends.machine.chip import Chip, Peaks, SystolicArray
 from slipstick.backends.machine.load import load_system
-from slipstick.validation.kernels.gemm import GemmJudge
-from slipstick.validation.rows.gather import gather
+from slipstick.validation.kinds import kernel_judges
+from slipstick.validation.rows.gather import CasePool, gather
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.tables import read_table
 
@@ -60,10 +61,10 @@ def roofline_s(chip: Chip, sizes: GemmSizes, dtype: str) -> Array:
     rows = {"SMs": 8.0 * np.ceil(m / 8.0), "arrays": max(m, 128.0), "dataflow": m}[chip.name]
     flops = 2.0 * rows * n * k  # all widths in SHAPES are whole arrays but 64 columns, which fill half of one
     flops *= 2.0 if chip.name == "arrays" and n == 64 else 1.0
-    levels = [moved / chip.hbm_bytes_per_s, flops / chip.matmul_flop_per_s(unit_of(dtype))]
+    levels: list[Array] = [moved / chip.hbm_bytes_per_s, flops / chip.matmul_flop_per_s(unit_of(dtype))]
     if chip.ingest_bytes_per_s is not None:
         levels.append(moved / chip.ingest_bytes_per_s)
-    return np.max(np.broadcast_arrays(*levels), axis=0)
+    return np.asarray(np.max(np.broadcast_arrays(*levels), axis=0))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -113,13 +114,17 @@ def test_an_array_that_says_its_ingest_pads_no_rows() -> None:
     assert (float(computed), float(ingest)) == pytest.approx((2 * 3200.0**2 / 1.88e14, moved / 4e13))
 
 
+def rows_of_products() -> tuple[CasePool, ...]:
+    table = read_table(Path(__file__).parents[2] / "validation" / "gemm.csv", [])
+    return gather(kernel_judges()["gemm"], table, MachineRoom(), []).pools
+
+
 def test_measured_products_are_below_the_padded_roofline_and_keep_their_tiles() -> None:
     """Of the published rows 98 in 100 lie below what slack and ramp allow, and no prediction of a row is cut by it."""
-    table = read_table(Path(__file__).parents[2] / "validation" / "gemm.csv", [])
     below: list[bool] = []
-    for pool in gather(GemmJudge(), table, MachineRoom(), []).pools:
+    for pool in rows_of_products():
         cases = [case for case in pool.cases if not case.outlier]
-        sizes, c = stacked([case.sizes for case in cases]), pool.constants
+        sizes, c = stacked([cast("GemmSizes", case.sizes) for case in cases]), pool.constants
         assert isinstance(c, GemmConstants)
         tiled = gemm_times(sizes, pool.system.chip, c)
         assert not np.any(tiled.terms["ramp"])
@@ -131,9 +136,8 @@ def test_measured_products_are_below_the_padded_roofline_and_keep_their_tiles() 
 
 def test_the_ranges_of_fits_are_those_of_the_rows() -> None:
     """Sizes to the digit, FLOP a byte within the rounding of the table."""
-    table = read_table(Path(__file__).parents[2] / "validation" / "gemm.csv", [])
     found: dict[str, list[tuple[float, ...]]] = {}
-    for pool in gather(GemmJudge(), table, MachineRoom(), []).pools:
+    for pool in rows_of_products():
         for case in pool.cases:
             sizes, chip = case.sizes, pool.system.chip
             assert isinstance(sizes, GemmSizes)
