@@ -61,7 +61,7 @@ def roofline_s(chip: Chip, sizes: GemmSizes, dtype: str) -> Array:
     rows = {"SMs": 8.0 * np.ceil(m / 8.0), "arrays": max(m, 128.0), "dataflow": m}[chip.name]
     flops = 2.0 * rows * n * k  # all widths in SHAPES are whole arrays but 64 columns, which fill half of one
     flops *= 2.0 if chip.name == "arrays" and n == 64 else 1.0
-    levels: list[Array] = [moved / chip.hbm_bytes_per_s, flops / chip.matmul_flop_per_s(unit_of(dtype))]
+    levels: list[Array | float] = [moved / chip.hbm_bytes_per_s, flops / chip.matmul_flop_per_s(unit_of(dtype))]
     if chip.ingest_bytes_per_s is not None:
         levels.append(moved / chip.ingest_bytes_per_s)
     return np.asarray(np.max(np.broadcast_arrays(*levels), axis=0))
