@@ -50,7 +50,7 @@ def part_of(entry: PricedEntry) -> str | None:
 def bound_seconds(answer: Estimate) -> Mapping[str, float]:
     """Return seconds of the step by what bounds them, the greatest first; they add up to `step_time_s`.
 
-    Keys are resources (`matrix`, `vector`, `hbm`, `l2`, `launch`, `host_link`), `network.LEVEL.latency` and
+    Keys are resources (`matrix`, `vector`, `ingest`, `hbm`, `l2`, `launch`, `host_link`), `network.LEVEL.latency` and
     `network.LEVEL.bandwidth`, `host`, and what the breakdown has without nodes, such as `bubble`.
     """
     parts = _by_part(answer)

@@ -41,6 +41,7 @@ _BOUNDS = MappingProxyType(
     {
         "matrix": "matrix units",
         "vector": "vector units",
+        "ingest": "on-chip ingest",
         "hbm": "HBM bandwidth",
         "l2": "L2 bandwidth",
         "launch": "launch + fixed work",

@@ -162,7 +162,7 @@ def made_up() -> "System":
     from slipstick.backends.network.topology.level import NetworkLevel
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
-    chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
+    chip = Chip("toy", peaks, 8e12, 1e9, 64 * 2**30, 1e12, 500.0, num_sms=100, l2_bytes=2**25)
     levels = (
         NetworkLevel("inner", 4, 100e9, 1e-6, "switch", 0.5),
         NetworkLevel("outer", None, 10e9, 4e-6, "switch", 0.8),

@@ -166,6 +166,23 @@ def lay_constants(name: str, layers: Layers, library: str) -> MergedConstants:
     return MergedConstants(KernelConstants(name, **tables), records, tuple(dict.fromkeys(faults)))  # type: ignore[arg-type]
 
 
+# Classes whose fixed times are the network's or the power's, and no start of a kernel.
+_NOT_STARTED = frozenset(("exchange", "collective", "custom_all_reduce", "power"))
+
+
+def fix_start(constants: KernelConstants, record: NumberRecord) -> dict[str, Tree]:
+    """Return a calibration that puts a machine's fixed time in place of every kernel's overhead, and none elsewhere."""
+    classes = {cls: getattr(constants, cls) for cls in CLASSES if cls not in _NOT_STARTED}
+    noted: dict[str, Tree] = {"source": record.source, "confidence": record.confidence}
+    found: dict[str, Tree] = {}
+    for cls, kinds in classes.items():
+        times = [key for key, name in _keys(CLASSES[cls]).items() if _suffix(name) == "_s"]
+        block = {key: f"{record.value_si if key == 'overhead' else 0.0} s" for key in times}
+        if block:
+            found[cls] = {kind: {**block, **noted} for kind in kinds}
+    return {"kernels": found}
+
+
 def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
     """Name the libraries that calibrations know."""
     found: dict[str, None] = {}

@@ -2,6 +2,10 @@
 
 The product is cut into tiles of the result, and along k into splits; the best cut of a few is what a library is taken
 to choose. Tiles run in waves over the SMs, each at the pace of its tensor core or of the on-chip memory that feeds it.
+
+Tiles are those of the libraries that were measured, and so are their times where a chip is like the measured ones. No
+library keeps them on a chip where they are what takes the time: whatever the chip, a product takes no more than the
+roofline of its rows, padded as its units pad them, by what the worst measured product took above its own.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ import numpy as np
 
 from ...ir.records import dataclass
 from .dequantise import THIN_TILES, converts_fp4, widen_clocks, widens
-from .limits import ConstantRange, Scope
+from .limits import ConstantRange, Overhead, Scope
 from .operands import OPERAND_BYTES, unit_of
+from .padded import PaddedRoofline
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ SHORTEST_SPLIT = 128  # of k; below it a split saves nothing
 K_STEP = 32  # k is walked in whole steps
 _ALL_WARM = 0.3  # part of what `warm` gives below which all operands are found in the cache
 _REFERENCE = 128 * 128  # tile that loses nothing for being small
-TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
+TERMS = ("overhead", "tensor", "ingest", "memory", "split", "sustained", "ramp", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
 
@@ -58,9 +63,11 @@ class GemmConstants:
         smallest_tile: elements of the smallest tile there is.
         largest_tile: elements of the largest.
         most_splits: splits of k at most.
+        slack: part of its own roofline that the slowest measured product took above it, besides `ramp_s`.
+        ramp_s: time that the units take to fill and drain around one product.
     """
 
-    overhead_s: Annotated[float, ConstantRange(Scope.LIBRARY, 5e-7, 2e-4)]
+    overhead_s: Overhead
     sustained: Annotated[float, ConstantRange(Scope.LIBRARY, 0.2, 1.0)]
     quantise: Annotated[float, ConstantRange(Scope.LIBRARY, 0.05, 1.0)]
     warm: Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 1.0)]
@@ -77,6 +84,8 @@ class GemmConstants:
     smallest_tile: Annotated[float, ConstantRange(Scope.KERNEL, 4096, 16384)]
     largest_tile: Annotated[float, ConstantRange(Scope.KERNEL, 16384, 65536)]
     most_splits: Annotated[float, ConstantRange(Scope.KERNEL, 1, 16)]
+    slack: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 10.0)]
+    ramp_s: Annotated[float, ConstantRange(Scope.KERNEL, 0.0, 2e-5)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,7 @@ class GemmMachine:
         num_sms: units that take tiles.
         sustained_flop_per_s: of long calls.
         memory_bytes_per_s: as drawn by all SMs.
+        most: the roofline of padded rows, which bounds the time whatever the tiles.
         cache_bytes_per_s: of what is still there.
         quantise_bytes_per_s: of the kernel that quantises.
         warm_bytes: up to which operands may still be there.
@@ -180,7 +190,8 @@ class GemmMachine:
     pace_squared: Num
     splits: Array
     shortest: Array
-    widen_s: Num = 0.0
+    widen_s: Num
+    most: PaddedRoofline
 
     @classmethod
     def of(cls, chip: Chip, unit: str, constants: GemmConstants, weights: str | None = None) -> GemmMachine:
@@ -195,9 +206,12 @@ class GemmMachine:
         c = c if chip.has_threads else replace(c, waves=0.0, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
         units, matrix_hz = chip.num_sms, chip.matrix_hz
+        ingest = c.draw * units * matrix_hz * chip.ingest_scale
+        if not chip.has_threads and chip.ingest_bytes_per_s is not None:
+            ingest = chip.ingest_bytes_per_s
         # Two limits on traffic: what the memory gives, and what the SMs can have in flight at once, which grows with
         # their number and clock. Neither hides the other fully where they are close, so their squares add up.
-        memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * matrix_hz))
+        memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / ingest)
         # Each partition of the L2 holds what its own SMs read: operands that all SMs need are there once a partition.
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
         machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
@@ -217,30 +231,36 @@ class GemmMachine:
             warm_bytes, tiles[:, 0, None, None], tiles[:, 1, None, None], compute * compute,
             units / (peak * c.feed), pace * pace, splits, np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
             widen_clocks(weights, converts_fp4(chip)) / chip.matrix_hz if wide and weights else 0.0,
+            PaddedRoofline.of(chip, bandwidth * c.memory, ingest, peak * c.sustained),
         )  # fmt: skip
 
     def times(self, sizes: GemmSizes) -> KernelTimes:
         """Return the time of products in seconds.
 
-            T = O + (T_tile^8 + T_cap^8)^(1/8) + T_quant
+            T = O + min((T_tile^8 + T_cap^8)^(1/8), T_most) + T_quant
             T_tile = min over tiles (bm, bn) and splits s of (c^2 + q^2)^(1/2) + [s > 1] (split + 8 s m n / (lambda BW))
+            T_most = ramp + (1 + slack) max(X / (u_m BW), X / I, W, min(2 [m n k] batch / (u_s P), 2 m n k batch / P_v))
             c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2 + tw^2)^(1/2)
             tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
             tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
             tp = pace k_s / clock
             tw = bn k_s clocks / clock, of weights that are widened
-            q = batch (m k a_bytes + k n b_bytes + m n c_bytes) ((u_m BW)^-2 + (draw SM clock)^-2)^(1/2), or from the
-                cache at lambda BW
+            q = X ((u_m BW)^-2 + I^-2)^(1/2), or from the cache at lambda BW
+            X = batch (m k a_bytes + k n b_bytes + m n c_bytes), I = draw SM clock
             T_cap = 2 m n k batch / (u_s P)
             T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
-        P is the peak of the chip's matrix units, BW the bandwidth of its memory, k_s the part of k in one split in
-        whole steps, in a split no fewer than 128. On-chip feeds are sized to the matrix units on all chips measured, so
-        phi carries over where bytes a second do not. Groups: one; a batch shares nothing. Operands stored the other way
-        round show no difference beyond the spread of one shape (SimuMax: NN, NT, TN), and so have no term.
+        P is the peak of the chip's matrix units, P_v half of that of its vector units, BW the bandwidth of its memory,
+        I what its units take in, W the widening of weights on all of them, k_s the part of k in one split in whole
+        steps, in a split no fewer than 128. [m n k] is padded as the units do: `PaddedRoofline`. On-chip feeds are
+        sized to the matrix units on all chips measured, so phi carries over where bytes a second do not. Groups: one; a
+        batch shares nothing. Operands stored the other way round show no difference beyond the spread of one shape
+        (SimuMax: NN, NT, TN), and so have no term.
 
-        Terms: `overhead` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap,
-        `quantise`.
+        Terms: `overhead` O, `tensor` and `ingest` of the best cut, whose squares and that of `memory` add up: products;
+        what on-chip memory feeds, draws and widens; X / (u_m BW). `split` its second pass, `sustained` T_cap,
+        `quantise`. Where T_most is less, these are its own: the largest of `tensor`, `ingest` and `memory`, slack
+        included, and `ramp` add up.
         """
         given = (sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised)
         shape = np.broadcast_shapes(*(a.shape for a in given))
@@ -279,15 +299,16 @@ def _flat(numbers: Array, shape: tuple[int, ...]) -> Array:
 
 def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     """Fill time and terms of a few rows."""
-    m, n, k, batch, a_bytes, _, _, quantised = rows
-    memory = _memory_s(rows, machine)
+    m, n, k, batch, a_bytes, b_bytes, c_bytes, quantised = rows
+    moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
+    memory = _memory_s(moved, machine)
     # Best tile and best split are chosen by the whole time, as a library with a good heuristic does: a split of k
     # fills SMs that would be idle, and pays for it with a second pass over its partial sums.
-    tiles = _tiles_squared(rows, machine)
+    tiles, products = _tiles_squared(rows, machine)
     total = np.sqrt(tiles + memory * memory)
     second = _second_pass_s(rows, machine)
     total += second
-    tiles, second = _as_wide(tiles, total), _as_wide(second, total)
+    tiles, products, second = (_as_wide(one, total) for one in (tiles, products, second))
     best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
@@ -297,12 +318,21 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     a, b = a * a, b * b
     a, b = a * a, b * b
     summed: Array = np.sqrt(np.sqrt(np.sqrt(a * a + b * b)))
-    out[0] = machine.constants.overhead_s + summed + quantise
-    out[1] = machine.constants.overhead_s
-    out[2] = np.sqrt(tiles[best])
-    out[3] = memory
-    out[4] = second[best]
-    out[5], out[6] = sustained, quantise
+    c, roofline = machine.constants, machine.most
+    computed, ingest, loaded = (c.slack * s + s for s in roofline.seconds(m, n, k, batch, moved))
+    ingest = np.maximum(ingest, (1.0 + c.slack) * machine.widen_s * (k * n * batch / machine.num_sms))
+    most = c.ramp_s + np.maximum(np.maximum(computed, ingest), loaded)
+    is_most = most < summed
+    out[0] = c.overhead_s + np.where(is_most, most, summed) + quantise
+    out[1] = c.overhead_s
+    from_memory = np.minimum(memory, moved / roofline.memory_bytes_per_s)
+    tiled = tiles[best], products[best]
+    fed = np.sqrt(np.maximum(tiled[0] - tiled[1] + (memory * memory - from_memory * from_memory), 0.0))
+    out[2] = np.where(is_most, computed, np.sqrt(tiled[1]))
+    out[3] = np.where(is_most, ingest, fed)
+    out[4] = np.where(is_most, loaded, from_memory)
+    out[5], out[6] = np.where(is_most, 0.0, second[best]), np.where(is_most, 0.0, sustained)
+    out[7], out[8] = np.where(is_most, c.ramp_s, 0.0), quantise
 
 
 def _as_wide(values: Array, table: Array) -> Array:
@@ -310,10 +340,8 @@ def _as_wide(values: Array, table: Array) -> Array:
     return values if values.shape == table.shape else np.broadcast_to(values, table.shape)
 
 
-def _memory_s(rows: Array, machine: GemmMachine) -> Array:
+def _memory_s(moved: Array, machine: GemmMachine) -> Array:
     """Compulsory traffic; of what the cache still holds, at the pace of the cache."""
-    m, n, k, batch, a_bytes, b_bytes, c_bytes, _ = rows
-    moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
     cold: Array = moved / machine.memory_bytes_per_s
     if np.all(machine.warm_bytes <= 0.0):
         return cold
@@ -324,8 +352,8 @@ def _memory_s(rows: Array, machine: GemmMachine) -> Array:
     return found
 
 
-def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
-    """Square of the time of all waves under the best tile: splits x rows."""
+def _tiles_squared(rows: Array, machine: GemmMachine) -> tuple[Array, Array]:
+    """Square of the time of all waves under the best tile, and of its products alone: splits x rows."""
     m, n, k, batch, a_bytes, b_bytes, _, _ = rows
     tile_m, tile_n = machine.tile_m, machine.tile_n
     # Along k a tile goes in whole steps of the matrix unit, also where k ends within one.
@@ -335,9 +363,9 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     feed = (tile_m * a_bytes + tile_n * b_bytes) * machine.feed_s
     # Products, feeds from on-chip memory, turns of threads and the widening of weights run in one loop and hide
     # behind one another, but not fully: squares of their times add up.
-    squared = machine.compute_squared * (reach * reach)
+    products = machine.compute_squared * (reach * reach)
     widen = tile_n * machine.widen_s
-    squared += (feed * feed + machine.pace_squared + widen * widen) * (steps * steps)
+    squared = products + (feed * feed + machine.pace_squared + widen * widen) * (steps * steps)
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
     # Divided last, so that whole waves are whole numbers.
     loads = np.divide(loads, machine.num_sms, out=None if machine.machines else loads)
@@ -351,8 +379,10 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
         waves = found
     waves *= waves
     squared *= waves
-    least: Array = squared.min(axis=0)
-    return least
+    best = squared.argmin(axis=0)[None]
+    chosen = (np.take_along_axis(_as_wide(one, squared), best, 0)[0] for one in (squared, products, waves))
+    least, computed, turns = chosen
+    return least, computed * turns
 
 
 def _second_pass_s(rows: Array, machine: GemmMachine) -> Array:

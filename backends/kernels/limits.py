@@ -34,6 +34,28 @@ Overhead: TypeAlias = Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 2e-4)]
 ChipShare: TypeAlias = Annotated[float, ConstantRange(Scope.CHIP, 0.01, 1.5)]
 
 
+# What the rows hold that constants of products were fitted to (vidur, aiconfigurator, LLMCompass, SimuMax, DeepGEMM:
+# gemm.csv), by kind: rows, columns, what is summed over, and the chip's matrix peak over its memory's bandwidth.
+FITTED_PRODUCTS: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "bf16": {"m": (1, 128384), "n": (32, 129280), "k": (32, 129280), "FLOP/B": (110, 420)},
+        "fp8": {"m": (1, 8192), "n": (1024, 32768), "k": (512, 16384), "FLOP/B": (560, 600)},
+        "nvfp4": {"m": (1, 8192), "n": (1024, 16384), "k": (1024, 16384), "FLOP/B": (1120, 1130)},
+    }
+)
+
+
+def beyond_fit(kind: str, found: Mapping[str, float]) -> tuple[str, ...]:
+    """Say which inputs of a product lie outside the rows that its constants were fitted to, bf16's without its own.
+
+    >>> beyond_fit("bf16", {"m": 1, "n": 4096, "FLOP/B": 37})
+    ('FLOP/B 37 (fitted: 110 to 420)',)
+    """
+    known = FITTED_PRODUCTS.get(kind, FITTED_PRODUCTS["bf16"])
+    outside = ((name, x, *known[name]) for name, x in found.items() if not known[name][0] <= x <= known[name][1])
+    return tuple(f"{name} {x:.4g} (fitted: {low:g} to {high:g})" for name, x, low, high in outside)
+
+
 def limits_of(constants: type) -> Mapping[str, ConstantRange]:
     """Return the limits of a class of constants, by field; every field has one.
 

@@ -115,7 +115,7 @@ class RowwiseMachine:
         """Put a chip and the constants of one kind together."""
         k, cores = constants, chip.cores
         # Copies that software starts keep memory busy whatever the instructions, and no block waits for its row.
-        issue, column = (k.issue, k.column) if chip.has_threads else (np.inf, 0.0)
+        issue, column = (k.issue * chip.ingest_scale, k.column) if chip.has_threads else (np.inf, 0.0)
         numbers = (
             k.overhead_s,
             k.memory * chip.hbm_bytes_per_s,

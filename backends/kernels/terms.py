@@ -23,6 +23,7 @@ class Resource(StrEnum):
 
     MATRIX = "matrix"  # matrix units, their tiles and waves
     VECTOR = "vector"  # vector and special units, instructions, blocks of threads
+    INGEST = "ingest"  # what units take in from memory and cache, and on-chip memory feeds
     HBM = "hbm"
     L2 = "l2"
     LAUNCH = "launch"  # launches and fixed work
@@ -37,13 +38,16 @@ RESOURCES: Mapping[str, Resource] = MappingProxyType(
         **dict.fromkeys(
             ("memory", "load", "store", "quantise", "weights", "scores", "row_passes", "token_passes"), Resource.HBM
         ),
+        "ingest": Resource.INGEST,
         "split": Resource.L2,
-        **dict.fromkeys(("overhead", "launch"), Resource.LAUNCH),
+        **dict.fromkeys(("overhead", "launch", "ramp"), Resource.LAUNCH),
         **dict.fromkeys(("copy", "latency"), Resource.HOST_LINK),
     }
 )
 # Terms that nothing hides: kernels of their own, and fixed work.
-ADDED = frozenset(("overhead", "launch", "split", "quantise", "scores", "row_passes", "token_passes", "latency"))
+ADDED = frozenset(
+    ("overhead", "launch", "ramp", "split", "quantise", "scores", "row_passes", "token_passes", "latency")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,9 @@ SPECIALS_PER_CLOCK = 16.0
 # FLOPs a clock of the widest SM or compute unit that GPUs have: of its vector units, and of its matrix units in 16 bits
 # (B200). A core of another chip that does more takes less than a clock for what one of theirs does in one.
 FLOPS_PER_CLOCK, MATRIX_FLOPS_PER_CLOCK = 256.0, 8192.0
+# Bytes that a cache hands an SM of GPUs in a clock: NVIDIA A100 white paper, 64 of each slice of the L2. Products reach
+# 55 of them, as fitted (`draw`).
+INGEST_BYTES_PER_CLOCK = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,17 @@ class Chip:
         name: as its maker calls it.
         peak_flop_per_s: of its matrix units.
         vector_flop_per_s: of everything else.
-        num_sms: units that take tiles of work one at a time.
-        clock_hz: of these units.
+        clock_hz: of its units.
         hbm_bytes: memory beside the chip.
         hbm_bytes_per_s: its bandwidth.
-        l2_bytes: last level of cache, all partitions together.
         power_w: what it may draw.
+        num_sms: units that take tiles of work one at a time; 1 of a chip that has none and works as one (dataflow,
+            arrays, compute in memory), on which no threads wait for one another.
+        l2_bytes: last level of cache, all partitions together; 0 where there is none.
+        ingest_bytes_per_s: what the units of all of it take in from memory and cache at most; None for 64 bytes a
+            clock of each SM, or what arrays and dataflow need.
+        fixed_s: time of a kernel besides its work: launch, filling and draining of units; None for what calibrations
+            measured of each kind of kernel, 0 of a machine that runs a whole step as one.
         host_link: link to its host, if any.
         l2_bytes_per_s: bandwidth of the cache where the maker gives it.
         l2_partitions: parts of the cache that keep copies of one another's data for the units beside them.
@@ -120,6 +128,7 @@ class Chip:
         "measured_as",
         "num_sms",
         "clock",
+        "fixed_time",
         "power",
         "power_limit",
         "matmul",
@@ -130,12 +139,14 @@ class Chip:
     name: str
     peak_flop_per_s: Annotated[Peaks, Key("matmul")]
     vector_flop_per_s: Annotated[Num, Key("vector.fp32", "vector peak", moves=True), FLOP_RATE]
-    num_sms: Annotated[Num, COUNT]
     clock_hz: Annotated[Num, Key("clock", "clock", moves=True), FREQUENCY]
     hbm_bytes: Annotated[Num, Key("memory.hbm.capacity"), CAPACITY]
     hbm_bytes_per_s: Annotated[Num, Key("memory.hbm.bandwidth", "HBM bandwidth", moves=True), BANDWIDTH]
-    l2_bytes: Annotated[Num, Key("memory.l2.capacity"), CAPACITY]
     power_w: Annotated[Num, Key("power"), POWER]
+    num_sms: Annotated[Num, COUNT] = 1
+    l2_bytes: Annotated[Num, Key("memory.l2.capacity"), CAPACITY] = 0.0
+    ingest_bytes_per_s: Annotated[Num | None, Key("memory.ingest.bandwidth", "on-chip ingest"), BANDWIDTH] = None
+    fixed_s: Annotated[Num | None, Key("fixed_time", column=False), LATENCY] = None
     host_link: HostLink | None = None
     l2_bytes_per_s: Annotated[Num | None, Key("memory.l2.bandwidth"), BANDWIDTH] = None
     l2_partitions: Annotated[Num, Key("memory.l2.partitions"), COUNT] = 1
@@ -147,8 +158,15 @@ class Chip:
 
     @property
     def has_threads(self) -> bool:
-        """Whether blocks of threads move the data: on chips of systolic arrays copies do, which software starts."""
-        return self.array is None
+        """Whether blocks of threads on SMs move the data: elsewhere copies do, or the dataflow itself."""
+        return self.array is None and bool(np.all(np.asarray(self.num_sms) > 1))
+
+    @property
+    def ingest_scale(self) -> Num:
+        """On-chip ingest over that of as many SMs of GPUs, on which the constants of kernels were measured."""
+        if self.ingest_bytes_per_s is None:
+            return 1.0
+        return self.ingest_bytes_per_s / (INGEST_BYTES_PER_CLOCK * self.num_sms * self.matrix_hz)
 
     @property
     def cores(self) -> Num:

@@ -26,7 +26,7 @@ from ..accuracy import ANY
 from ..bounds import OTHER, chosen, node_seconds, part_of
 from ..columns import in_columns
 from ..numbers import records_at
-from .trust import accuracy_of
+from .trust import accuracy_of, beyond_fits
 
 if TYPE_CHECKING:
     from ...driver.serve.answer import ServeEstimate
@@ -149,7 +149,8 @@ def provenance_text(answer: Estimate) -> str:
         light = f"{one.of_light:.0%}" if one.of_light else "-"
         seconds, share = format_time(one.share * step), f"{one.share:.1%}"
         lines.append([one.part, one.op, seconds, share, light, one.basis, _short(one.told)])
-    return f"step: {shares_line(shares_of(answer))}; {evidence_of_step(answer.table)}\n\n{in_columns(lines)}"
+    beyond = "".join(f"\n{line}" for line in beyond_fits(answer))
+    return f"step: {shares_line(shares_of(answer))}; {evidence_of_step(answer.table)}{beyond}\n\n{in_columns(lines)}"
 
 
 def _short(told: str) -> str:

@@ -23,7 +23,7 @@ _KINDS = MappingProxyType(
     {"bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "fp16/bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 )
 # Constants that these tables cannot tell: those of the form, and how operands were left in the cache.
-_FORM = ("warm", "cache", "waves", "smallest_tile", "largest_tile", "most_splits")
+_FORM = ("warm", "cache", "waves", "smallest_tile", "largest_tile", "most_splits", "slack", "ramp_s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
     # A kernel for groups reads a key once for all heads that share it; others read it for each row of queries.
     reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
+    reading = reading / chip.ingest_scale
     # Rounds of blocks over the multiprocessors, of which there are `blocks` for each; less than one
     # where cut.
     cut = np.minimum(np.maximum(blocks / k.split, k.split_keys / keys), 1.0 + k.ramp)

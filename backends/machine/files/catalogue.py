@@ -263,10 +263,11 @@ def carried_over() -> tuple[str, ...]:
 
 
 def _alike(chip: Tree) -> tuple[str, ...]:
-    """Name the calibrations of chips of the same kind: of systolic arrays, of one design, of the same silicon."""
+    """Name the calibrations of chips of the same kind: without threads, of one design, of the same silicon."""
     if not isinstance(chip, dict):
         return ()
-    kinds = (SYSTOLIC if chip.get("array") is not None else None, chip.get("design"), chip.get("measured_as"))
+    without_threads = chip.get("array") is not None or chip.get("num_sms") is None
+    kinds = (SYSTOLIC if without_threads else None, chip.get("design"), chip.get("measured_as"))
     return tuple(kind for kind in kinds if isinstance(kind, str) and kind in names("calibration"))
 
 

@@ -47,7 +47,7 @@ def file_schema(kind: str) -> Schema:
     """Return the JSON Schema of a kind of file; UnknownNameError names those there are.
 
     >>> sorted(file_schema("chip")["required"])
-    ['clock', 'matmul', 'memory', 'name', 'num_sms', 'power', 'vector']
+    ['clock', 'matmul', 'memory', 'name', 'power', 'vector']
     """
     if kind not in FILES:
         raise UnknownNameError.of("kind of file", kind, FILES)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...kernels.constants import Layers, MergedConstants, lay_constants, library_names
+from ...kernels.constants import Layers, MergedConstants, fix_start, lay_constants, library_names
 from ...network.topology.level import NetworkLevel
 from ...network.topology.parts import link_rates
 from ..chip import Chip
@@ -25,6 +25,9 @@ from .system_tree import Tree, split_override
 
 if TYPE_CHECKING:
     from ...prices.section import Prices
+
+# Launches of kernels without a model of their own, and the pace of those of a captured step.
+_LAUNCHES = ("launch_overhead", "graph_issue_overhead")
 
 
 def build_system(
@@ -49,10 +52,14 @@ def build_system(
     for text in kept:
         tree = override(tree, text, top)
     changed = changed_paths(given, tree, kept)
+    tree = _with_start(tree, kept)
     intake = Intake()
     file = inside(top).read(tree, (), "", intake)
-    layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
-    laid = lay(calibrations[-1][0], layers, _library(tree))
+    start = [number.record(path) for path, number in intake.numbers if path == "chip.fixed_time"]
+    library = _library(tree)
+    fixed = [(one.path, fix_start(lay(calibrations[-1][0], calibrations, library).constants, one)) for one in start]
+    layers = [*calibrations, *fixed, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
+    laid = lay(calibrations[-1][0], layers, library)
     faults = [*intake.faults, *([] if file is None else _faults(file, laid, [layer for _, layer in layers]))]
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
@@ -79,6 +86,15 @@ def build_system(
         own_prices=_prices(file),
         changed=changed,
     )
+
+
+def _with_start(tree: dict[str, Tree], overrides: Sequence[str]) -> dict[str, Tree]:
+    """Put the fixed time of a machine's kernels where a stack has launches, but for those that were set."""
+    chip, stack = tree.get("chip"), tree.get("stack")
+    if not isinstance(chip, dict) or not isinstance(stack, dict) or chip.get("fixed_time") is None:
+        return tree
+    keys = (key for key in _LAUNCHES if not any(text.startswith(f"stack.{key}=") for text in overrides))
+    return {**tree, "stack": {**stack, **dict.fromkeys(keys, chip["fixed_time"])}}
 
 
 def _faults(file: UnpricedSection, laid: MergedConstants, layers: Sequence[Mapping[str, Tree]]) -> Iterator[FileFault]:

@@ -55,7 +55,8 @@ class AttentionModel:
     def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs, clock and the constants of the stack's kernel."""
         kind, decode = _kinds(system, entry.work.attention, entry.dtype)
-        silicon = (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock")
+        memory = ("chip.memory.hbm.bandwidth", "chip.memory.ingest.bandwidth")
+        silicon = (f"chip.matmul.{entry.dtype}", *memory, "chip.num_sms", "chip.clock")
         classes = ("attention", "unfused_attention", "additive_attention")
         return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{decode}.")
 

@@ -13,7 +13,6 @@ from ...kernels.constants import KernelConstants
 from ...kernels.gemm import GemmConstants, GemmMachine, GemmSizes
 from ...kernels.operands import gemm_kinds, unit_of
 from ...kernels.rowwise import RowwiseMachine, RowwiseSizes
-from ...kernels.rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 from ...kernels.terms import KernelTimes
 from ...machine.power import powered
 from ...machine.system import System
@@ -24,6 +23,7 @@ from ..roofline import Backend, Pricer, Roofline
 from .attention import AttentionModel
 from .experts import ExpertsModel
 from .kinds import USUAL, Rows, by_kind, first_kind
+from .rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 
 # Nodes of a graph that pass over rows.
 
@@ -60,7 +60,8 @@ class RowwiseModel:
 
     def numbers(self, entry: PricedEntry, system: System) -> tuple[str, ...]:
         """Bandwidth, SMs, clock, vector peak and the constants of the kind."""
-        silicon = ("chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock", "chip.vector.fp32")
+        memory = ("chip.memory.hbm.bandwidth", "chip.memory.ingest.bandwidth")
+        silicon = (*memory, "chip.num_sms", "chip.clock", "chip.vector.fp32")
         return (*silicon, f"calibration.rowwise.{_kind(entry, system)}.")
 
     def bind(self, group: PricingGroup, system: System) -> Pricer:
@@ -99,7 +100,8 @@ class GemmModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "overhead + hypot(tensor, memory) + split, not below sustained, + quantise"
+        tiled = "hypot(tensor, ingest, memory) + split, not below sustained"
+        return f"overhead + {tiled}, + quantise; or, if less, overhead + ramp + max(tensor, ingest, memory) + quantise"
 
     def claims(self, entry: PricedEntry) -> bool:
         """Products of two matrices."""
@@ -112,6 +114,7 @@ class GemmModel:
         return (
             f"chip.matmul.{unit_of(dtype)}",
             "chip.memory.hbm.bandwidth",
+            "chip.memory.ingest.bandwidth",
             "chip.num_sms",
             f"calibration.gemm.{kind}.",
         )

@@ -77,7 +77,7 @@ def twice(chip: Chip) -> Chip:
 def seconds(chip: Chip, kernels: KernelConstants) -> Mapping[str, Array]:
     """Times of calls of many sizes by class, without launches and other fixed seconds."""
     found: dict[str, list[Array]] = {"products": [], "rows": [], "attention": [], "decode": []}
-    constants = replace(kernels.gemm["bf16"], overhead_s=0.0, split_s=0.0)
+    constants = replace(kernels.gemm["bf16"], overhead_s=0.0, split_s=0.0, ramp_s=0.0)
     machine = GemmMachine.of(chip, "bf16", constants)
     for m in (1.0, 128.0, 8192.0):
         for n, k in ((1024.0, 4096.0), (14336.0, 4096.0), (4096.0, 16384.0)):

@@ -25,11 +25,12 @@ from slipstick.ir.errors import UnknownNameError
 
 # 100 units of 1 GHz, 100 TFLOP/s, 1 TB/s: a tile of 128 x 128 takes 2 * 128^2 / 1e12 s a step of k.
 PEAKS = Peaks(bf16=1e14, fp16=1e14, tf32=5e13, fp32=1e13, fp8=2e14, int8=2e14)
-CHIP = Chip("round", PEAKS, 1e13, 100, 1e9, 1e10, 1e12, 1e7, 100.0)
+CHIP = Chip("round", PEAKS, 1e13, 1e9, 1e10, 1e12, 100.0, num_sms=100, l2_bytes=1e7)
 # Nothing but whole tiles of 128 x 128: no start, no feed that shows, no cap, no splits.
 PLAIN = GemmConstants(
     overhead_s=1e-6, sustained=1.0, quantise=0.5, warm=0.0, memory=0.5, tensor=1.0, prologue=0.0, feed=1.0, cache=4.0,
     pace=0.0, draw=1e9, small=0.0, split_s=1e-6, waves=1.0, smallest_tile=16384, largest_tile=16384, most_splits=1,
+    slack=1e9, ramp_s=0.0,
 )  # fmt: skip
 KINDS = load_system("dgx-h100").kernels.gemm
 
@@ -65,19 +66,25 @@ def test_the_start_of_a_tile_counts_as_so_much_of_k() -> None:
 def test_on_chip_memory_feeds_tiles() -> None:
     """(128 + 128) * 2 bytes a step and 1/100 of 0.01 bytes a FLOP at 1e14 FLOP/s: 51.2 ns against 32.8 of compute."""
     step_s = np.hypot(512 / (0.01 * 1e14 / 100), 2 * 128 * 128 / 1e12)
-    assert terms(gemm_sizes(1280, 1280, 1024), feed=0.01)["tensor"] == pytest.approx(1024 * step_s)
+    of = terms(gemm_sizes(1280, 1280, 1024), feed=0.01)
+    assert np.hypot(of["tensor"], of["ingest"]) == pytest.approx(1024 * step_s)
 
 
 def test_a_step_takes_some_clocks_at_least() -> None:
     step_s = np.hypot(50e-9, 2 * 128 * 128 / 1e12)
-    assert terms(gemm_sizes(128, 128, 1024), pace=50.0)["tensor"] == pytest.approx(1024 * step_s, rel=1e-3)
+    of = terms(gemm_sizes(128, 128, 1024), pace=50.0)
+    assert np.hypot(of["tensor"], of["ingest"]) == pytest.approx(1024 * step_s, rel=1e-3)
 
 
 def test_units_draw_so_many_bytes_of_memory_in_a_clock() -> None:
-    """100 units at 1 GHz draw 0.5 TB/s at 5 bytes a clock, as much as memory gives: 1 / sqrt(2) of either."""
-    assert terms(gemm_sizes(100, 200, 300), draw=5.0)["memory"] == pytest.approx(
-        2**0.5 * terms(gemm_sizes(100, 200, 300))["memory"], rel=1e-4
-    )
+    """100 units at 1 GHz draw 0.5 TB/s at 5 bytes a clock, as much as memory gives, beside the feeds of tiles."""
+    free, drawn = (terms(gemm_sizes(100, 200, 300), draw=draw) for draw in (1e9, 5.0))
+    assert drawn["memory"] == free["memory"]
+    assert drawn["ingest"] ** 2 - free["ingest"] ** 2 == pytest.approx(free["memory"] ** 2, rel=1e-4)
+    # A chip that says what its units take in has SMs of as many bytes a clock: 12.8 TB/s is twice 64 a clock of each.
+    wider = dataclasses.replace(CHIP, ingest_bytes_per_s=12.8e12)
+    of = gemm_times(gemm_sizes(100, 200, 300), wider, dataclasses.replace(PLAIN, draw=5.0)).terms
+    assert float(of["ingest"]) ** 2 - free["ingest"] ** 2 == pytest.approx(free["memory"] ** 2 / 4, rel=1e-4)
 
 
 def test_a_core_far_wider_than_an_sm_works_like_several() -> None:
@@ -86,7 +93,7 @@ def test_a_core_far_wider_than_an_sm_works_like_several() -> None:
     cut = dataclasses.replace(PLAIN, pace=50.0)
     of = gemm_times(gemm_sizes(40 * 128, 128, 1024), chip, cut).terms
     turn_s = 1024 * float(np.hypot(2 * 128 * 128 / 8192e9, 50e-9))
-    assert float(of["tensor"]) == pytest.approx(2 * turn_s, rel=1e-3)
+    assert float(np.hypot(of["tensor"], of["ingest"])) == pytest.approx(2 * turn_s, rel=1e-3)
 
 
 def test_small_tiles_lose_time_of_their_own() -> None:
@@ -105,7 +112,8 @@ def test_memory_is_each_operand_once_and_the_result() -> None:
 def test_memory_and_tiles_overlap_and_the_rest_adds() -> None:
     """Tiles and memory as the sides of a right angle, the cap close to a maximum with them, the launch on top."""
     of = terms(gemm_sizes(1280, 1280, 1024))
-    busy = np.linalg.norm([np.hypot(of["tensor"], of["memory"]), of["sustained"]], 8)
+    tiled = float(np.linalg.norm([of["tensor"], of["ingest"], of["memory"]]))
+    busy = np.linalg.norm([tiled, of["sustained"]], 8)
     assert seconds(gemm_sizes(1280, 1280, 1024)) == pytest.approx(1e-6 + float(busy))
 
 

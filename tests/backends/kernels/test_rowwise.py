@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
-from slipstick.backends.kernels.rowwise_kinds import kind_of_op, specials_per_element
 from slipstick.backends.machine.chip import Chip
 from slipstick.backends.machine.load import load_system
+from slipstick.backends.pricing.models.rowwise_kinds import kind_of_op, specials_per_element
 from slipstick.ir.ops import OPS, OpClass
 
 H100 = load_system("dgx-h100").chip

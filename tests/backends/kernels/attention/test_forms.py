@@ -15,7 +15,7 @@ from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.machine.chip import Chip, Peaks
 
 PEAKS = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=200e12, int8=None)
-CHIP = Chip("toy", PEAKS, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
+CHIP = Chip("toy", PEAKS, 8e12, 1e9, 64 * 2**30, 1e12, 500.0, num_sms=100, l2_bytes=2**25)
 FLASH = FlashConstants(
     overhead_s=5e-6, tensor=0.5, exponent=0.8, start=0.0, edge=100.0, row_clocks=50.0, tail=0.5, passes=2.0, reload=0.0,
     backward=0.9, backward_exponent=2.0, backward_start=150.0,
