@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ....ir.records import dataclass
+from ....ir.sizes.expr import Num
 from .layout import Array, LevelShare
 from .parts import NetworkPart, Shape
 from .routes import loads
@@ -41,6 +42,8 @@ class NetworkLane:
 
 # One number for all plans: what most networks are made of must cost no time.
 PLAIN = NetworkLane(np.ones(()), np.ones(()))
+# Messages that share paths with others; with neighbours there is a wire of one's own.
+_CROSSING = frozenset((Pattern.SWAP, Pattern.PEERS, Pattern.PAIRS))
 Counts: TypeAlias = Callable[[Pattern, LevelShare], NetworkLane]
 
 
@@ -53,7 +56,16 @@ def lane(pattern: Pattern, share: LevelShare) -> NetworkLane:
     >>> float(lane(Pattern.PAIRS, ring).hops), float(lane(Pattern.PAIRS, ring).share)
     (4.0, 0.4375)
     """
-    return _SHAPES[share.part.shape](pattern, share)
+    found = _SHAPES[share.part.shape](pattern, share)
+    level = share.level
+    if pattern not in _CROSSING or (_is_whole(level.routing) and _is_whole(level.incast)):
+        return found
+    kept = level.routing if pattern is Pattern.SWAP else np.multiply(level.routing, level.incast)
+    return NetworkLane(found.hops, np.asarray(found.share * kept))
+
+
+def _is_whole(part: Num) -> bool:
+    return isinstance(part, float) and part == 1.0
 
 
 def _members(part: NetworkPart) -> float:
