@@ -116,3 +116,15 @@ def test_blocks_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Exception, match="block 4x4 of 'ici' has 2 dimensions, its dims are 16x16x16"):
         load_system("tpu-v4-pod", ["network.ici.blocks=4x4"])
     assert load_system("tpu-v4-pod", ["network.ici.blocks=4x4x4"]).levels[0].blocks == ((4, 4, 4),)
+
+
+@pytest.mark.parametrize("topology", ["torus", "mesh", "hyperx"])
+@pytest.mark.parametrize("blocks", [(), ((2, 2, 2),), ((4, 2, 1),), ((2, 2, 2), (4, 4, 2))])
+@pytest.mark.parametrize("size", [2, 8, 32, 64])
+def test_nothing_is_faster_than_what_a_member_can_send(topology: Topology, blocks: Blocks, size: int) -> None:
+    one = level(topology, (4, 4, 4), blocks)
+    for kind, passes in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1), ("all_to_all", 1)):
+        for stride in (1, 2, 4):
+            if size * stride <= 64:
+                sent = passes * (size - 1) / size * VOLUME / RATE
+                assert seconds(one, kind, size, stride) >= sent * (1 - 1e-9)  # type: ignore[arg-type]
