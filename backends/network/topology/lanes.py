@@ -15,7 +15,6 @@ from typing import TypeAlias
 import numpy as np
 
 from ....ir.records import dataclass
-from ....ir.sizes.expr import Num
 from .layout import Array, LevelShare
 from .parts import NetworkPart, Shape
 from .routes import loads
@@ -58,14 +57,9 @@ def lane(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """
     found = _SHAPES[share.part.shape](pattern, share)
     level = share.level
-    if pattern not in _CROSSING or (_is_whole(level.routing) and _is_whole(level.incast)):
+    if pattern not in _CROSSING or (isinstance(level.contention, float) and level.contention == 1.0):
         return found
-    kept = level.routing if pattern is Pattern.SWAP else np.multiply(level.routing, level.incast)
-    return NetworkLane(found.hops, np.asarray(found.share * kept))
-
-
-def _is_whole(part: Num) -> bool:
-    return isinstance(part, float) and part == 1.0
+    return NetworkLane(found.hops, np.asarray(found.share * level.contention))
 
 
 def _members(part: NetworkPart) -> float:

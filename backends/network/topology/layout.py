@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....ir.errors import PlanError
 from ....ir.records import dataclass
 from .level import NetworkLevel
-from .parts import NetworkPart, Stretch, parts_of
+from .parts import NetworkPart, RankStretch, parts_of
 
 if TYPE_CHECKING:
     from ....ir.sizes.expr import Num
@@ -101,7 +101,7 @@ def _reaches(factors: Sequence[tuple[Array, Array]], parts: Sequence[NetworkPart
     for part in parts[:-1]:
         if part.stretches:
             inner = reaches[-1] if reaches else [np.ones_like(size) for size, _ in factors]
-            along = [_along(size, step, part.stretches) for size, step in factors]
+            along = [_product([_members_on(size, step, s) for s in part.stretches]) for size, step in factors]
             reaches.append([np.minimum(i * a, s) for i, a, (s, _) in zip(inner, along, factors, strict=True)])
         else:
             reaches.append([_spanned(size, step, part.size) for size, step in factors])
@@ -109,11 +109,7 @@ def _reaches(factors: Sequence[tuple[Array, Array]], parts: Sequence[NetworkPart
     return reaches
 
 
-def _along(size: Array, step: Array, stretches: Sequence[Stretch]) -> Array:
-    return _product([_members_on(size, step, stretch) for stretch in stretches])
-
-
-def _members_on(size: Array, step: Array, stretch: Stretch) -> Array:
+def _members_on(size: Array, step: Array, stretch: RankStretch) -> Array:
     outer = _spanned(size, step, stretch.first * stretch.radix)
     return np.asarray(np.ceil(outer / _spanned(size, step, stretch.first)))
 

@@ -73,9 +73,8 @@ class NetworkLevel:
         dims: lengths of the dimensions of a mesh, torus or HyperX, innermost first.
         blocks: shapes, each inside of the next, that neighbouring ranks fill before they go on: `2x2x2/4x4x4`; empty
             for ranks that fill one dimension after the other.
-        routing: part of the wires' bandwidth that routing makes use of where messages share paths: 1 for ideal adaptive
-            routing, less where paths are hashed.
-        incast: part of the bandwidth that is left where many send to one at the same time.
+        contention: part of the bandwidth that is left where messages share paths: 1 for ideal adaptive routing without
+            incast, less where paths are hashed or many send to one.
         bidirectional: whether a ring runs both ways.
         reduction_latency_s: time of a step through switches that reduce and copy; None where they cannot.
         algorithm: the one to use, `best` for the fastest of all; empty for what libraries have on this topology.
@@ -108,8 +107,7 @@ class NetworkLevel:
     oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
     dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
     blocks: Annotated[tuple[tuple[int, ...], ...], TextPattern(r"^[1-9][0-9]*([x/][1-9][0-9]*)*$")] = ()
-    routing: Annotated[Num, RATIO] = 1.0
-    incast: Annotated[Num, RATIO] = 1.0
+    contention: Annotated[Num, RATIO] = 1.0
     bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
     reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None
     algorithm: str = ""

@@ -24,7 +24,7 @@ Shape: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RankStretch:
     """Ranks along one dimension: `radix` places that lie `step` members apart, filled every `first` ranks."""
 
     first: int
@@ -50,7 +50,7 @@ class NetworkPart:
     size: int | None
     members: int | None
     bytes_per_s: Num
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[RankStretch, ...] = ()
 
 
 def parts_of(levels: Sequence[NetworkLevel]) -> tuple[NetworkPart, ...]:
@@ -106,17 +106,19 @@ def _parts(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
         yield NetworkPart(level, shape, inner * prod(dims[: index + 1]), dim, rate, stretches[index])
 
 
-def _stretches(blocks: Sequence[tuple[int, ...]], dims: tuple[int, ...], inner: int) -> tuple[tuple[Stretch, ...], ...]:
+def _stretches(
+    blocks: Sequence[tuple[int, ...]], dims: tuple[int, ...], inner: int
+) -> tuple[tuple[RankStretch, ...], ...]:
     """Deal ranks to dimensions: they fill a block along each of its dimensions, then blocks fill the next larger one.
 
     >>> [[(s.first, s.radix, s.step) for s in along] for along in _stretches([(2, 2)], (4, 4), 1)]
     [[(1, 2, 1), (4, 2, 2)], [(2, 2, 1), (8, 2, 2)]]
     """
-    lying: list[list[Stretch]] = [[] for _ in dims]
+    lying: list[list[RankStretch]] = [[] for _ in dims]
     below, first = (1,) * len(dims), inner
     for block in (*blocks, dims):
         for index, (length, before) in enumerate(zip(block, below, strict=True)):
-            lying[index].append(Stretch(first, length // before, before))
+            lying[index].append(RankStretch(first, length // before, before))
             first *= length // before
         below = block
     return tuple(map(tuple, lying))

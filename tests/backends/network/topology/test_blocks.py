@@ -20,9 +20,11 @@ RATE, VOLUME = 400e9, 2.0**28
 Blocks = tuple[tuple[int, ...], ...]
 
 
-def level(topology: Topology, dims: tuple[int, ...], blocks: Blocks = (), incast: float = 1.0) -> NetworkLevel:
+def level(topology: Topology, dims: tuple[int, ...], blocks: Blocks = (), contention: float = 1.0) -> NetworkLevel:
     size = prod(dims)
-    return NetworkLevel("net", size, RATE, 0.0, topology, dims=dims, blocks=blocks, algorithm="best", incast=incast)
+    return NetworkLevel(
+        "net", size, RATE, 0.0, topology, dims=dims, blocks=blocks, algorithm="best", contention=contention
+    )
 
 
 def network(one: NetworkLevel) -> System:
@@ -100,8 +102,8 @@ def test_blocks_spread_a_group_and_keep_its_size() -> None:
     assert [int(s.fanout) for s in lay_out(512, 1, [one])] == [8, 8, 8]
 
 
-def test_incast_slows_messages_that_share_paths_alone() -> None:
-    whole, half = (level("torus", (4, 4), incast=share) for share in (1.0, 0.5))
+def test_contention_slows_messages_that_share_paths_alone() -> None:
+    whole, half = (level("torus", (4, 4), contention=share) for share in (1.0, 0.5))
     assert seconds(half, "all_to_all", 16) == pytest.approx(2 * seconds(whole, "all_to_all", 16))
     rings = [
         next(c for c in collective_time("all_reduce", VOLUME, 16, 1, network(one)).compared() if c.algorithm == "ring")
