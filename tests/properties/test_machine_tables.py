@@ -84,7 +84,9 @@ def drawn(draw: st.DrawFn, machine: System) -> Drawn:
 
 
 def factors(path: str) -> st.SearchStrategy[list[float]]:
-    return st.lists(st.floats(0.3, 1.0 if path.endswith("efficiency") else 3.0), min_size=NUM, max_size=NUM)
+    return st.lists(
+        st.floats(0.3, 1.0 if path.endswith(("efficiency", "contention")) else 3.0), min_size=NUM, max_size=NUM
+    )
 
 
 def possible(family: Family, table: System) -> Family:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..topology.layout import Array
 from ..topology.links import LevelTerm, Links, NetworkLink, Price, Terms, levels_of
 from .algorithm import Algorithm, Holder, passes
-from .levelwise import BOTH, RING, Method, scattered
+from .levelwise import BOTH, DIRECT, RING, Method, scattered
 
 # Numbers of chunks that a pipeline over levels is tried with.
 CHUNKS = (2, 4, 8, 16, 32, 64, 128)
@@ -39,7 +39,9 @@ def _in_chunks(terms: Terms, chunks: int) -> Terms:
 
 
 def rotated(num: int, method: Method) -> Price:
-    """All dimensions of a torus or mesh at once: of D chunks each starts in another one.
+    """All dimensions of a torus, mesh or HyperX at once: of D chunks each starts in another one.
+
+    The bucket algorithm on several ports of Jain and Sabharwal (ICS 2010) and Sack and Gropp (TOPC 2015).
 
     In every turn chunk j is in dimension i + j, and the turn takes as long as the slowest chunk. For D equal dimensions
     of k: D (k - 1) steps and (N-1)/N S/D bytes at the bandwidth of one.
@@ -85,5 +87,6 @@ def _pick(terms: Sequence[LevelTerm], at: NDArray[np.intp]) -> LevelTerm:
 
 ALGORITHMS = (
     Algorithm("concurrent_dimensions", Holder.PAPER, passes(lambda num: rotated(num, BOTH))),
+    Algorithm("concurrent_direct", Holder.PAPER, passes(lambda num: rotated(num, DIRECT))),
     Algorithm("pipelined_hierarchical", Holder.PAPER, passes(lambda num: chunked(scattered(RING, num)))),
 )

@@ -54,6 +54,7 @@ class Method(NamedTuple):
 
 
 RING, BOTH = Method(_ring, Pattern.RING), Method(_ring, Pattern.BOTH)
+DIRECT = Method(_direct, Pattern.PEERS)
 
 
 def scattered(method: Method, num: int) -> Price:
@@ -155,7 +156,7 @@ ALGORITHMS = (
     Algorithm("hierarchical_two_way_ring", Holder.PAPER, passes(partial(scattered, BOTH))),
     Algorithm("halving_doubling", Holder.PAPER, passes(partial(scattered, Method(_halving, Pattern.SWAP)))),
     Algorithm("recursive_doubling", Holder.PAPER, {"all_reduce": recursive_doubling}),
-    Algorithm("direct", Holder.PAPER, passes(partial(scattered, Method(_direct, Pattern.PEERS)))),
+    Algorithm("direct", Holder.PAPER, passes(partial(scattered, DIRECT))),
     Algorithm("bruck", Holder.PAPER, {"all_gather": scattered(Method(_bruck, Pattern.SWAP), 1)}),
     Algorithm(IN_NETWORK, Holder.SWITCH, _IN_NETWORK),
     Algorithm(IN_NETWORK_TREE, Holder.SWITCH, {"all_reduce": in_network_tree}),

@@ -47,7 +47,11 @@ def least_bytes_per_s(edges: Sequence[Edge]) -> float:
     >>> least_bytes_per_s(read_edges("0 1 25 GB/s"))
     25000000000.0
     """
-    return min(sum(e.bytes_per_s for e in edges if node in (e.one, e.other)) for node in members_of(edges))
+    rates: dict[str, float] = {}
+    for edge in edges:
+        for node in (edge.one, edge.other):
+            rates[node] = rates.get(node, 0.0) + edge.bytes_per_s
+    return min(rates[node] for node in members_of(edges))
 
 
 def edge_faults(text: str) -> Iterator[str]:

@@ -41,6 +41,8 @@ class NetworkLane:
 
 # One number for all plans: what most networks are made of must cost no time.
 PLAIN = NetworkLane(np.ones(()), np.ones(()))
+# Messages that share paths with others; with neighbours there is a wire of one's own.
+_CROSSING = frozenset((Pattern.SWAP, Pattern.PEERS, Pattern.PAIRS))
 Counts: TypeAlias = Callable[[Pattern, LevelShare], NetworkLane]
 
 
@@ -53,7 +55,11 @@ def lane(pattern: Pattern, share: LevelShare) -> NetworkLane:
     >>> float(lane(Pattern.PAIRS, ring).hops), float(lane(Pattern.PAIRS, ring).share)
     (4.0, 0.4375)
     """
-    return _SHAPES[share.part.shape](pattern, share)
+    found = _SHAPES[share.part.shape](pattern, share)
+    level = share.level
+    if pattern not in _CROSSING or (isinstance(level.contention, float) and level.contention == 1.0):
+        return found
+    return NetworkLane(found.hops, np.asarray(found.share * level.contention))
 
 
 def _members(part: NetworkPart) -> float:

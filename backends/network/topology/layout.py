@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....ir.errors import PlanError
 from ....ir.records import dataclass
 from .level import NetworkLevel
-from .parts import NetworkPart, parts_of
+from .parts import NetworkPart, RankStretch, parts_of
 
 if TYPE_CHECKING:
     from ....ir.sizes.expr import Num
@@ -78,15 +78,51 @@ def lay_out(
     for size, step in factors:
         _check(size, step, levels)
     parts = parts_of(levels)
-    reaches = [[_spanned(size, step, part) for size, step in factors] for part in parts[:-1]]
-    reaches.append([size for size, _ in factors])
+    reaches = _reaches(factors, parts)
     near = np.ones_like(reaches[0][0])
     # Ranks of one member of each part, and how far the factors of the group reach inside of it.
     sizes = [1, *(part.size or 1 for part in parts[:-1])]
     first = [np.ones_like(reach) for reach in reaches[0]]
     apart = zip(parts, reaches, list(zip(sizes, [first, *reaches[:-1]], strict=True)), strict=True)
-    steps = [_step(factors, reach, below) if part.shape in _OWN_WIRES else near for part, reach, below in apart]
+    steps = [
+        near
+        if part.shape not in _OWN_WIRES
+        else _block_step(factors, part)
+        if part.stretches
+        else _step(factors, reach, below)
+        for part, reach, below in apart
+    ]
     return _shares(parts, [_product(reach) for reach in reaches], steps)
+
+
+def _reaches(factors: Sequence[tuple[Array, Array]], parts: Sequence[NetworkPart]) -> list[list[Array]]:
+    """Members of each factor inside one group of each part; ranks in blocks spread over all dimensions of a level."""
+    reaches: list[list[Array]] = []
+    for part in parts[:-1]:
+        if part.stretches:
+            inner = reaches[-1] if reaches else [np.ones_like(size) for size, _ in factors]
+            along = [_product([_members_on(size, step, s) for s in part.stretches]) for size, step in factors]
+            reaches.append([np.minimum(i * a, s) for i, a, (s, _) in zip(inner, along, factors, strict=True)])
+        else:
+            reaches.append([_spanned(size, step, part.size) for size, step in factors])
+    reaches.append([size for size, _ in factors])
+    return reaches
+
+
+def _members_on(size: Array, step: Array, stretch: RankStretch) -> Array:
+    outer = _spanned(size, step, stretch.first * stretch.radix)
+    return np.asarray(np.ceil(outer / _spanned(size, step, stretch.first)))
+
+
+def _block_step(factors: Sequence[tuple[Array, Array]], part: NetworkPart) -> Array:
+    """The least distance between neighbours along a dimension that is filled block by block."""
+    apart = [
+        np.where(_members_on(size, step, s) > 1, s.step * np.maximum(step / s.first, 1.0), np.inf)
+        for size, step in factors
+        for s in part.stretches
+    ]
+    least: Array = np.minimum.reduce(apart)
+    return np.where(np.isfinite(least), least, 1.0)
 
 
 def _alike(size: Array, step: Array) -> tuple[Array, Array]:
@@ -126,10 +162,10 @@ def _product(sizes: Sequence[Array]) -> Array:
     return total
 
 
-def _spanned(size: Array, step: Array, part: NetworkPart) -> Array:
-    if part.size is None:
+def _spanned(size: Array, step: Array, ranks: int | None) -> Array:
+    if ranks is None:
         return size
-    return np.minimum(np.maximum(np.floor(part.size / step), 1.0), size)
+    return np.minimum(np.maximum(np.floor(ranks / step), 1.0), size)
 
 
 def _check(size: Array, step: Array, levels: Sequence[NetworkLevel]) -> None:

@@ -18,6 +18,7 @@ Topology: TypeAlias = Literal[
     "mesh",
     "torus",
     "hypercube",
+    "hyperx",
     "fat_tree",
     "rail_optimised",
     "rail_only",
@@ -69,7 +70,11 @@ class NetworkLevel:
         efficiency: part of `bytes_per_s` that large messages reach whatever the software.
         hop_latency_s: what each further hop adds; None for `latency_s` again.
         oversubscription: ranks below an uplink over those that it carries at full speed.
-        dims: lengths of the dimensions of a mesh or torus, innermost first.
+        dims: lengths of the dimensions of a mesh, torus or HyperX, innermost first.
+        blocks: shapes, each inside of the next, that neighbouring ranks fill before they go on: `2x2x2/4x4x4`; empty
+            for ranks that fill one dimension after the other.
+        contention: part of the bandwidth that is left where messages share paths: 1 for ideal adaptive routing without
+            incast, less where paths are hashed or many send to one.
         bidirectional: whether a ring runs both ways.
         reduction_latency_s: time of a step through switches that reduce and copy; None where they cannot.
         algorithm: the one to use, `best` for the fastest of all; empty for what libraries have on this topology.
@@ -101,6 +106,8 @@ class NetworkLevel:
     hop_latency_s: Annotated[Num | None, Key("hop_latency"), LATENCY] = None
     oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
     dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
+    blocks: Annotated[tuple[tuple[int, ...], ...], TextPattern(r"^[1-9][0-9]*([x/][1-9][0-9]*)*$")] = ()
+    contention: Annotated[Num, RATIO] = 1.0
     bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
     reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None
     algorithm: str = ""

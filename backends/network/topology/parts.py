@@ -1,6 +1,7 @@
 """A level into parts of one shape each.
 
-A torus is rings inside of rings, a mesh lines, a dragonfly groups and what joins them; any other level is one part.
+A torus is rings inside of rings, a mesh lines, a HyperX full meshes (Ahn et al. 2009), a dragonfly groups and what
+joins them; any other level is one part.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ Shape: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class RankStretch:
+    """Ranks along one dimension: `radix` places that lie `step` members apart, filled every `first` ranks."""
+
+    first: int
+    radix: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkPart:
     """One dimension of a level, or the whole of it.
 
@@ -32,6 +42,7 @@ class NetworkPart:
         size: ranks in a group of this part, inner ones included; None for no limit.
         members: groups of the part below that it joins; None for no limit.
         bytes_per_s: bandwidth of one rank into this part, one direction, before any efficiency.
+        stretches: how ranks lie along a dimension that they fill block by block, innermost first; else none.
     """
 
     level: NetworkLevel
@@ -39,6 +50,7 @@ class NetworkPart:
     size: int | None
     members: int | None
     bytes_per_s: Num
+    stretches: tuple[RankStretch, ...] = ()
 
 
 def parts_of(levels: Sequence[NetworkLevel]) -> tuple[NetworkPart, ...]:
@@ -89,8 +101,27 @@ def _parts(level: NetworkLevel, inner: int) -> Iterator[NetworkPart]:
         rate = level.bytes_per_s / level.oversubscription
     if not dims:
         yield NetworkPart(level, shape, level.size, members, rate)
+    stretches = _stretches(level.blocks, dims, inner) if level.blocks else ((),) * len(dims)
     for index, dim in enumerate(dims):
-        yield NetworkPart(level, shape, inner * prod(dims[: index + 1]), dim, rate)
+        yield NetworkPart(level, shape, inner * prod(dims[: index + 1]), dim, rate, stretches[index])
+
+
+def _stretches(
+    blocks: Sequence[tuple[int, ...]], dims: tuple[int, ...], inner: int
+) -> tuple[tuple[RankStretch, ...], ...]:
+    """Deal ranks to dimensions: they fill a block along each of its dimensions, then blocks fill the next larger one.
+
+    >>> [[(s.first, s.radix, s.step) for s in along] for along in _stretches([(2, 2)], (4, 4), 1)]
+    [[(1, 2, 1), (4, 2, 2)], [(2, 2, 1), (8, 2, 2)]]
+    """
+    lying: list[list[RankStretch]] = [[] for _ in dims]
+    below, first = (1,) * len(dims), inner
+    for block in (*blocks, dims):
+        for index, (length, before) in enumerate(zip(block, below, strict=True)):
+            lying[index].append(RankStretch(first, length // before, before))
+            first *= length // before
+        below = block
+    return tuple(map(tuple, lying))
 
 
 def dims_of(level: NetworkLevel, members: int | None) -> tuple[int, ...]:
@@ -107,6 +138,7 @@ def _shape(level: NetworkLevel) -> Shape:
         return "ring" if level.bidirectional else "one_way_ring"
     shapes: dict[str, Shape] = {
         "fully_connected": "full",
+        "hyperx": "full",
         "line": "line",
         "mesh": "line",
         "rail_optimised": "rails",

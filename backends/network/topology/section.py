@@ -19,7 +19,13 @@ from .level import Dragonfly, NetworkLevel, Topology
 from .routes import members_of
 
 # What a topology needs beside a size.
-_NEEDS: Mapping[Topology, str] = {"torus": "dims", "mesh": "dims", "graph": "edges", "dragonfly": "dragonfly"}
+_NEEDS: Mapping[Topology, str] = {
+    "torus": "dims",
+    "mesh": "dims",
+    "hyperx": "dims",
+    "graph": "edges",
+    "dragonfly": "dragonfly",
+}
 _TOLD = """One network level; without a size it joins any number of ranks.
 
 Bandwidth is that of one rank into the level, or `links` times `link_bandwidth`. Text such as `4x4x4` gives the
@@ -46,9 +52,14 @@ def _level(found: Mapping[str, object]) -> NetworkLevel:
     if "bytes_per_s" not in found:
         rate = nan if joined == () else least_bytes_per_s(joined)
         told["bytes_per_s"] = rate if links is None or each is None else links * each
-    told |= {"dims": tuple(int(n) for n in dims.split("x")) if dims else ()}
+    told |= {"dims": _lengths(dims) if dims else ()}
+    told |= {"blocks": tuple(map(_lengths, str(found["blocks"]).split("/"))) if found.get("blocks") else ()}
     told |= {"edges": joined, "bidirectional": found.get("bidirectional") != "one"}
     return NetworkLevel(**told)  # type: ignore[arg-type]
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(int(length) for length in text.split("x"))
 
 
 def _number(found: Mapping[str, object], key: str) -> float | None:
@@ -100,6 +111,7 @@ def _shape_faults(level: NetworkLevel, found: Mapping[str, object]) -> Iterator[
         yield f"a {level.topology} needs {needs}"
     others = (name for name in ("dims", "edges", "dragonfly") if found.get(name) and name != needs)
     yield from (f"{name} are not for {level.topology}" for name in others)
+    yield from _block_faults(level)
     if level.size is None and level.topology in _SIZED:
         yield f"a {level.topology} needs a size"
     if level.topology == "graph" and found.get("edges"):
@@ -111,8 +123,18 @@ def _shape_faults(level: NetworkLevel, found: Mapping[str, object]) -> Iterator[
             yield f"bandwidth {_rate(rate)} is above the sum of its links, {_rate(least)}"
 
 
+def _block_faults(level: NetworkLevel) -> Iterator[str]:
+    """Blocks that do not lie in the next larger ones, or in the dimensions of the level."""
+    for inner, outer in pairwise((*level.blocks, level.dims) if level.blocks else ()):
+        block, around = ("x".join(map(str, lengths)) for lengths in (inner, outer))
+        if len(inner) != len(outer):
+            yield f"block {block} of '{level.name}' has {len(inner)} dimensions, its dims are {around or 'none'}"
+        elif any(large % small for small, large in zip(inner, outer, strict=True)):
+            yield f"block {block} of '{level.name}' does not divide {around} along each dimension"
+
+
 _SIZED: frozenset[Topology] = frozenset(
-    ("fully_connected", "ring", "line", "mesh", "torus", "hypercube", "dragonfly", "graph")
+    ("fully_connected", "ring", "line", "mesh", "torus", "hypercube", "hyperx", "dragonfly", "graph")
 )
 
 

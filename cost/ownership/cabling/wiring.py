@@ -5,7 +5,7 @@ Direct topologies have no switches: links are half of the ports that they use.
 
     ring, torus     a cable to the next in each dimension: D a rank; one for both where a dimension has two members
     line, mesh      the same without the cable that closes it: (d - 1)/d a rank and dimension
-    fully connected (m - 1)/2 a rank;  hypercube log2(m)/2;  graph its edges
+    fully connected (m - 1)/2 a rank, hyperx that in each dimension;  hypercube log2(m)/2;  graph its edges
     dragonfly       a router for p hosts; a (a - 1)/2 links in a group and a h/2 global ones for each group
     switched        trees, see `trees`; rails of their own have a tree each, optimised rails share all but the leaves
 
@@ -171,6 +171,8 @@ def _direct(level: NetworkLevel, members: int) -> tuple[float, float]:
         return members - 1.0, (members - 1) / 2.0
     if level.topology == "hypercube":
         return log2(members), log2(members) / 2.0
+    if level.topology == "hyperx":
+        return sum(d - 1.0 for d in level.dims), sum((d - 1) / 2.0 for d in level.dims)
     dims = [d for d in dims_of(level, members) or (members,) if d > 1]
     closed = level.topology in ("ring", "torus")
     return sum(min(d - 1.0, 2.0) for d in dims), sum(1.0 if closed and d > 2 else (d - 1.0) / d for d in dims)

@@ -44,6 +44,7 @@ def test_the_numbers_go_by_the_paths_of_set(made_up: System) -> None:
         "network.inner.bandwidth": 100e9, "network.inner.latency": 1e-6, "network.inner.efficiency": 0.5,
         "network.inner.oversubscription": 1.0, "network.outer.bandwidth": 10e9, "network.outer.latency": 4e-6,
         "network.outer.efficiency": 0.8, "network.outer.oversubscription": 1.0,
+        "network.inner.contention": 1.0, "network.outer.contention": 1.0,
     }  # fmt: skip
 
 
