@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...cost.ownership.activity import memory_kind
+from ...cost.ownership.levels import memory_kind
 from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
