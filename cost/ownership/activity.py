@@ -35,6 +35,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 BEYOND = "power limit"
 PARTS = ("matrix units", "vector units", "memory", "cache", "network", BEYOND)
+# Power that holds nothing.
+_FREE_W = 1e300
 _ONCE = frozenset((Phase.OPTIMIZER, Phase.PREPARE, Phase.REDUCE))
 
 
@@ -73,6 +75,43 @@ def activity_at(
     sizes = timing.sizes(lambda symbols: _mean(points, symbols))
     found = [_joules(p, of, levels, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
     return Activity(dict(zip(PARTS, _added_up(timing, plans, found, runs), strict=True)))
+
+
+def amounts(
+    levels: EnergyLevels, timing: Timing, plans: PlanTable, runs: Mapping[str, float] | None = None
+) -> Mapping[tuple[str, str], tuple[Array, Num]]:
+    """Return operations or bytes of a step and the joules of one, by part and level; none of which a step has none."""
+    nothing = EnergyLevels(
+        dict.fromkeys(levels.compute, 0.0),
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        replace(levels.wires, network_j_per_byte=0.0, d2d_j_per_byte=0.0),
+    )
+    units = {
+        **{
+            ("matrix units", f"FLOP in {dtype}"): (replace(nothing, compute={**nothing.compute, dtype: 1.0}), each)
+            for dtype, each in levels.compute.items()
+        },
+        ("vector units", "FLOP"): (replace(nothing, vector=1.0), levels.vector),
+        ("memory", "B of memory"): (replace(nothing, memory=1.0), levels.memory),
+        ("memory", "B of the host"): (replace(nothing, host=1.0), levels.host),
+        ("cache", "B of memory"): (replace(nothing, cache=1.0), levels.cache),
+        ("network", "B to other packages"): (
+            replace(nothing, wires=replace(nothing.wires, network_j_per_byte=1.0)),
+            levels.wires.network_j_per_byte,
+        ),
+        ("network", "B to other dies"): (
+            replace(nothing, wires=replace(nothing.wires, d2d_j_per_byte=1.0)),
+            levels.wires.d2d_j_per_byte,
+        ),
+    }
+    found = {
+        key: (activity_at(unit, _FREE_W, timing, plans, runs).parts_j[key[0]], each)
+        for key, (unit, each) in units.items()
+    }
+    return {key: (amount, each) for key, (amount, each) in found.items() if np.any(amount)}
 
 
 def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:

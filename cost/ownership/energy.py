@@ -60,11 +60,19 @@ class StepEnergy:
         return self.machines_j / self.time_s
 
     @property
+    def rest_j(self) -> Num:
+        """What every accelerator that was bought draws alike."""
+        return sum((self.parts_j.get(name, 0.0) for name in _OF_ALL), start=0.0)
+
+    @property
+    def active_j(self) -> Num:
+        """What those that compute draw on top."""
+        return sum((part for name, part in self.parts_j.items() if name not in (*_OF_ALL, *_BESIDE)), start=0.0)
+
+    @property
     def gpu_w(self) -> Num:
         """What one accelerator that computes draws on average, without hosts and network: what its own sensor reads."""
-        whole = sum((self.parts_j.get(name, 0.0) for name in _OF_ALL), start=0.0)
-        active = sum((part for name, part in self.parts_j.items() if name not in (*_OF_ALL, *_BESIDE)), start=0.0)
-        return (whole / self.num_bought + active / self.num_gpus) / self.time_s
+        return (self.rest_j / self.num_bought + self.active_j / self.num_gpus) / self.time_s
 
 
 def step_energy(

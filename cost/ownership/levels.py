@@ -58,7 +58,7 @@ def levels_of(system: System, energy: EnergySection) -> EnergyLevels:
     """Return the levels of a chip; UnknownNameError for a memory or an interface of which nobody says the energy."""
     own = system.chip.energy or _MEASURED
     logic, wires = _or(own.logic, logic_of(system.package)), _or(own.wires, wires_across(system.package))
-    fixed = energy.wires.si
+    fixed = min(energy.wires.si, energy.cache.si)
     law = (energy.cache.si - fixed) * logic + fixed * wires
     memory = memory_kind(system)
     if own.memory_j_per_byte is None and memory not in energy.memory:
@@ -83,7 +83,11 @@ def memory_kind(system: System) -> str:
 
 def logic_of(package: Package | None) -> Num:
     """Return the energy of logic of a package's newest dies over that of the measured chip, at the nominal voltage."""
-    return 1.0 if package is None else min((logic_energy(load_technology(), one) for one in nodes_of(package)), default=1.0)
+    return (
+        1.0
+        if package is None
+        else min((logic_energy(load_technology(), one) for one in nodes_of(package)), default=1.0)
+    )
 
 
 def nodes_of(package: Package | None) -> tuple[str, ...]:
@@ -103,12 +107,13 @@ def origin_of(system: System) -> str:
     """Say in words where the energy of a chip's logic comes from."""
     own, package = system.chip.energy or _MEASURED, system.package
     if own.logic is not None:
-        return "node.power x V^2 over the measured chip: chip.energy.logic"
+        return "chip.energy.logic x that of H100: node.power x V^2"
     law = float(np.max(logic_of(package)))
     nodes = ", ".join(nodes_of(package)) or FITTED_NODE
     if law == 1.0:
-        return f"as measured on H100, of the same node ({nodes})"
-    return f"not measured: {law:.4g} x that of H100 by the law of its node ({nodes}), {LAW_MISSES:.1f} x off either way"
+        return f"as H100, whose node it has ({nodes})"
+    miss = f"within {LAW_MISSES:.1f} x, as the law is off on Blackwell"
+    return f"not measured: {law:.4g} x that of H100 by the law of its node ({nodes}), {miss}"
 
 
 def _matrix(own: ChipEnergy, dtype: str, energy: EnergySection, logic: Num) -> Num:
