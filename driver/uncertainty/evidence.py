@@ -104,8 +104,12 @@ class Evidence:
 
     def __str__(self) -> str:
         """As `this chip and this software on it`, and how far a number of the machine is outside."""
-        outside = f", {math.exp(self.beyond):.3g} x outside what was measured" if self.beyond else ""
-        return f"{self.silicon} and {self.software}{outside}"
+        return f"{self.silicon} and {self.software}{self.outside}"
+
+    @property
+    def outside(self) -> str:
+        """Say how far the number that is farthest from the measured machine is; nothing where none is."""
+        return f", {math.exp(self.beyond):.3g} x outside what was measured" if self.beyond else ""
 
 
 @cache
