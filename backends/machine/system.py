@@ -60,7 +60,7 @@ class System:
     rack: Rack | None = None
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()
-    beyond: float = 0.0
+    beyond: float = field(default=0.0, compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def host_share_bytes(self, num_devices: Num) -> Num:

@@ -85,7 +85,7 @@ def _lines(step: _Step, name: str) -> Iterator[str]:
     elif name in _OF_HOURS:
         yield from _hour(step)
     elif name in _OF_JOULES:
-        yield from _joules(step, name not in _OF_MACHINES)
+        yield from joules_lines(step.answer, step.found, name not in _OF_MACHINES)
     yield from reservations(step.found.money)
 
 
@@ -197,11 +197,6 @@ def _hour(step: _Step) -> Iterator[str]:
     if not money.terms.rented:
         watts = step.m["average_power_w"] / step.answer.plan.num_gpus
         yield f"its energy is that of the {watts:,.0f} W/GPU which the step draws"
-
-
-def _joules(step: _Step, with_building: bool) -> Iterator[str]:
-    """Yield what takes the joules of a step, each part with its terms."""
-    yield from joules_lines(step.answer, step.found, with_building)
 
 
 def _sources(money: Money, *paths: str) -> Iterator[str]:
