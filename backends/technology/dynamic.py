@@ -44,4 +44,5 @@ def logic_energy(technology: Technology, process: str, volts_share: Num = 1.0) -
 def wire_energy(die_mm2: Num, volts_share: Num = 1.0) -> Num:
     """Return the energy of wires across a square die."""
     side_mm: Num = np.sqrt(die_mm2)
-    return side_mm / FITTED_SIDE_MM * volts_share**2
+    ratio: Num = side_mm / FITTED_SIDE_MM * volts_share**2
+    return ratio

@@ -100,8 +100,8 @@ def distance(tree: dict[str, Tree], made: dict[str, Tree], paths: Sequence[str])
         if keys[1:] == ["power_limit"] and before is None:
             before = _number_at(tree, ["chip", "power"])
         if isinstance(after, int | float) and after > 0:
-            known = isinstance(before, int | float) and before > 0
-            found = max(found, abs(log(after / before)) if known else _WITHIN)
+            known = before if isinstance(before, int | float) and before > 0 else 0.0
+            found = max(found, abs(log(after / known)) if known else _WITHIN)
     return found if found >= _WITHIN else 0.0
 
 
