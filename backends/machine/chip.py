@@ -11,7 +11,20 @@ import numpy as np
 from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from .files.kinds import BANDWIDTH, CAPACITY, COUNT, FLOP_RATE, FREQUENCY, LATENCY, POWER, RATIO, Key
+from .files.kinds import (
+    BANDWIDTH,
+    CAPACITY,
+    COUNT,
+    ENERGY_RATIO,
+    FLOP_ENERGY,
+    FLOP_RATE,
+    FREQUENCY,
+    LATENCY,
+    POWER,
+    RATIO,
+    WIRE_ENERGY,
+    Key,
+)
 
 _MAKERS = (
     ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)\d|RTX")),
@@ -82,6 +95,31 @@ class HostMemory:
     efficiency: Annotated[Num, RATIO]
 
 
+@dataclass(frozen=True, slots=True)
+class ChipEnergy:
+    """Energy of the levels of a chip; what is None follows from the node of its dies: `cost/ownership/levels.py`.
+
+    Attributes:
+        logic: energy of its logic over that of the measured chip: power of the node x V^2.
+        wires: the same of wires across a die: length x V^2.
+        matmul_j_per_flop: of matrix units in 16 bits, where these were measured.
+        narrow: power of matrix units on narrower operands over that on 16 bits, at the same clock.
+        vector_j_per_flop: of vector units.
+        cache_j_per_byte: of a byte of memory on the chip: caches, crossbar, registers and instructions.
+        memory_j_per_byte: of its memory; None for that of its kind.
+    """
+
+    ORDER: ClassVar = ("logic", "wires", "matmul", "narrow", "vector", "cache", "memory")
+
+    logic: Annotated[Num | None, ENERGY_RATIO] = None
+    wires: Annotated[Num | None, ENERGY_RATIO] = None
+    matmul_j_per_flop: Annotated[Num | None, Key("matmul"), FLOP_ENERGY] = None
+    narrow: Annotated[Num | None, ENERGY_RATIO] = None
+    vector_j_per_flop: Annotated[Num | None, Key("vector"), FLOP_ENERGY] = None
+    cache_j_per_byte: Annotated[Num | None, Key("cache"), WIRE_ENERGY] = None
+    memory_j_per_byte: Annotated[Num | None, Key("memory"), WIRE_ENERGY] = None
+
+
 # Results a clock of an SM's special function units: exp, sin, rsqrt. CUDA C++ programming guide, throughput table, the
 # same from compute capability 7.0 to 10.0; compute units of AMD have a quarter of 64 lanes.
 SPECIALS_PER_CLOCK = 16.0
@@ -120,6 +158,7 @@ class Chip:
         design: of its compute dies, `hopper`; chips of one design have the same units, and kernels run on them alike.
         array: the shape of its matrix units where these are systolic arrays, fed by copies that software starts.
         measured_as: a chip of the catalogue of the same silicon, whose measured constants it has.
+        energy: of its operations and bytes, where it has some of its own.
     """
 
     ORDER: ClassVar = (
@@ -155,6 +194,7 @@ class Chip:
     design: str = field(default="", repr=False)
     array: SystolicArray | None = None
     measured_as: str = field(default="", repr=False)
+    energy: ChipEnergy | None = None
 
     @property
     def has_threads(self) -> bool:

@@ -43,6 +43,7 @@ class System:
         own_prices: the prices that were given with it; None for the usual ones.
         changed: paths of the numbers that were set beside its files, and differ from what these say: prices and parts
             in the files may be those of another machine.
+        beyond: the largest |ln| of a number of chip or network that was set over what the files say; 0 within 5 %.
         assumed: flags that nobody typed and that chose its software.
     """
 
@@ -59,6 +60,7 @@ class System:
     rack: Rack | None = None
     own_prices: Prices | None = None
     changed: tuple[str, ...] = ()
+    beyond: float = field(default=0.0, compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def host_share_bytes(self, num_devices: Num) -> Num:

@@ -18,7 +18,7 @@ from ...ir.errors import UnknownNameError, UsageError
 from ...ir.sizes.expr import Num
 from ..kernels.terms import Array
 from ..network.topology.level import NetworkLevel
-from .chip import Chip, HostLink, HostMemory, Peaks
+from .chip import Chip, ChipEnergy, HostLink, HostMemory, Peaks
 from .files.kinds import NumberKind
 from .files.section import NumberField, numbers_of
 from .system import System
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # The way to a number: fields, and places in tuples.
 Place: TypeAlias = "tuple[str | int, ...]"
-Record: TypeAlias = Chip | Peaks | HostLink | HostMemory | NetworkLevel
+Record: TypeAlias = Chip | Peaks | ChipEnergy | HostLink | HostMemory | NetworkLevel
 
 
 def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
@@ -145,6 +145,8 @@ def _records(system: System) -> Iterator[tuple[str, Place, Record]]:
     chip = system.chip
     yield "chip.matmul", ("chip", "peak_flop_per_s"), chip.peak_flop_per_s
     yield "chip", ("chip",), chip
+    if chip.energy is not None:
+        yield "chip.energy", ("chip", "energy"), chip.energy
     if chip.host_link is not None:
         yield "chip.host_link", ("chip", "host_link"), chip.host_link
     if system.host is not None:

@@ -180,6 +180,7 @@ class EnergySection(Section):
     vector: EnergyPerFlop
     memory: dict[str, EnergyPerByte]
     cache: EnergyPerByte
+    wires: EnergyPerByte
     network: EnergyPerByte
 
 

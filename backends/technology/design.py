@@ -14,6 +14,7 @@ from ...ir.sizes.expr import Num
 from . import columns, engine
 from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm
 from .data import Technology
+from .dynamic import logic_energy, wire_energy
 from .engine import Cache, Compute, Memory, Network, Share
 from .files.schema import UnitSection
 from .fits import FITS, Fit, Reason, check, words
@@ -134,6 +135,8 @@ class Design:
     interface: Interface
     vector_flop_per_s: Num
     rates: tuple[tuple[str, float], ...]
+    logic_energy: Num
+    wire_energy: Num
     fit: Fit
 
     @property
@@ -179,6 +182,8 @@ class Design:
             "chip.memory.hbm.bandwidth": self.memory.bytes_per_s,
             "chip.memory.l2.capacity": self.cache.num_bytes,
             "chip.memory.l2.bandwidth": self.cache.bytes_per_s,
+            "chip.energy.logic": self.logic_energy,
+            "chip.energy.wires": self.wire_energy,
             **joined,
             "network.scale-up.bandwidth": self.network.bytes_per_s,
         }
@@ -235,7 +240,9 @@ def _built(budget: Budget, technology: Technology) -> Design:
     rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
     vector = made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz
     # Nan in place of all that a budget has no room for, and the reasons beside it.
-    found = Design(budget, made, cache, memory, network, interface, vector, rates, FITS)
+    volts = made.at.voltage_v / unit.voltage.nominal.si
+    logic, wires = logic_energy(technology, budget.node, volts), wire_energy(budget.die_mm2, volts)
+    found = Design(budget, made, cache, memory, network, interface, vector, rates, logic, wires, FITS)
     num_rows = columns.length_of(found.budget)
     reasons = Fit(*(np.broadcast_to(x, num_rows) for x in (fit.reason, fit.given, fit.needed)))
     kept = found if reasons.holds.all() else columns.masked(found, reasons.holds)

@@ -2,7 +2,8 @@
 
     E = FLOPs e_dtype + vector FLOPs e_vector + bytes (e_memory + e_cache) + wire bytes e_wires <= (P - P_idle) t
 
-in a node that takes t on a package of P; what wires take, those between dies of a package included, is in `wires`.
+in a node that takes t on a package of P; what is beyond that is the part `power limit`, below zero. Energies of a chip
+are in `levels`; what wires take, those between dies of a package included, is in `wires`.
 Source of the form and of most numbers: Chiplet Cloud (github bespoke-silicon-group/reallm) and RAPID-LLM.
 """
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
-from ...backends.prices.ownership_schema import EnergySection
 from ...backends.prices.section import Prices
 from ...backends.pricing.program import PricedEntry, PricingGroup
 from ...backends.pricing.timing import PricedGroup, Timing
@@ -27,14 +27,16 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.sizes.points import Points
 from .cabling.trees import plain
+from .levels import EnergyLevels, levels_of
 from .server import watts_of
-from .wires import Wires, sent_joules, wires_of
+from .wires import sent_joules
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-# What a chip is taken to have whose package nobody describes.
-USUAL_MEMORY = "hbm3"
-PARTS = ("matrix units", "vector units", "memory", "cache", "network")
+BEYOND = "power limit"
+PARTS = ("matrix units", "vector units", "memory", "cache", "network", BEYOND)
+# Power that holds nothing.
+_FREE_W = 1e300
 _ONCE = frozenset((Phase.OPTIMIZER, Phase.PREPARE, Phase.REDUCE))
 
 
@@ -60,17 +62,56 @@ def activity(
     Raises:
         UnknownNameError: a memory, a dtype or an interface between dies of which nobody says the energy.
     """
-    energy = prices.section.energy
-    memory = memory_kind(system)
-    if memory not in energy.memory:
-        raise UnknownNameError.of("memory of prices.energy", memory, energy.memory)
     # Of a table of machines, each is a column of its own in the times.
     held_w = watts_of(system.chip) - idle_w(system, prices)
+    return activity_at(levels_of(system, prices.section.energy), held_w, timing, plans, runs)
+
+
+def activity_at(
+    levels: EnergyLevels, held_w: Num, timing: Timing, plans: PlanTable, runs: Mapping[str, float] | None = None
+) -> Activity:
+    """Add up the same at given energies and at most so many watts a package; at one joule it counts operations."""
     points = Points(plans)
     sizes = timing.sizes(lambda symbols: _mean(points, symbols))
-    wires = wires_of(system, energy)
-    found = [_joules(p, of, energy, wires, memory, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
+    found = [_joules(p, of, levels, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
     return Activity(dict(zip(PARTS, _added_up(timing, plans, found, runs), strict=True)))
+
+
+def amounts(
+    levels: EnergyLevels, timing: Timing, plans: PlanTable, runs: Mapping[str, float] | None = None
+) -> Mapping[tuple[str, str], tuple[Array, Num]]:
+    """Return operations or bytes of a step and the joules of one, by part and level; none of which a step has none."""
+    nothing = EnergyLevels(
+        dict.fromkeys(levels.compute, 0.0),
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        replace(levels.wires, network_j_per_byte=0.0, d2d_j_per_byte=0.0),
+    )
+    units = {
+        **{
+            ("matrix units", f"FLOP in {dtype}"): (replace(nothing, compute={**nothing.compute, dtype: 1.0}), each)
+            for dtype, each in levels.compute.items()
+        },
+        ("vector units", "FLOP"): (replace(nothing, vector=1.0), levels.vector),
+        ("memory", "B of memory"): (replace(nothing, memory=1.0), levels.memory),
+        ("memory", "B of the host"): (replace(nothing, host=1.0), levels.host),
+        ("cache", "B of memory"): (replace(nothing, cache=1.0), levels.cache),
+        ("network", "B to other packages"): (
+            replace(nothing, wires=replace(nothing.wires, network_j_per_byte=1.0)),
+            levels.wires.network_j_per_byte,
+        ),
+        ("network", "B to other dies"): (
+            replace(nothing, wires=replace(nothing.wires, d2d_j_per_byte=1.0)),
+            levels.wires.d2d_j_per_byte,
+        ),
+    }
+    found = {
+        key: (activity_at(unit, _FREE_W, timing, plans, runs).parts_j[key[0]], each)
+        for key, (unit, each) in units.items()
+    }
+    return {key: (amount, each) for key, (amount, each) in found.items() if np.any(amount)}
 
 
 def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:
@@ -83,14 +124,6 @@ def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], 
 def idle_w(system: System, prices: Prices) -> Num:
     """Return what a package draws whatever it does: `idle_share` of its design power, at most what it may draw."""
     return plain(np.minimum(prices.section.energy.idle_share.si * system.chip.power_w, watts_of(system.chip)))
-
-
-def memory_kind(system: System) -> str:
-    """Return the kind of memory of which a package has most bytes."""
-    stacks = [] if system.package is None else list(system.package.counted_stacks())
-    if not stacks:
-        return USUAL_MEMORY
-    return max(stacks, key=lambda s: float(np.max(s[0].num_bytes * s[1])))[0].kind
 
 
 def _added_up(timing: Timing, plans: PlanTable, joules: list[Array], runs: Mapping[str, float] | None) -> Array:
@@ -128,44 +161,39 @@ def _how_often(entry: PricedEntry) -> str | None:
     return "once" if entry.phase in _ONCE else "each"
 
 
-def _joules(priced: PricedGroup, sizes: Array, energy: EnergySection, wires: Wires, memory: str, held_w: Num) -> Array:
-    """Joules of each distinct entry at each point, part beside part, together at most what the package can take."""
+def _joules(priced: PricedGroup, sizes: Array, levels: EnergyLevels, held_w: Num) -> Array:
+    """Joules of each distinct entry at each point, part beside part, and what the package cannot take of them."""
     group = priced.group if priced.merged is None else priced.merged.distinct
     if group.axis:
-        sent = sent_joules(group, sizes, wires)
-        found = (*(np.zeros_like(sent) for _ in PARTS[1:]), sent)
+        sent = sent_joules(group, sizes, levels.wires)
+        found: tuple[Array, ...] = (*(np.zeros_like(sent) for _ in PARTS[2:]), sent)
     else:
-        found = _computed(group, sizes, energy, memory)
-    total = sum(found)
-    # What takes no energy is held by nothing.
-    held = np.minimum(held_w * priced.distinct_s / np.where(total > 0, total, np.inf), 1.0)
-    return np.concatenate([part * held for part in found], axis=1)
+        found = _computed(group, sizes, levels)
+    beyond = np.minimum(held_w * priced.distinct_s - sum(found), 0.0)
+    return np.concatenate(np.broadcast_arrays(*found, beyond), axis=1)
 
 
-def _computed(group: PricingGroup, sizes: Array, energy: EnergySection, memory: str) -> tuple[Array, ...]:
+def _computed(group: PricingGroup, sizes: Array, levels: EnergyLevels) -> tuple[Array, ...]:
     amounts = group.amounts_in(sizes)
-    each = np.array([[_of_dtype(energy, e)] for e in group.entries])
+    each = np.stack(np.broadcast_arrays(*(np.atleast_1d(_of_dtype(levels, e)) for e in group.entries)))
     # Copies to and from the host go through its memory and a link as well.
-    host = np.array(
-        [[(energy.memory["ddr5"].si + energy.network.si if e.kind is OpClass.HOST else 0.0)] for e in group.entries]
-    )
-    moved = amounts.num_bytes * energy.memory[memory].si
+    host = np.array([[levels.host if e.kind is OpClass.HOST else 0.0] for e in group.entries])
     return (
         amounts.tensor_flops * each,
-        amounts.vector_flops * energy.vector.si,
-        moved + amounts.num_bytes * host,
-        amounts.num_bytes * energy.cache.si,
-        np.zeros_like(moved),
+        amounts.vector_flops * levels.vector,
+        amounts.num_bytes * (levels.memory + host),
+        amounts.num_bytes * levels.cache,
+        np.zeros_like(amounts.num_bytes),
     )
 
 
-def _of_dtype(energy: EnergySection, entry: PricedEntry) -> float:
+def _of_dtype(levels: EnergyLevels, entry: PricedEntry) -> Num:
     name = _element(str(entry.dtype))
-    if name in energy.compute:
-        return energy.compute[name].si
+    if name in levels.compute:
+        return levels.compute[name]
     if entry.kind in (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.SCAN):
-        raise UnknownNameError.of("dtype of prices.energy.compute", name, energy.compute)
-    return energy.compute["fp32"].si
+        raise UnknownNameError.of("dtype of prices.energy.compute", name, levels.compute)
+    return levels.compute["fp32"]
 
 
 def _element(dtype: str) -> str:

@@ -17,7 +17,7 @@ from ...backends.machine.system import System
 from ...backends.prices.section import Prices
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from .activity import Activity, idle_w
+from .activity import BEYOND, Activity, idle_w
 from .server import watts_of
 from .system import SystemCost
 from .tco import pue_of
@@ -60,11 +60,19 @@ class StepEnergy:
         return self.machines_j / self.time_s
 
     @property
+    def rest_j(self) -> Num:
+        """What every accelerator that was bought draws alike."""
+        return sum((self.parts_j.get(name, 0.0) for name in _OF_ALL), start=0.0)
+
+    @property
+    def active_j(self) -> Num:
+        """What those that compute draw on top."""
+        return sum((part for name, part in self.parts_j.items() if name not in (*_OF_ALL, *_BESIDE)), start=0.0)
+
+    @property
     def gpu_w(self) -> Num:
         """What one accelerator that computes draws on average, without hosts and network: what its own sensor reads."""
-        whole = sum((self.parts_j.get(name, 0.0) for name in _OF_ALL), start=0.0)
-        active = sum((part for name, part in self.parts_j.items() if name not in (*_OF_ALL, *_BESIDE)), start=0.0)
-        return (whole / self.num_bought + active / self.num_gpus) / self.time_s
+        return (self.rest_j / self.num_bought + self.active_j / self.num_gpus) / self.time_s
 
 
 def step_energy(
@@ -103,8 +111,9 @@ def _active(doing: Activity, cost: SystemCost, system: System, prices: Prices, s
     """Power at rest and what a step does, held to what the packages that compute may draw in all."""
     at_rest_j = _packages(cost, system) * idle_w(system, prices) * step_time_s
     room_j = cost.num_gpus * (watts_of(system.chip) - idle_w(system, prices)) * step_time_s
-    total_j = doing.total_j
-    held = np.minimum(1.0, np.divide(room_j, total_j, out=np.ones_like(total_j), where=total_j > 0))
     # What goes over wires is drawn by packages too: the part `network` is that of switches and optics.
-    active = {("wires" if part == "network" else part): joules * held for part, joules in doing.parts_j.items()}
+    active = {("wires" if part == "network" else part): joules for part, joules in doing.parts_j.items()}
+    over_j = np.minimum(room_j - doing.total_j, 0.0)
+    if BEYOND in active or np.any(over_j):
+        active[BEYOND] = active.get(BEYOND, 0.0) + over_j
     return {"idle": at_rest_j, **active}

@@ -8,6 +8,7 @@ were measured say nothing of a training step, nor steps of the memory that they 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
@@ -19,7 +20,7 @@ from ... import backends
 from ...backends.machine.chip import Chip, maker_of
 from ...backends.machine.system import System
 from ...ir.records import dataclass
-from .quantities import alike
+from .quantities import MEMORY, alike
 
 # Tables of kernels, which say of a chip what any software on it builds on.
 KERNELS = frozenset({"attention", "elementwise", "gemm", "moe"})
@@ -84,10 +85,17 @@ class Backed:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an answer rests on: how near measurements come to its chip and to its software."""
+    """What an answer rests on: how near measurements come to its chip and to its software.
+
+    Attributes:
+        silicon: of the chip.
+        software: of the software.
+        beyond: |ln| of the number of chip or network that is farthest from the machine that was measured.
+    """
 
     silicon: ChipEvidence
     software: SoftwareEvidence
+    beyond: float = 0.0
 
     @property
     def is_measured(self) -> bool:
@@ -95,8 +103,13 @@ class Evidence:
         return (self.silicon, self.software) == (ChipEvidence.MEASURED, SoftwareEvidence.MEASURED)
 
     def __str__(self) -> str:
-        """As `this chip and this software on it`."""
-        return f"{self.silicon} and {self.software}"
+        """As `this chip and this software on it`, and how far a number of the machine is outside."""
+        return f"{self.silicon} and {self.software}{self.outside}"
+
+    @property
+    def outside(self) -> str:
+        """Say how far the number that is farthest from the measured machine is; nothing where none is."""
+        return f", {math.exp(self.beyond):.3g} x outside what was measured" if self.beyond else ""
 
 
 @cache
@@ -122,8 +135,11 @@ def evidence_of(system: System, software: str, quantity: str = "") -> Evidence:
         software: the name of its stack or, of a server, its engine.
         quantity: one of QUANTITIES, of which measurements have to be; empty for any.
     """
-    changed = any(number.source == "--set" and number.path.startswith("chip.") for number in system.sources)
-    return Evidence(silicon_of(system.chip, changed, quantity), software_of(software, system.chip.name, quantity))
+    # Rates of a machine move no byte of what it holds.
+    beyond = 0.0 if quantity == MEMORY else system.beyond
+    silicon = silicon_of(system.chip, bool(beyond), quantity)
+    beyond = 0.0 if silicon is ChipEvidence.NONE else beyond
+    return Evidence(silicon, software_of(software, system.chip.name, quantity), beyond)
 
 
 def silicon_of(chip: Chip, changed: bool = False, quantity: str = "") -> ChipEvidence:

@@ -44,7 +44,7 @@ def _line(
 
 def evidence_line(evidence: Evidence, band: Band) -> str:
     """Say what an answer rests on, and how many measurements its intervals were read from."""
-    told = f"chip: {evidence.silicon}; software: {evidence.software}"
+    told = f"chip: {evidence.silicon}; software: {evidence.software}{evidence.outside}"
     return f"intervals: by {band.num_rows} measurements ({told})"
 
 

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...cost.ownership.activity import memory_kind
 from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
-from ...ir.sizes.expr import Num
-from ...ir.units import format_si, format_time
 from ..cost.money import PER_MTOK, metrics_of, reservations
 from ..numbers import one, shown_with_source
-from .bill_reasons import LARGEST, explain_line, line_reasons
+from .bill_reasons import explain_line, line_reasons
+from .energy_reasons import joules_lines, joules_text
 
 if TYPE_CHECKING:
     from ...backends.machine.files.records import NumberRecord
@@ -87,7 +85,7 @@ def _lines(step: _Step, name: str) -> Iterator[str]:
     elif name in _OF_HOURS:
         yield from _hour(step)
     elif name in _OF_JOULES:
-        yield from _joules(step, name not in _OF_MACHINES)
+        yield from joules_lines(step.answer, step.found, name not in _OF_MACHINES)
     yield from reservations(step.found.money)
 
 
@@ -122,31 +120,30 @@ def _flops_per_usd(step: _Step) -> Iterator[str]:
 
 
 def _flops_per_w(step: _Step) -> Iterator[str]:
-    yield f"= {step.answer.metrics['model_flops']:.6g} FLOP / {_j(step.found.energy.machines_j)}"
+    yield f"= {step.answer.metrics['model_flops']:.6g} FLOP / {joules_text(step.found.energy.machines_j)}"
 
 
 def _gpu_power(step: _Step) -> Iterator[str]:
     energy = step.found.energy
-    yield "= (idle / all accelerators + what those that compute do / their number) / step time, no hosts, no network"
-    gpus, bought = one(energy.num_gpus), one(energy.num_bought)
-    yield f"  {gpus:,.0f} of {bought:,.0f} accelerators compute, {format_time(step.m_s)}"
+    rest, doing, gpus, bought = map(one, (energy.rest_j, energy.active_j, energy.num_gpus, energy.num_bought))
+    yield f"= ({rest:.6g} J at rest / {bought:.0f} + {doing:.6g} J of work / {gpus:.0f}) / {step.m_s:.6g} s"
 
 
 def _power(step: _Step) -> Iterator[str]:
-    yield f"= {_j(step.found.energy.machines_j)} / {step.m_s:.6g} s"
+    yield f"= {joules_text(step.found.energy.machines_j)} / {step.m_s:.6g} s"
 
 
 def _j_per_token(step: _Step) -> Iterator[str]:
-    yield f"= {_j(step.found.energy.machines_j)} / {step.tokens}"
+    yield f"= {joules_text(step.found.energy.machines_j)} / {step.tokens}"
 
 
 def _j_per_token_facility(step: _Step) -> Iterator[str]:
-    yield f"= {_j(step.found.energy.total_j)}, the building's in it, / {step.tokens}"
+    yield f"= {joules_text(step.found.energy.total_j)}, the building's in it, / {step.tokens}"
 
 
 def _kwh(step: _Step) -> Iterator[str]:
-    total = step.found.energy.total_j
-    yield f"= {_j(total)} a step, the building's in it, / {step.m_s:.6g} s x {step.run_s:.6g} s to train / 3.6e6 J"
+    total = joules_text(step.found.energy.total_j)
+    yield f"= {total} a step, the building's in it, / {step.m_s:.6g} s x {step.run_s:.6g} s to train / 3.6e6 J"
 
 
 def _carbon(step: _Step) -> Iterator[str]:
@@ -202,41 +199,10 @@ def _hour(step: _Step) -> Iterator[str]:
         yield f"its energy is that of the {watts:,.0f} W/GPU which the step draws"
 
 
-def _joules(step: _Step, with_building: bool) -> Iterator[str]:
-    """What takes the joules of a step, and the largest with what they are made of."""
-    energy, money = step.found.energy, step.found.money
-    parts = {**energy.parts_j, **({"building": energy.building_j} if with_building else {})}
-    yield "joules: " + ", ".join(f"{name} {_j(joules)}" for name, joules in parts.items())
-    for name in sorted(parts, key=lambda part: -one(parts[part]))[:LARGEST]:
-        # The formula of each part of the joules of a step, with the paths of its numbers.
-        dtype = str(step.answer.table.lowered.source.dtype)
-        load, cooling = "prices.energy.average_load", money.cost.estate.cooling
-        energy_of = {
-            "idle": ("packages x power x idle share x time", "chip.power", "prices.energy.idle_share"),
-            "packages": ("packages x power x average load x time", "chip.power", load),
-            "matrix units": ("FLOPs x joules of one", f"prices.energy.compute.{dtype}"),
-            "vector units": ("FLOPs x joules of one", "prices.energy.vector"),
-            "memory": ("bytes x joules of one", f"prices.energy.memory.{memory_kind(money.system)}"),
-            "cache": ("bytes of memory x joules of one in caches", "prices.energy.cache"),
-            "wires": ("bytes sent x joules of one", "prices.energy.network"),
-            "hosts": ("(power of servers and racks - power of packages) x load x time", "server.rest_power", load),
-            "network": ("power of switches and optics x load x time", load),
-            "building": ("(PUE - 1) x joules of the machines", f"prices.facility.pue.{cooling}"),
-        }
-        formula, *paths = energy_of[name]
-        yield f"{name} = {_j(parts[name])}, {format_si(one(parts[name]) / step.m_s, 'W')}"
-        yield f"  = {formula}"
-        yield from (f"  {line}" for line in _sources(money, *paths))
-
-
 def _sources(money: Money, *paths: str) -> Iterator[str]:
     for record in records_of(money):
         if record.path in paths:
             yield f"{record.path}: {shown_with_source(record)}"
-
-
-def _j(joules: Num) -> str:
-    return format_si(one(joules), "J", 6)
 
 
 # What a year of owning tells alone; `cost` explains them as well.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from enum import StrEnum
+from math import exp
 from typing import TYPE_CHECKING
 
 from ...backends.kernels.operands import unit_of
@@ -175,7 +176,10 @@ def _basis(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry) 
     related = silicon_named(system.chip.name, system.chip.design, bool(system.chip.measured_as), kernels_only=True)
     if known is not None and (known.of_chip or related is not ChipEvidence.NONE):
         # Of a kind without measurements of its own those of its class say how near its model comes.
-        return (Basis.MEASURED if known.of_chip and known.kind != ANY else Basis.FITTED), str(known)
+        measured = known.of_chip and known.kind != ANY
+        if measured and system.beyond:
+            return Basis.FITTED, f"its relative, {exp(system.beyond):.3g} x outside: {known}"
+        return (Basis.MEASURED if measured else Basis.FITTED), str(known)
     if entry.message is not None or priced.backend is None:
         algorithm = chosen(priced, row)
         levels = [t.level for t in algorithm.terms if float(t.bandwidth_s)] if algorithm is not None else []
@@ -191,7 +195,10 @@ def _basis(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEntry) 
 
 def _without_nodes(answer: Estimate, part: str, share: float) -> Rests:
     """A part that no node makes goes by the software."""
-    software = evidence_of_step(answer.table).software
+    evidence = evidence_of_step(answer.table)
+    software = evidence.software
+    if software is SoftwareEvidence.MEASURED and evidence.beyond:
+        software = SoftwareEvidence.ELSEWHERE
     basis = _OF_SOFTWARE.get(software, Basis.GUESS if part.startswith(_SOFTWARE_PARTS) else Basis.FITTED)
     return Rests(part, "-", basis, share, 0.0, f"the stack {answer.table.system.stack.name}")
 

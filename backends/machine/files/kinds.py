@@ -152,6 +152,8 @@ FREQUENCY = NumberKind("Frequency", "A clock.", "Hz", (1e6, 1e11), better="more"
 POWER = NumberKind("Power", "Electrical power.", "W", (1e-3, 1e6))
 REST_POWER = NumberKind("RestPower", "Power that may be none.", "W", (1e-3, 1e6), zero=True)
 WIRE_ENERGY = NumberKind("WireEnergy", "Energy to move data.", "J/B", (1e-16, 1e-6), better="less")
+FLOP_ENERGY = NumberKind("FlopEnergy", "Energy of one operation.", "J/FLOP", (1e-18, 1e-6), better="less")
+ENERGY_RATIO = NumberKind("EnergyRatio", "Energy over that of the chip that was measured.", sane=(1e-4, 1e4))
 PRICE = NumberKind("Price", "What something is bought for.", "USD", (1e-3, 1e9))
 SOME = NumberKind("Some", "How many there are, on average where that is no whole number.", sane=(1e-3, 1e6), zero=True)
 CABLE_LENGTH = NumberKind("CableLength", "The length of a cable.", "mm", (1.0, 1e8))

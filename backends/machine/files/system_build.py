@@ -20,7 +20,7 @@ from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
 from .shapes import Intake, unknown_word
-from .system_overrides import as_layer, changed_paths, of_calibration, override
+from .system_overrides import as_layer, changed_paths, distance, of_calibration, override
 from .system_tree import Tree, split_override
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def build_system(
         rack=file.rack,
         own_prices=_prices(file),
         changed=changed,
+        beyond=distance(given, tree, changed),
     )
 
 

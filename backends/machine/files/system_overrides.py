@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 
 from ....ir.errors import UnknownNameError, UsageError
 from ....ir.units import parse_quantity, split_quantity, units_of
@@ -14,6 +15,9 @@ from .system_tree import Tree, assign, names_of, part_at, split_override
 
 # Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
 _WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
+
+# |ln| of a number over another within which a machine counts as the same.
+_WITHIN = log(1.05)
 
 
 def of_calibration(text: str) -> bool:
@@ -75,6 +79,30 @@ def changed_paths(tree: dict[str, Tree], made: dict[str, Tree], overrides: Seque
     """
     paths = dict.fromkeys(split_override(text)[0] for text in overrides)
     return tuple(".".join(keys) for keys in paths if _number_at(tree, keys) != _number_at(made, keys))
+
+
+def distance(tree: dict[str, Tree], made: dict[str, Tree], paths: Sequence[str]) -> float:
+    """Return the largest |ln| of numbers of chip or network over what the files say; 0 where all are within 5 %.
+
+    A limit of the power counts from the power, and a number that no file says as just outside. Parts and energies move
+    no time.
+
+    >>> tree = {"chip": {"clock": {"value": 1, "unit": "GHz"}}}
+    >>> distance(tree, override(tree, "chip.clock=2 GHz"), ["chip.clock"])
+    0.6931471805599453
+    """
+    found = 0.0
+    for path in paths:
+        keys = path.split(".")
+        if keys[0] not in ("chip", "network") or keys[1] in ("package", "energy") or "equipment" in keys:
+            continue
+        before, after = (_number_at(one, keys) for one in (tree, made))
+        if keys[1:] == ["power_limit"] and before is None:
+            before = _number_at(tree, ["chip", "power"])
+        if isinstance(after, int | float) and after > 0:
+            known = before if isinstance(before, int | float) and before > 0 else 0.0
+            found = max(found, abs(log(after / known)) if known else _WITHIN)
+    return found if found >= _WITHIN else 0.0
 
 
 def _number_at(tree: Tree, keys: Sequence[str]) -> object:

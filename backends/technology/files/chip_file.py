@@ -11,6 +11,7 @@ from ....ir.units import format_bytes_per_s
 from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
+from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
 from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
@@ -157,6 +158,12 @@ def _chip(
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"
     yield f"    bandwidth: {_number(cache.bytes_per_s / 1e12, 'TB/s', 'its share of the power over energy a byte')}"
+    yield "energy:"
+    nominal_v = technology.unit(b.unit).voltage.nominal.si
+    law = f"power of {b.node} over that of {FITTED_NODE} x ({c.at.voltage_v:.3f} / {nominal_v:g} V)^2"
+    yield f"  logic: {_number(design.logic_energy, '', law)}"
+    across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
+    yield f"  wires: {_number(design.wire_energy, '', across)}"
     yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
 
 

@@ -171,7 +171,15 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
 
 # What costs nothing to have another of: latencies and shares that are reached are no parts; racks of what is bought by
 # the server hold as many as they hold. Adapters of a TPU pod are part of its racks, whatever the level counts.
-FREE = ("latency", "efficiency", "rack.power", "rack.servers", "dcn.equipment.adapters")
+FREE = (
+    "latency",
+    "efficiency",
+    "rack.power",
+    "rack.servers",
+    "dcn.equipment.adapters",
+    "energy.matmul",
+    "energy.narrow",
+)
 
 
 def leaves(tree: Tree, at: tuple[str, ...] = ()) -> Iterator[tuple[str, Mapping[str, Tree]]]:
