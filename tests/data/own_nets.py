@@ -117,6 +117,8 @@ class Positions(Net):
         super().__init__()
         self.register_buffer("table", torch.randn(256, 64))
 
+    table: Tensor
+
     def forward(self, ids: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         x = self.emb(ids) + self.table[positions].view(1, ids.shape[1], 64)
         for block in self.blocks:

@@ -34,7 +34,8 @@ def test_cables_of_a_torus_and_a_mesh_are_the_edges_of_the_grid(dims: list[int])
 def test_cables_of_a_hyperx_are_those_of_full_meshes_in_each_dimension() -> None:
     graph = nx.cartesian_product(nx.complete_graph(4), nx.complete_graph(6))
     found = wiring(level("hyperx", 24, (4, 6)), 1, 24, LevelPorts())
-    assert (found.num_links, found.switches) == (pytest.approx(graph.number_of_edges()), 0.0)
+    assert found.num_links == pytest.approx(graph.number_of_edges())
+    assert found.switches == 0.0
 
 
 @pytest.mark.parametrize(
