@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import sys
@@ -84,6 +85,9 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "version": "--version",
     }
 )
+
+# Of the last of the three streams that a process is given.
+_STDERR = 2
 
 _EPILOG = (
     "Exit codes: 0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 5 failed gate, "
@@ -166,10 +170,7 @@ def main(args: Sequence[str] | None = None) -> None:
     # here is large enough for them. What `calibrate` measures may use them.
     if "calibrate" not in (sys.argv[1:] if args is None else args)[:1]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Python has no stream where the shell closed one, as in `slipstick list ops >&-`; writing to it must not fail.
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+    _open_streams()
     ended = _listen()
     code = run(args)
     code = 128 + ended[0] if ended and code == 130 else code
@@ -177,6 +178,22 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _open_streams() -> None:
+    """Have streams that can be written to, whatever the shell closed and whichever letters they have.
+
+    Python has no stream where the shell closed one, as in `slipstick list ops >&-`, and the next file that is opened
+    would be taken for it by libraries and children. A letter that a stream lacks, or half of one, is written out.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _listen() -> list[int]:
@@ -222,7 +239,8 @@ def run(args: Sequence[str] | None = None) -> int:
 
         # The message is final to type checkers alone; what shows it looks nowhere else.
         object.__setattr__(error, "message", shown(hinted(error)))
-        error.show()
+        with suppress(OSError):  # the exit code says it where stderr cannot
+            error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
         return _fail(str(stop) or "interrupted", 130)
@@ -236,6 +254,8 @@ def run(args: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except OSError as error:
         return _unusable(error)
+    except UnicodeEncodeError as error:
+        return _fail(f"{error.object[:80]!r} is no text, and cannot be written as UTF-8: rename it", 2)
     except Exception as error:
         return _internal(error)
     return code if isinstance(code, int) else 0
@@ -258,7 +278,8 @@ def _unusable(error: OSError) -> int:
 def _fail(message: str, exit_code: int) -> int:
     from ..ir.text.shown import shown
 
-    click.echo(f"error: {shown(message)}", err=True)
+    with suppress(OSError):
+        click.echo(f"error: {shown(message)}", err=True)
     return exit_code
 
 

@@ -6,6 +6,8 @@ SlipstickError                 a message for people; the command line prints it 
     PlanError                  degrees or batches that do not fit together or do not divide
     SystemFileError            a system file with missing units, absurd values or unknown keys
     StorageError               a disk that is full, a folder that cannot be written
+    ClusterLostError           machines that worked on a search are gone
+    DrawingError               the process that draws pictures ended before it had drawn
   InfeasibleError        (3)   well formed, but it does not fit
   NotUnderstoodError     (4)   input that cannot be analysed
     NotBuiltError              a capability that this version does not have
@@ -62,6 +64,22 @@ class StorageError(UsageError):
 
 class ClusterLostError(UsageError):
     """Machines that worked on a search are gone; what was kept before is whole."""
+
+
+class DrawingError(UsageError):
+    """The process that draws pictures ended before it had drawn."""
+
+    @classmethod
+    def of(cls, why: str) -> DrawingError:
+        """Build the message: why it ended, what to type.
+
+        >>> str(DrawingError.of("ended by SIGTRAP"))  # doctest: +ELLIPSIS
+        'the process that draws charts ended by SIGTRAP: its engine needs room; `ulimit -v unlimited` gives it, ...'
+        """
+        return cls(
+            f"the process that draws charts {why}: its engine needs room; `ulimit -v unlimited` gives it, and "
+            "-o FILE.json, .csv and .md draw nothing"
+        )
 
 
 class InfeasibleError(SlipstickError):

@@ -121,8 +121,12 @@ def _file() -> Path | None:
     """Return the file: the one that SLIPSTICK_CONFIG names, that of the folder, or that of the user."""
     if (named := os.environ.get(f"{PREFIX}CONFIG")) is not None:
         return Path(named) if named else None
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    return next((path for path in (Path(FILE), home / "slipstick" / FILE) if path.is_file()), None)
+    from ...ir.text.folders import home_folder
+
+    home = home_folder()
+    folder = os.environ.get("XDG_CONFIG_HOME") or (home and home / ".config")
+    places = [Path(FILE), *([Path(folder, "slipstick", FILE)] if folder else [])]
+    return next((path for path in places if path.is_file()), None)
 
 
 def _section(path: Path, name: str, verbs: Mapping[str, object]) -> Mapping[str, object]:

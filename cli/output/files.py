@@ -18,13 +18,10 @@ def write_text(text: str, output: str) -> None:
     if output == "-":
         click.echo(text, nl=False)
         return
-    import gzip
+    from ...ir.text.files import write_whole
 
-    from ...ir.text.files import write_atomically
-
-    data = text.encode()
     with writing(output):
-        write_atomically(Path(output), gzip.compress(data, mtime=0) if output.endswith(".gz") else data)
+        write_whole(Path(output), text)
 
 
 def check_suffix(output: str, *allowed: str) -> None:

@@ -10,6 +10,7 @@ from shutil import rmtree
 
 from ...ir.errors import StorageError, UnknownNameError, UsageError
 from ...ir.records import dataclass
+from ...ir.text.folders import user_folder
 from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of, shards_of
 from .lock import Lock
@@ -31,8 +32,7 @@ class LedgerFolder:
     def default(cls) -> LedgerFolder:
         """Return the folder in the user's state folder; SLIPSTICK_RUNS or XDG_STATE_HOME move it."""
         own = os.environ.get("SLIPSTICK_RUNS")
-        base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-        return cls(Path(own) if own else Path(base) / "slipstick" / "runs")
+        return cls(Path(own) if own else user_folder("XDG_STATE_HOME", ".local/state") / "slipstick" / "runs")
 
     @classmethod
     def at(cls, folder: Path | None) -> LedgerFolder:

@@ -16,6 +16,7 @@ from ..errors import ParseError
 from ..graph import Graph
 from ..records import dataclass
 from .admission import admit
+from .folders import user_folder
 from .parse import parse_graph
 from .printer import print_graph
 from .stages import told
@@ -29,14 +30,12 @@ _CHECKSUM = "checksum "
 def cache_folder() -> Path:
     """Return the user's cache folder; SLIPSTICK_CACHE or XDG_CACHE_HOME move it."""
     own = os.environ.get("SLIPSTICK_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(own) if own else Path(base) / "slipstick"
+    return Path(own) if own else user_folder("XDG_CACHE_HOME", ".cache") / "slipstick"
 
 
 def save_graph(graph: Graph, path: Path) -> None:
     """Write a graph; the file is complete or not there at all."""
-    data = print_graph(graph).encode()
-    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_whole(path, print_graph(graph))
 
 
 def graph_head(path: str | Path) -> tuple[str, int]:
@@ -116,8 +115,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file; after a failure or a crash the old file is there as it was."""
-    write_atomically(path, text.encode())
+    r"""Write a text file, gzipped where its name ends in .gz; after a failure or a crash the old one is as it was.
+
+    Half a letter, which stands for a byte of a name that is no UTF-8, is written out as \udcff.
+    """
+    data = text.encode(errors="backslashreplace")
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[\[\]{}]', re.DOTALL)
 _JSON_CONTROL = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|b|f)")
 
 
+# Letters that JSON writes as two escapes: a half alone is none.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def line_at(text: str, at: int) -> int:
     r"""Return the line of a place in a text.
 
@@ -91,7 +95,18 @@ def read_json(text: str, where: str, any_text: bool = False, exact: bool = False
         raise too_much(where, f"a number of more than {most.digits} digits") from error
     if _is_deeper(tree, most.depth):
         raise too_much(where, f"brackets are nested more than {most.depth} deep")
+    if not any_text and (half := _HALF.search(text)):
+        _check_letters(tree, f"{where}:{line_at(text, half.start())}")
     return tree
+
+
+def _check_letters(tree: object, where: str) -> None:
+    """Refuse half a letter: what has one cannot be written as UTF-8."""
+    try:
+        json.dumps(tree, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        found = f"\\u{ord(error.object[error.start]):04x}"
+        raise ParseError(f"{where}: half a letter in a text: {found} without the other half") from error
 
 
 class _RepeatedKeyError(Exception):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 # All but tab and line feed; a terminal obeys the rest, as it does U+009B.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# With halves of letters: Python has them for bytes of names that are no UTF-8, and JSON has escapes for them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Colours and weights, which our own output is written in.
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
@@ -18,7 +19,9 @@ _SIGNED = re.compile(r"[+-]{1,2}[\w.,% -]*")
 # Line ends of any kind, which would begin a block of their own.
 _SPACES = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 # What turns the direction of a text, or is not seen at all, and what steers a terminal.
-_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _MARKS = re.compile(r"[\\`*_\[\]<|~]|&(?=#?\w+;)")
 # A mention, a reference to an issue, the address of a page.
 _LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
@@ -48,11 +51,7 @@ def shown(text: str, colored: bool = False) -> str:
         return text
     parts = _COLOUR.split(text) if colored else [text]
     # What the pattern splits at stands at every other place.
-    return "".join(part if at % 2 else _CONTROL.sub(_escape, part) for at, part in enumerate(parts))
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\x{ord(found[0]):02x}"
+    return "".join(part if at % 2 else _CONTROL.sub(_written_out, part) for at, part in enumerate(parts))
 
 
 def csv_cell(text: str) -> str:

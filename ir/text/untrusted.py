@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 
-from ..errors import NotUnderstoodError, ParseError
+from ..errors import NotUnderstoodError, ParseError, UsageError
 from .limits import limits, too_much, unpacked
 
 _KINDS = {
@@ -26,6 +26,7 @@ _KINDS = {
 # None outside of a command: what calls the package is a program already.
 _WORDS: ContextVar[frozenset[str] | None] = ContextVar("slipstick_typed_words", default=None)
 _SEPARATORS = re.compile("[=,]")
+_NO_STDIN = "name a file in place of -, or send one, as in `slipstick ... - < FILE`"
 
 
 def read_bytes(path: Path, most: int = 0) -> bytes:
@@ -59,9 +60,20 @@ def read_settings(file: Path) -> str:
 
 
 def read_stdin(most: int = 0) -> str:
-    """Return the text that comes by stdin; ParseError for more than is read, or what is no UTF-8."""
+    """Return the text that comes by stdin.
+
+    Raises:
+        UsageError: stdin is closed or cannot be read.
+        ParseError: more than is read, or what is no UTF-8.
+    """
     most = most or limits().document_bytes
-    data = sys.stdin.buffer.read(most + 1)
+    try:
+        # Python has no stream where the shell closed one.
+        data = b"" if (stream := sys.stdin) is None else stream.buffer.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror}; {_NO_STDIN}") from error
+    if stream is None:
+        raise UsageError(f"stdin is closed; {_NO_STDIN}")
     if len(data) > most:
         raise too_much("stdin", f"more than {most:,} bytes")
     return decoded(data, "stdin")

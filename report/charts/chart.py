@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
-from types import MappingProxyType, ModuleType
+from pathlib import Path
+from signal import Signals
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...driver.metrics import METRICS
-from ...ir.errors import UsageError
+from ...ir.errors import DrawingError, UsageError
 from ...ir.records import dataclass
+from ...ir.text.json_text import json_text
 from ..results.table import Panel
 
 if TYPE_CHECKING:
@@ -151,16 +155,14 @@ class Chart:
 
     def svg(self) -> str:
         """Return the chart as SVG; UsageError where nothing can draw it."""
-        text = str(_drawing().vegalite_to_svg(self._on_paper(), vl_version=VERSION, allowed_base_urls=[]))
+        text = _drawn("svg", json_text(self._on_paper())).decode()
         # Counted on from one picture to the next: numbered anew, the same answer is the same bytes.
         numbers = {name: f"clip{k}" for k, name in enumerate(dict.fromkeys(_CLIPS.findall(text)))}
         return _CLIPS.sub(lambda found: numbers[found[0]], text)
 
-    def png(self, scale: float = 2.0) -> bytes:
-        """Return the chart as PNG, so many pixels a pixel of the page; UsageError where nothing can draw it."""
-        return bytes(
-            _drawing().vegalite_to_png(self._on_paper(), vl_version=VERSION, scale=scale, allowed_base_urls=[])
-        )
+    def png(self) -> bytes:
+        """Return the chart as PNG, two pixels a pixel of the page; UsageError where nothing can draw it."""
+        return _drawn("png", json_text(self._on_paper()))
 
     def figure(self) -> TopLevelMixin:
         """Return the chart as one of Altair, which notebooks show; UsageError where it is not installed."""
@@ -194,11 +196,30 @@ def drawable() -> bool:
     return find_spec("vl_convert") is not None
 
 
-def _drawing() -> ModuleType:
-    """Return what draws; UsageError where it is not installed."""
+def _drawn(form: str, spec: str = "") -> bytes:
+    """Return what a process of its own draws (`draw`).
+
+    Raises:
+        UsageError: nothing that draws is installed.
+        DrawingError: the process ended before it had drawn, as where memory or processes are limited.
+    """
     if not drawable():
         raise UsageError(NEEDED)
-    return import_module("vl_convert")
+    import subprocess
+
+    words = [sys.executable, "-P", str(Path(__file__).with_name("draw.py"))]
+    try:
+        done = subprocess.run(words, input=json_text([form, VERSION, spec]).encode(), capture_output=True, check=False)  # noqa: S603 - our own program
+        why = f"ended by {Signals(-done.returncode).name}" if done.returncode < 0 else _last_line(done.stderr)
+    except OSError as error:
+        raise DrawingError.of(str(error)) from error
+    if done.returncode:
+        raise DrawingError.of(why)
+    return done.stdout
+
+
+def _last_line(told: bytes) -> str:
+    return (told.decode(errors="replace").split("\n\n")[0].strip().splitlines() or ["without a word"])[-1]
 
 
 @cache
@@ -209,10 +230,9 @@ def scripts() -> str:
     """
     from ...ir.text.files import TextCache
 
-    made = _drawing()
-    cache, name = TextCache.of("scripts"), f"vega-{made.__version__}-{VERSION}.js"
+    cache, name = TextCache.of("scripts"), f"vega-{version('vl-convert-python')}-{VERSION}.js"
     text = cache.get(name)
     if text is None:
-        text = str(made.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VERSION))
+        text = _drawn("scripts").decode()
         cache.put(name, text)
     return text

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from ...ir.errors import UsageError
-from ...ir.text.files import write_atomically
 from ...ir.text.shown import csv_cell
 from .table import Cell, Columns
 
@@ -49,12 +47,6 @@ def form_of_file(path: str, forms: Sequence[str]) -> str:
     return found
 
 
-def write_text(text: str, path: Path) -> None:
-    """Write a text, gzipped where the name ends in .gz; the file is whole or not there at all."""
-    data = text.encode()
-    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == _GZIPPED else data)
-
-
 def csv_text(columns: Columns) -> str:
     """Return columns as CSV with a heading; numbers have all their digits, and nothing stands for None.
 
@@ -84,7 +76,7 @@ def write_parquet(columns: Columns, path: Path) -> None:
 
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         text, whole = Path(folder, "rows.csv"), Path(folder, "rows.parquet")
-        text.write_text(csv_text(columns), encoding="utf-8")
+        text.write_text(csv_text(columns), encoding="utf-8", errors="backslashreplace")
         try:
             with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as db:
                 db.execute(

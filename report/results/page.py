@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Rows from which a table with a heading can be filtered, columns from which it leaves out those that are all alike.
 _MANY_ROWS, _MANY_COLUMNS = 8, 8
 _CONTROLS = {c: f"\\x{c:02x}" for c in (*range(9), 11, 12, *range(14, 32), 127)}
+_CONTROLS |= {c: f"\\u{c:04x}" for c in range(0xD800, 0xE000)}
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {}; base-uri 'none'; form-action 'none'"
 )

@@ -174,8 +174,8 @@ class Result(ABC):
 
         UsageError for a suffix that says none of `forms`, and for Parquet without DuckDB.
         """
-        from ...ir.text.files import write_atomically
-        from .files import form_of_file, write_parquet, write_text
+        from ...ir.text.files import write_atomically, write_whole
+        from .files import form_of_file, write_parquet
 
         name, path = form or form_of_file(str(path), self.forms), Path(path)
         if name == "parquet":
@@ -184,7 +184,7 @@ class Result(ABC):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, self.chart().png())
         else:
-            write_text(self.form(name), path)
+            write_whole(path, self.form(name))
         return path
 
     def __repr__(self) -> str:
