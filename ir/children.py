@@ -56,7 +56,7 @@ def process_pool(size: int) -> ProcessPoolExecutor:
 
 def start_module(name: str, errors: IO[bytes]) -> Child:
     """Start a module as a program, with pipes to its input and from its output, away from the keys of the terminal."""
-    return subprocess.Popen(  # noqa: S603 - our own module
+    return subprocess.Popen(
         [sys.executable, "-P", "-m", name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def end_child(child: Child, patience_s: float) -> None:
 def output_of(words: Sequence[str], timeout_s: float) -> str | None:
     """Return what a program of the system prints; None where there is none such, or it fails or takes too long."""
     try:
-        done = subprocess.run(  # noqa: S603 - words of the package
+        done = subprocess.run(
             words, capture_output=True, text=True, check=True, timeout=timeout_s, env={**os.environ, _SAFE: "1"}
         )
     except (OSError, subprocess.SubprocessError, ValueError):
