@@ -10,11 +10,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 
-from ...ir.children import SafeProcess, spawn_context
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job, news_of
+from .children import SafeProcess, spawn_context
 from .messages import Errand, Gone, Report
 from .process_worker import serve
 from .retry import Pieces

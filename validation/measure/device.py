@@ -15,8 +15,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from ...explore.executors.children import output_of
 from ...frontend.record.dtypes import torch_dtype
-from ...ir.children import output_of
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.types import DType

@@ -8,8 +8,8 @@ from concurrent.futures import as_completed
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ...explore.executors.children import process_pool
 from ...frontend import GraphCache
-from ...ir.children import process_pool
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.records import dataclass
 from ..results.outcomes import Outcome, Part

@@ -33,9 +33,13 @@ def test_a_cluster_of_our_own_is_heard_here_alone_and_has_a_secret(jobs_are_impo
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, str(script)], cwd=tmp_path, env={**os.environ, **LAX}, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    ) as search:  # fmt: skip
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, **LAX},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as search:
         assert search.stdout is not None
         assert search.stdin is not None
         assert search.stdout.readline() == "found\n"
