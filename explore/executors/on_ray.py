@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections import deque
@@ -125,7 +126,9 @@ class _RayCrew:
         # Ray would begin the next piece on its own in an actor that it restarts: those who die are replaced by us.
         actor = cast("_Actor", ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker).remote())
         self._num_spawned += 1
-        self._workers[self._num_spawned] = _Worker(actor, deque([actor.open.remote(self._versions, self._job)]))
+        self._workers[self._num_spawned] = _Worker(
+            actor, deque([actor.open.remote(self._versions, self._job, os.getcwd())])
+        )
         return self._num_spawned
 
     def give(self, number: int, errand: Errand) -> None:

@@ -8,14 +8,13 @@ import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job, news_of
+from .children import SafeProcess, spawn_context
 from .messages import Errand, Gone, Report
 from .process_worker import serve
 from .retry import Pieces
@@ -67,7 +66,7 @@ def num_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    process: SpawnProcess
+    process: SafeProcess
     connection: Connection
 
 
@@ -75,7 +74,7 @@ class _ProcessCrew:
     """One process and one pipe a worker, so that it is known which piece a process died of.
 
     A pool of the standard library is broken as a whole when one of its processes dies, and names neither the process
-    nor its piece. Processes are spawned: a copy of a process that has threads (torch starts some) may hang for ever.
+    nor its piece.
     """
 
     def __init__(self, job: Job, size: int) -> None:
@@ -88,8 +87,10 @@ class _ProcessCrew:
         return self._size
 
     def spawn(self) -> int:
-        ours, theirs = get_context("spawn").Pipe()
-        process = get_context("spawn").Process(target=serve, args=(theirs, self._job, os.getcwd()), daemon=True)
+        # Started with the first process otherwise, the tracker of its resources would open the interrupt again.
+        context = spawn_context()
+        ours, theirs = context.Pipe()
+        process = SafeProcess(target=serve, args=(theirs, self._job, os.getcwd()), daemon=True)
         with _interrupts_blocked():
             process.start()
         # The only open end must be the worker's: when it dies, ours is at its end.
@@ -163,10 +164,6 @@ def _interrupts_blocked() -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    from multiprocessing.resource_tracker import ensure_running
-
-    # Started with the first process otherwise, it would open the signal again.
-    ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

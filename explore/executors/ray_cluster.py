@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from sysconfig import get_path
 
 from ...ir.errors import ClusterLostError, UsageError
 from .messages import ONE_THREAD
@@ -43,10 +44,13 @@ def is_connected() -> bool:
 
 def seclude() -> None:
     """Before ray is loaded: keep a cluster that it starts to this machine, and to those who have its secret."""
-    # What Ray does on systems whose firewall would ask: it listens on the loopback alone.
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    os.environ.update(
+        # What Ray does on systems whose firewall would ask: it listens on the loopback alone.
+        RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
+        # Whatever is set for other clusters.
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN=secrets.token_hex(32),
+    )
 
 
 @contextmanager
@@ -76,7 +80,7 @@ def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[No
         yield
         return
     try:
-        with _terminable():
+        with _terminable(), _harmless_folder():
             _connect(address, num_cpus, timeout_s)
         yield
     finally:
@@ -194,6 +198,17 @@ def _terminable() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _harmless_folder() -> Iterator[None]:
+    """Be where Python's modules lie: Ray has all workers look for modules first in what is the current folder now."""
+    before = os.getcwd()
+    os.chdir(get_path("stdlib"))
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextmanager

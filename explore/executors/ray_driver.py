@@ -10,7 +10,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from ...ir.errors import ClusterLostError, UsageError
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job, News, Telling, news_of
+from .children import Child, end_child, handed_paths, start_module
 from .messages import Done, RefusedPiece, Report, packed
 from .ray_cluster import answering, seclude
 
@@ -110,34 +110,22 @@ def _lost(address: str | None, why: str) -> ClusterLostError:
 
 
 @contextmanager
-def _driver() -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+def _driver() -> Iterator[tuple[Child, IO[bytes]]]:
     """A driver that has nothing to do yet, and what it and Ray say; it is ended as it ends itself."""
-    with (
-        tempfile.TemporaryFile() as told,
-        # A session of its own: what the terminal sends is for the search, which ends its driver in order.
-        subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=told,
-            start_new_session=True,
-        ) as process,
-    ):
+    # What the terminal sends is for the search, which ends its driver in order.
+    with tempfile.TemporaryFile() as told, start_module(__name__, told) as process:
         try:
             yield process, told
         finally:
             with suppress(OSError):
                 _pipe(process.stdin).close()
-            try:
-                process.wait(2 * _LEAVE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            end_child(process, 2 * _LEAVE_S)
 
 
-def _reports(process: subprocess.Popen[bytes], work: bytes) -> Iterator[Report]:
+def _reports(process: Child, work: bytes) -> Iterator[Report]:
     """Have a driver work, and yield what it says until it is done or no more."""
     with suppress(EOFError, OSError, pickle.UnpicklingError):
-        pickle.dump(_Asked(sys.path, work), _pipe(process.stdin))
+        pickle.dump(_Asked(handed_paths(), work), _pipe(process.stdin))
         _pipe(process.stdin).flush()
         while True:
             reports: tuple[Report, ...] = pickle.loads(pickle.load(_pipe(process.stdout)))
@@ -149,7 +137,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _why(process: subprocess.Popen[bytes], told: IO[bytes]) -> str:
+def _why(process: Child, told: IO[bytes]) -> str:
     code = process.wait()
     told.seek(0)
     text = told.read()[-20000:].decode("utf-8", "replace")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import platform
+from contextlib import suppress
 
 import numpy as np
 
@@ -24,11 +26,14 @@ class RayWorker:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def open(self, asked: str, job: bytes) -> bytes:
-        """Open a pickled job if this machine has the versions that are asked for."""
+    def open(self, asked: str, job: bytes, folder: str) -> bytes:
+        """Open a pickled job, in its folder where there is one such, if this machine has the versions asked for."""
         if versions() != asked:
             # Unread: another version may not understand it, or worse, understand it differently.
             return packed(RefusedPiece(_mixed(asked)))
+
+        with suppress(OSError):
+            os.chdir(folder)
 
         def unpacked() -> Job:
             read: Job = pickle.loads(job)

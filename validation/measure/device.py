@@ -6,7 +6,6 @@ import ctypes
 import math
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from ...explore.executors.children import output_of
 from ...frontend.record.dtypes import torch_dtype
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
@@ -134,9 +134,8 @@ def _cuda_facts() -> Facts:
 def power_limit_w() -> float | None:
     """Ask the driver's own tool, which comes with it; PyTorch does not know the limit."""
     words = ["nvidia-smi", "--query-gpu=enforced.power.limit", "--format=csv,noheader,nounits", "--id=0"]
-    with suppress(OSError, subprocess.SubprocessError, ValueError):
-        said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout
-        return float(said.strip())
+    with suppress(ValueError):
+        return float((output_of(words, 10.0) or "").strip())
     return None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from fnmatch import fnmatchcase
-from multiprocessing import get_context
 from pathlib import Path
 
+from ...explore.executors.children import process_pool
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.records import dataclass
@@ -93,9 +93,8 @@ def dealt(models: Sequence[Placed], number: int) -> list[list[Placed]]:
 
 
 def _parallel(loads: Sequence[CaseLoad], jobs: int, report: Report | None) -> Iterator[Mapping[int, StepOutcome]]:
-    """Processes are spawned: a forked one would inherit the threads of torch in a state that it cannot use."""
     whole, done = sum(load.num_rows for load in loads), 0
-    with ProcessPoolExecutor(min(jobs, len(loads)), mp_context=get_context("spawn")) as pool:
+    with process_pool(min(jobs, len(loads))) as pool:
         running = {pool.submit(answer, load): load for load in loads}
         for future in as_completed(running):
             done += running[future].num_rows

@@ -107,21 +107,21 @@ def test_what_cannot_be_sent_is_told_in_words(report: Report, words: str) -> Non
 
 def test_an_actor_is_a_worker_by_bytes() -> None:
     actor, job = RayWorker(), FakeJob(num_candidates=4)
-    assert pickle.loads(actor.open(versions(), pickle.dumps(job))) == (Ready(),)
+    assert pickle.loads(actor.open(versions(), pickle.dumps(job), ".")) == (Ready(),)
     (done,) = pickle.loads(actor.work(pickle.dumps(Errand(job.blocks()))))
     assert isinstance(done, Done)
     assert done.found.columns["number"].tolist() == [0.0, 2.0]
 
 
 def test_an_actor_of_another_version_reads_nothing() -> None:
-    (refused,) = pickle.loads(RayWorker().open("slipstick 0.0.9+0123456789ab with numpy 2.0.0", b"no pickle"))
+    (refused,) = pickle.loads(RayWorker().open("slipstick 0.0.9+0123456789ab with numpy 2.0.0", b"no pickle", "."))
     assert isinstance(refused, RefusedPiece)
     assert isinstance(refused.error, UsageError)
     assert f"has {versions()}, this machine slipstick 0.0.9+0123456789ab" in str(refused.error)
 
 
 def test_an_actor_that_cannot_open_says_why() -> None:
-    (refused,) = pickle.loads(RayWorker().open(versions(), pickle.dumps(RefusedJob())))
+    (refused,) = pickle.loads(RayWorker().open(versions(), pickle.dumps(RefusedJob()), "."))
     assert isinstance(refused, RefusedPiece)
     assert str(refused.error) == "unknown model 'lama'"
 
