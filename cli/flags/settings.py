@@ -121,7 +121,7 @@ def _file() -> Path | None:
     """Return the file: the one that SLIPSTICK_CONFIG names, that of the folder, or that of the user."""
     if (named := os.environ.get(f"{PREFIX}CONFIG")) is not None:
         return Path(named) if named else None
-    from ...ir.text.folders import home_folder
+    from ...ir.host.folders import home_folder
 
     home = home_folder()
     folder = os.environ.get("XDG_CONFIG_HOME") or (home and home / ".config")

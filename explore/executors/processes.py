@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 
 from ...ir.errors import UsageError
+from ...ir.host.children import SafeProcess, spawn_context
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job, news_of
-from .children import SafeProcess, spawn_context
 from .messages import Errand, Gone, Report
 from .process_worker import serve
 from .retry import Pieces

@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import IO, Protocol
 
 from ...ir.errors import ClusterLostError, UsageError
+from ...ir.host.children import Child, end_child, handed_paths, start_module
 from ...ir.records import dataclass
 from ..block import Block, Found
 from ..job import Job, News, Telling, news_of
-from .children import Child, end_child, handed_paths, start_module
 from .messages import Done, RefusedPiece, Report, packed
 from .ray_cluster import answering, seclude
 

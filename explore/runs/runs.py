@@ -9,8 +9,8 @@ from pathlib import Path
 from shutil import rmtree
 
 from ...ir.errors import StorageError, UnknownNameError, UsageError
+from ...ir.host.folders import user_folder
 from ...ir.records import dataclass
-from ...ir.text.folders import user_folder
 from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of, shards_of
 from .lock import Lock

@@ -14,9 +14,9 @@ from typing import BinaryIO
 
 from ..errors import ParseError
 from ..graph import Graph
+from ..host.folders import user_folder
 from ..records import dataclass
 from .admission import admit
-from .folders import user_folder
 from .parse import parse_graph
 from .printer import print_graph
 from .stages import told

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -205,11 +204,10 @@ def _drawn(form: str, spec: str = "") -> bytes:
     """
     if not drawable():
         raise UsageError(NEEDED)
-    import subprocess
+    from ...ir.host.children import run_program
 
-    words = [sys.executable, "-P", str(Path(__file__).with_name("draw.py"))]
     try:
-        done = subprocess.run(words, input=json_text([form, VERSION, spec]).encode(), capture_output=True, check=False)  # noqa: S603 - our own program
+        done = run_program(Path(__file__).with_name("draw.py"), json_text([form, VERSION, spec]).encode())
         why = f"ended by {Signals(-done.returncode).name}" if done.returncode < 0 else _last_line(done.stderr)
     except OSError as error:
         raise DrawingError.of(str(error)) from error

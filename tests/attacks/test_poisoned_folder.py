@@ -33,18 +33,15 @@ SEARCH = (
     "--quiet",
 )
 POOL = """
-from slipstick.explore.executors.children import process_pool
+from slipstick.ir.host.children import process_pool
 if __name__ == "__main__":
     with process_pool(2) as pool:
         print(*pool.map(abs, (-1, -2)))
 """
 # As in a session of Python, whose first place of modules is the current folder.
-SESSION = (
-    "import sys; sys.path.insert(0, ''); from slipstick.explore.executors.children import process_pool as pool\n"
-    + (
-        "with pool(1) as one: paths = one.submit(eval, '__import__(\"sys\").path').result()\n"
-        "print('' in paths or __import__('os').getcwd() in paths, sys.path[0] == '')"
-    )
+SESSION = "import sys; sys.path.insert(0, ''); from slipstick.ir.host.children import process_pool as pool\n" + (
+    "with pool(1) as one: paths = one.submit(eval, '__import__(\"sys\").path').result()\n"
+    "print('' in paths or __import__('os').getcwd() in paths, sys.path[0] == '')"
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who ran it")

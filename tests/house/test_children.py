@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-STARTER = "explore/executors/children.py"
+STARTER = "ir/host/children.py"
 # What they offer without starting anything.
 HARMLESS = {
     "multiprocessing.parent_process",

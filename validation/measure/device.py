@@ -15,9 +15,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ...explore.executors.children import output_of
 from ...frontend.record.dtypes import torch_dtype
 from ...ir.errors import UsageError
+from ...ir.host.children import output_of
 from ...ir.records import dataclass
 from ...ir.types import DType
 

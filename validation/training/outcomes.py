@@ -8,9 +8,9 @@ from concurrent.futures import as_completed
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ...explore.executors.children import process_pool
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError
+from ...ir.host.children import process_pool
 from ...ir.records import dataclass
 from ..results.outcomes import Outcome, Part
 from ..rows.reading import read_rows

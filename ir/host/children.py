@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
 from typing import IO, TypeAlias
 
 Child: TypeAlias = subprocess.Popen[bytes]
@@ -63,6 +64,13 @@ def start_module(name: str, errors: IO[bytes]) -> Child:
         stderr=errors,
         start_new_session=True,
         env={**os.environ, _SAFE: "1"},
+    )
+
+
+def run_program(path: Path, given: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Run a program of ours on bytes to its end, whatever that is; OSError where it does not start."""
+    return subprocess.run(
+        [sys.executable, "-P", str(path)], input=given, capture_output=True, check=False, env={**os.environ, _SAFE: "1"}
     )
 
 

@@ -7,7 +7,7 @@ import stat
 from functools import cache
 from pathlib import Path
 
-from .stages import LOGGER
+from ..text.stages import LOGGER
 
 
 def user_folder(variable: str, usual: str) -> Path:
