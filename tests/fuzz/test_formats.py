@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from slipstick.benchmarks.fuzz.formats import FORMATS, tried
+from slipstick.benchmarks.fuzz.judge import judged
+from slipstick.benchmarks.fuzz.mutate import Still
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 # Files of each format in the suite; `make fuzz` tries as many as it is told to.
@@ -35,6 +37,17 @@ def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> No
     found = counted(name, range(COUNT)) + counted(name, FOUND.get(name, ()))
     assert found["refused"] >= 0.1 * found["tried"], "hardly any file is hostile"
     assert found["deep"] >= 0.3 * found["tried"], "most files get no further than the parser"
+
+
+@pytest.mark.parametrize("name", sorted({*FORMATS} - {"words"}))
+def test_every_seed_of_a_format_is_answered(name: str, prepared: Path) -> None:
+    turn, most = 0, 1
+    while turn < most:
+        still = Still(turn)
+        command = FORMATS[name](still)
+        found = judged(command)
+        assert (found.code, found.fault) == (0, ""), f"slipstick {' '.join(command)}: {found.told}"
+        turn, most = turn + 1, max(most, still.most)
 
 
 @pytest.mark.slow
