@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -27,8 +28,8 @@ _MOST_WALL_S = 900
 # Of each thousand files, how many are of a format: as many as take equally long, but for those that take longest.
 SHARES = {
     "ledger": 220, "launch": 150, "measured": 140, "trace": 110, "report": 90, "nsys": 60, "requests": 50,
-    "plan": 35, "onnx": 30, "pt2": 30, "system": 25, "prices": 25, "engine": 15, "stack": 12, "calibration": 12,
-    "tp-plan": 12, "words": 15, "space": 8, "graph": 8, "csv": 5, "config": 3,
+    "plan": 35, "defaults": 20, "onnx": 30, "pt2": 30, "system": 25, "prices": 25, "engine": 15, "stack": 12,
+    "calibration": 12, "tp-plan": 12, "words": 15, "space": 8, "graph": 8, "csv": 5, "config": 3,
 }  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def _cases(name: str, seeds: range, writing: int) -> None:
         with os.fdopen(writing, "w", buffering=1) as out:
             for seed in seeds:
                 _guard()
-                command, outcome = tried(name, seed)
+                command, outcome = tried(name, random.Random(seed))
                 told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
                 shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
                 clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]

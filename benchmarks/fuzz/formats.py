@@ -15,9 +15,10 @@ import yaml
 from slipstick.backends.machine.software.phases import running
 
 from .binary import exported, profiled
-from .judge import FLAGS, Outcome, judged
+from .judge import CODE, FLAGS, Outcome, judged
 from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped, times
 from .onnx_models import mutated as mutated_onnx
+from .schemas import grown, write_defaults
 from .seeds import (
     GRAPHS,
     LAUNCHES,
@@ -40,6 +41,8 @@ from .words import command_line
 
 # Writes a hostile file where the process is, and returns the command that reads it.
 Case: TypeAlias = Callable[[random.Random], list[str]]
+# Lies where the process is, and is read whatever is typed.
+DEFAULTS = "slipstick.toml"
 _ON = ("--system", "dgx-h100", "--gpus", "8", "--seq", "256", "--gbs", "16", "--format", "json")
 _DECODING = ("--system", "dgx-h100", "--phase", "decode", "--seq", "128", "--format", "json")
 _SERVED = ("--system", "dgx-h100", "--gpus", "2", "--phase", "serve")
@@ -62,15 +65,17 @@ def _put(name: str, data: str | bytes) -> str:
     return name
 
 
-def _yaml(rng: random.Random, tree: Tree, text: str = "") -> str:
-    if rng.random() < 0.75 or not text:
-        return yaml.safe_dump(changed(rng, tree), allow_unicode=True)
+def _yaml(rng: random.Random, tree: Tree, text: str, kind: str = "") -> str:
+    which = rng.random()
+    if which < 0.75:
+        found = grown(rng, tree, kind) if kind and which < 0.35 else changed(rng, tree, CODE)
+        return yaml.safe_dump(found, allow_unicode=True)
     return rough(rng, text)
 
 
 def _system(rng: random.Random) -> list[str]:
     tree = rng.choice(systems())
-    name = _put("x.yaml", _yaml(rng, tree, yaml.safe_dump(tree, sort_keys=False)))
+    name = _put("x.yaml", _yaml(rng, tree, yaml.safe_dump(tree, sort_keys=False), "system"))
     if rng.random() < 0.2:
         return ["cost", name, "--format", "json"]
     return ["estimate", "tiny.graph", "--system", name, *_ON[2:], "--tp", rng.choice(["1", "2"])]
@@ -79,7 +84,7 @@ def _system(rng: random.Random) -> list[str]:
 def _part(flag: str, folder: str) -> Case:
     def case(rng: random.Random) -> list[str]:
         at = rng.randrange(len(trees(folder)))
-        name = _put("x.yaml", _yaml(rng, trees(folder)[at], written(folder)[at]))
+        name = _put("x.yaml", _yaml(rng, trees(folder)[at], written(folder)[at], flag[2:]))
         if flag == "--prices":
             basis = rng.choice(["market", "build"])
             return ["cost", "dgx-h100", flag, name, "--basis", basis, "--format", "json"]
@@ -97,7 +102,7 @@ def _name_of(tree: Tree) -> str:
 
 
 def _plan(rng: random.Random) -> list[str]:
-    tree = changed(rng, PLAN)
+    tree = grown(rng, PLAN, "plan") if rng.random() < 0.5 else changed(rng, PLAN, CODE)
     kind = rng.random()
     if kind < 0.4:
         return ["estimate", "--plan", _put("x.json", json.dumps(tree)), "--format", "json"]
@@ -105,8 +110,14 @@ def _plan(rng: random.Random) -> list[str]:
     return ["estimate", "--plan", _put("x.yaml", text), "--format", "json"]
 
 
+def _defaults(rng: random.Random) -> list[str]:
+    text = write_defaults(rng, "estimate")
+    _put(DEFAULTS, text if rng.random() < 0.9 else rough(rng, text))
+    return ["estimate", "tiny.graph", *_ON]
+
+
 def _space(rng: random.Random) -> list[str]:
-    name = _put("x.yaml", _yaml(rng, SPACE, yaml.safe_dump(SPACE)))
+    name = _put("x.yaml", _yaml(rng, SPACE, yaml.safe_dump(SPACE), "space"))
     return ["search", "--space", name, "--no-ledger", "--jobs", "1", "-q", "--no-why"]
 
 
@@ -274,6 +285,7 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
         "prices": _part("--prices", "prices/profiles"),
         "calibration": _part("--calibration", "calibration"),
         "plan": _plan,
+        "defaults": _defaults,
         "space": _space,
         "tp-plan": _tp_plan,
         "graph": _graph,
@@ -292,7 +304,10 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
 )
 
 
-def tried(name: str, seed: int) -> tuple[list[str], Outcome]:
-    """Make the hostile file of a format that a seed says, where the process is, and judge what becomes of it."""
-    command = FORMATS[name](random.Random(seed))
-    return command, judged(command, FLAGS) if name == "words" else judged(command)
+def tried(name: str, rng: random.Random) -> tuple[list[str], Outcome]:
+    """Make a hostile file of a format where the process is, and judge what becomes of it."""
+    try:
+        command = FORMATS[name](rng)
+        return command, judged(command, FLAGS) if name == "words" else judged(command)
+    finally:
+        Path(DEFAULTS).unlink(missing_ok=True)

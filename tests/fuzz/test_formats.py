@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from slipstick.benchmarks.fuzz.formats import FORMATS, tried
-from slipstick.benchmarks.fuzz.judge import judged
 from slipstick.benchmarks.fuzz.mutate import Still
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
@@ -26,7 +26,7 @@ def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
     """Try files by their seeds, and count refused and deep ones; a fault fails with its traceback."""
     counts = Counter[str]()
     for seed in seeds:
-        command, outcome = tried(name, seed)
+        command, outcome = tried(name, Random(seed))
         assert not outcome.fault, f"seed {seed}: slipstick {' '.join(command)}: {outcome.fault}\n{outcome.told}"
         counts.update(tried=1, refused=outcome.code not in (0, 3, 5), deep=outcome.deep)
     return counts
@@ -44,8 +44,7 @@ def test_every_seed_of_a_format_is_answered(name: str, prepared: Path) -> None:
     turn, most = 0, 1
     while turn < most:
         still = Still(turn)
-        command = FORMATS[name](still)
-        found = judged(command)
+        command, found = tried(name, still)
         assert (found.code, found.fault) == (0, ""), f"slipstick {' '.join(command)}: {found.told}"
         turn, most = turn + 1, max(most, still.most)
 
