@@ -163,7 +163,7 @@ def prepare(folder: Path) -> None:
     _ran(["estimate", *where, "--format", "json", "-o", "base.json"])
     served = ["tiny.json", "--system", "dgx-h100", "--gpus", "2", "--phase", "serve", "--isl", "128", "--osl", "64"]
     _ran(["estimate", *served, "--format", "json", "-o", "served.json"])
-    (folder / "evil.py").write_text(f"open({MARKER.name!r}, 'w').close()\n\n\ndef make():\n    raise SystemExit\n")
+    (folder / "evil.py").write_text(f"open({MARKER.name!r}, 'w').close()\n\n\ndef make():\n    raise ValueError\n")
     fixed = ["--pp", "1", "--cp", "1", "--zero", "1", "--recompute", "none", "--mbs", "1"]
     _ran(["search", *where, *fixed, "--jobs", "1", "-q", "--runs", "runs", "--no-why"])
     (next((folder / "runs").glob("*.*"))).rename(folder / "base.ledger")

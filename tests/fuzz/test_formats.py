@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from slipstick.benchmarks.fuzz.formats import FORMATS, tried
+from slipstick.benchmarks.fuzz.judge import judged
 from slipstick.benchmarks.fuzz.mutate import Still
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
@@ -56,3 +57,11 @@ def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> 
     found = counted("graph", range(1000 + 4 * first, 2400, 16))
     assert found["tried"] == 88 - (first > 1)
     assert found["deep"] >= 0.4 * found["tried"]
+
+
+def test_code_runs_only_where_it_is_typed(prepared: Path) -> None:
+    # Typed, it runs, and the judge sees that; a plan that names the same is refused.
+    assert judged(["estimate", "evil.py:make", "--system", "dgx-h100"]).fault == "code ran that nobody typed"
+    Path("x.json").write_text('{"schema": "slipstick/plan/1", "model": "evil.py:make", "system": "dgx-h100"}')
+    found = judged(["estimate", "--plan", "x.json"])
+    assert (found.code, found.fault) == (4, "")
