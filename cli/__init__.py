@@ -221,16 +221,8 @@ def run(args: Sequence[str] | None = None) -> int:
 
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
-    from ..ir.text.untrusted import allow_typed_code
-    from .flags.settings import OwnDefaults
-
-    given = list(sys.argv[1:] if args is None else args)
     try:
-        with allow_typed_code(given), root.make_context("slipstick", given) as context:
-            # Behind the parse of its own flags: `help` is both a flag and a verb. Defaults are told with --quiet too.
-            own = OwnDefaults(root, lambda line: click.echo(line, err=True))
-            context.default_map = cast("MutableMapping[str, object]", own)
-            code = root.invoke(context)
+        code = invoke(sys.argv[1:] if args is None else args)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:
@@ -259,6 +251,18 @@ def run(args: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _internal(error)
     return code if isinstance(code, int) else 0
+
+
+def invoke(words: Sequence[str]) -> object:
+    """Run a command with its defaults, where code runs only if typed; return what its verb does, or raise."""
+    from ..ir.text.untrusted import allow_typed_code
+    from .flags.settings import OwnDefaults
+
+    with allow_typed_code(words), root.make_context("slipstick", list(words)) as context:
+        # Behind the parse of its own flags: `help` is both a flag and a verb. Defaults are told with --quiet too.
+        own = OwnDefaults(root, lambda line: click.echo(line, err=True))
+        context.default_map = cast("MutableMapping[str, object]", own)
+        return root.invoke(context)
 
 
 def _internal(error: Exception) -> int:

@@ -12,21 +12,26 @@ from typing import TypeAlias
 
 import yaml
 
+from slipstick.backends.machine.software.phases import running
+
 from .binary import exported, profiled
-from .judge import FLAGS, Outcome, judged
-from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped
+from .judge import CODE, FLAGS, Outcome, judged
+from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped, times
 from .onnx_models import mutated as mutated_onnx
+from .schemas import grown, write_defaults
 from .seeds import (
     GRAPHS,
     LAUNCHES,
     MEASURED,
     MODELS,
+    OF_SERVERS,
     PLAN,
     REQUESTS,
     ROOT,
     SPACE,
     STYLES,
     TRACE,
+    kernels,
     systems,
     tables,
     trees,
@@ -36,7 +41,10 @@ from .words import command_line
 
 # Writes a hostile file where the process is, and returns the command that reads it.
 Case: TypeAlias = Callable[[random.Random], list[str]]
+# Lies where the process is, and is read whatever is typed.
+DEFAULTS = "slipstick.toml"
 _ON = ("--system", "dgx-h100", "--gpus", "8", "--seq", "256", "--gbs", "16", "--format", "json")
+_DECODING = ("--system", "dgx-h100", "--phase", "decode", "--seq", "128", "--format", "json")
 _SERVED = ("--system", "dgx-h100", "--gpus", "2", "--phase", "serve")
 _MANY = ("--concurrency", "8", "--isl", "128", "--osl", "64")
 _WORDS = (
@@ -57,15 +65,17 @@ def _put(name: str, data: str | bytes) -> str:
     return name
 
 
-def _yaml(rng: random.Random, tree: Tree, text: str = "") -> str:
-    if rng.random() < 0.75 or not text:
-        return yaml.safe_dump(changed(rng, tree), allow_unicode=True)
+def _yaml(rng: random.Random, tree: Tree, text: str, kind: str = "") -> str:
+    which = rng.random()
+    if which < 0.75:
+        found = grown(rng, tree, kind) if kind and which < 0.35 else changed(rng, tree, CODE)
+        return yaml.safe_dump(found, allow_unicode=True)
     return rough(rng, text)
 
 
 def _system(rng: random.Random) -> list[str]:
     tree = rng.choice(systems())
-    name = _put("x.yaml", _yaml(rng, tree, yaml.safe_dump(tree, sort_keys=False)))
+    name = _put("x.yaml", _yaml(rng, tree, yaml.safe_dump(tree, sort_keys=False), "system"))
     if rng.random() < 0.2:
         return ["cost", name, "--format", "json"]
     return ["estimate", "tiny.graph", "--system", name, *_ON[2:], "--tp", rng.choice(["1", "2"])]
@@ -74,19 +84,25 @@ def _system(rng: random.Random) -> list[str]:
 def _part(flag: str, folder: str) -> Case:
     def case(rng: random.Random) -> list[str]:
         at = rng.randrange(len(trees(folder)))
-        name = _put("x.yaml", _yaml(rng, trees(folder)[at], written(folder)[at]))
+        name = _put("x.yaml", _yaml(rng, trees(folder)[at], written(folder)[at], flag[2:]))
         if flag == "--prices":
             basis = rng.choice(["market", "build"])
             return ["cost", "dgx-h100", flag, name, "--basis", basis, "--format", "json"]
         if flag == "--engine":
             return ["estimate", "tiny.json", *_SERVED, *_MANY, flag, name, "--format", "json"]
+        if flag == "--stack" and _name_of(trees(folder)[at]) not in running("train", "stack"):
+            return ["estimate", "decode.graph", *_DECODING, flag, name]
         return ["estimate", "tiny.graph", *_ON, flag, name]
 
     return case
 
 
+def _name_of(tree: Tree) -> str:
+    return str(tree["name"]) if isinstance(tree, dict) else ""
+
+
 def _plan(rng: random.Random) -> list[str]:
-    tree = changed(rng, PLAN)
+    tree = grown(rng, PLAN, "plan") if rng.random() < 0.5 else changed(rng, PLAN, CODE)
     kind = rng.random()
     if kind < 0.4:
         return ["estimate", "--plan", _put("x.json", json.dumps(tree)), "--format", "json"]
@@ -94,8 +110,14 @@ def _plan(rng: random.Random) -> list[str]:
     return ["estimate", "--plan", _put("x.yaml", text), "--format", "json"]
 
 
+def _defaults(rng: random.Random) -> list[str]:
+    text = write_defaults(rng, "estimate")
+    _put(DEFAULTS, text if rng.random() < 0.9 else rough(rng, text))
+    return ["estimate", "tiny.graph", *_ON]
+
+
 def _space(rng: random.Random) -> list[str]:
-    name = _put("x.yaml", _yaml(rng, SPACE, yaml.safe_dump(SPACE)))
+    name = _put("x.yaml", _yaml(rng, SPACE, yaml.safe_dump(SPACE), "space"))
     return ["search", "--space", name, "--no-ledger", "--jobs", "1", "-q", "--no-why"]
 
 
@@ -124,7 +146,7 @@ def _graph(rng: random.Random) -> list[str]:
     more = rng.choice([[], [], ["--recompute", "full"], ["--zero", "3"], ["--pp", "2"], ["--sp"]])
     phase = which.rpartition(".")[2]
     if phase == "decode":
-        return ["estimate", name, "--system", "dgx-h100", "--phase", "decode", "--seq", "128", "--format", "json"]
+        return ["estimate", name, *_DECODING]
     return ["estimate", name, *_ON, "--tp", rng.choice(["1", "2"]), *more]
 
 
@@ -133,14 +155,14 @@ def _config(rng: random.Random) -> list[str]:
     tree: Tree = json.loads((ROOT / "tests" / "data" / "configs" / which).read_text(encoding="utf-8"))
     if rng.random() < 0.85:
         found = changed(rng, tree)
-        if rng.random() < 0.15 and isinstance(found, dict):
+        if times(rng, (0, 0, 0, 0, 0, 0, 1)) and isinstance(found, dict):
             found |= rng.choice(_CONFIGS)
         text = json.dumps(found)
     else:
         text = rough(rng, json.dumps(tree), ["{", "}", "[", "]", ",", '"', "NaN", "1e999", "\\ud800", "[" * 5000])
     name = _put("x.json", text)
     phase = rng.choice(["train", "prefill", "decode"])
-    where = _ON if phase == "train" else (*_ON[:4], "--format", "json")
+    where = _ON if phase == "train" else (*_ON[:6], "--format", "json")
     return ["estimate", name, *where, "--phase", phase, "--no-cache", "-q"]
 
 
@@ -163,11 +185,12 @@ _CONFIGS: tuple[dict[str, Tree], ...] = (
 
 
 def _csv(rng: random.Random) -> list[str]:
-    text = rng.choice(tables())
+    fits = rng.random() < 0.15
+    text = rng.choice(kernels() if fits else tables())
     bits = [",", '"', "\n", "\x00", "nan", ";", "\t", "\ufeff"]
     name = _put("x.csv", retabled(rng, text) if rng.random() < 0.85 else rough(rng, text, bits))
-    if rng.random() < 0.15:
-        return ["calibrate", "--from", name, "-o", "out.yaml"]
+    if fits:
+        return ["calibrate", "--from", name, "-o", "fits/"]
     return ["validate", name, "--format", "json", "--jobs", "1", "-q"]
 
 
@@ -191,7 +214,7 @@ def _report(rng: random.Random) -> list[str]:
     if rng.random() < 0.2:
         return ["report", name, "-o", "out.md"]
     pair = [name, "base.json"] if rng.random() < 0.5 else ["base.json", name]
-    more: list[list[str]] = [[], ["--format", "json"], ["--format", "md"], ["--fail-on", "step_time_s>5%"]]
+    more: list[list[str]] = [[], ["--format", "json"], ["--format", "md"], ["--fail-on", "step_time_s>+5%"]]
     return ["compare", *pair, *rng.choice(more)]
 
 
@@ -218,7 +241,8 @@ def _measured(rng: random.Random) -> list[str]:
         text = json.dumps(changed(rng, json.loads(text)))
     else:
         text = rough(rng, text, ["9" * 400, "-1", "nan", "inf", "0", "K", ",", "\x00", "\n", "e999", "iteration"])
-    return ["compare", "base.json", "--measured", _put(f"x.{suffix}", text), "--format", "json"]
+    base = "served.json" if suffix in OF_SERVERS else "base.json"
+    return ["compare", base, "--measured", _put(f"x.{suffix}", text), "--format", "json"]
 
 
 def _launch(rng: random.Random) -> list[str]:
@@ -258,9 +282,10 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
         "system": _system,
         "stack": _part("--stack", "stacks"),
         "engine": _part("--engine", "engines"),
-        "prices": _part("--prices", "prices"),
+        "prices": _part("--prices", "prices/profiles"),
         "calibration": _part("--calibration", "calibration"),
         "plan": _plan,
+        "defaults": _defaults,
         "space": _space,
         "tp-plan": _tp_plan,
         "graph": _graph,
@@ -279,7 +304,10 @@ FORMATS: Mapping[str, Case] = MappingProxyType(
 )
 
 
-def tried(name: str, seed: int) -> tuple[list[str], Outcome]:
-    """Make the hostile file of a format that a seed says, where the process is, and judge what becomes of it."""
-    command = FORMATS[name](random.Random(seed))
-    return command, judged(command, FLAGS) if name == "words" else judged(command)
+def tried(name: str, rng: random.Random) -> tuple[list[str], Outcome]:
+    """Make a hostile file of a format where the process is, and judge what becomes of it."""
+    try:
+        command = FORMATS[name](rng)
+        return command, judged(command, FLAGS) if name == "words" else judged(command)
+    finally:
+        Path(DEFAULTS).unlink(missing_ok=True)

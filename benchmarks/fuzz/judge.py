@@ -16,10 +16,13 @@ from types import FrameType, TracebackType
 
 import click
 
-from slipstick.cli import root
+from slipstick.cli import invoke
 from slipstick.ir.errors import InternalError, SlipstickError
 
 MOST_S, MOST_BYTES = 20, 2 << 30
+# What the code of the folder leaves behind where it runs, by any name that files give it.
+MARKER = Path("code-ran")
+CODE = ("evil.py:make", "evil:make", "./evil.py:make")
 _PRODUCT = Path(__file__).resolve().parents[2]
 # Where texts become values, before anything is known of what they mean.
 _PARSERS = tuple(
@@ -58,13 +61,14 @@ def judged(command: Sequence[str], parsers: tuple[str, ...] = _PARSERS) -> Outco
     """Run a command of slipstick in this process and say whether it did what any command may do with any file.
 
     It may answer, or refuse with a message and its exit code; not fail, run longer than 20 s of CPU, take more than
-    2 GB, or print numbers that are none. A refusal is deep where what raised it first is in none of `parsers`.
+    2 GB, run code that nobody typed, or print numbers that are none. A refusal is deep where what raised it first is in
+    none of `parsers`.
     """
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with _limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = root.main(list(command), prog_name="slipstick", standalone_mode=False)
+            code = invoke(command)
     except click.exceptions.Exit as leave:
         found = Outcome(leave.exit_code, True)
     except click.ClickException as error:
@@ -79,6 +83,9 @@ def judged(command: Sequence[str], parsers: tuple[str, ...] = _PARSERS) -> Outco
         found = _fault(error)
     else:
         found = Outcome(code if isinstance(code, int) else 0, True, _wrong_numbers(_text(out)))
+    if MARKER.exists():
+        MARKER.unlink()
+        return Outcome(found.code, True, "code ran that nobody typed", found.told)
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     if taken > MOST_BYTES:
         return Outcome(found.code, found.deep, f"{taken / 1e9:.1f} GB", found.told)

@@ -6,7 +6,12 @@ import copy
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
 
 Tree: TypeAlias = Union["dict[str, Tree]", "list[Tree]", str, float, bool, None]
 Keys: TypeAlias = tuple[str | int, ...]
@@ -26,6 +31,28 @@ _CELLS = (
     "", "nan", "inf", "-1", "0", "1e308", "x", "1e999", '"', "<script>", "=1+1", "9" * 40, "1.5", "\x00", "1,2",
     "llama-3.1-8b", "-0.0", "1e-320", "true", "9" * 500, "2020-13-45", "-inf",
 )  # fmt: skip
+
+
+class Still(random.Random):
+    """Draws that change nothing: a case is then its seed as it is, and the n-th takes the n-th of each choice."""
+
+    def __init__(self, turn: int) -> None:
+        super().__init__(turn)
+        self.turn, self.most = turn, 1
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        """Take the next of a sequence at each turn; `most` is the length of the longest."""
+        return seq[self.randrange(len(seq))]
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        """Count through the numbers below `start`."""
+        self.most = max(self.most, start)
+        return self.turn % start
+
+
+def times(rng: random.Random, counts: Sequence[int]) -> int:
+    """Return how many changes to make, one of some counts."""
+    return 0 if isinstance(rng, Still) else rng.choice(counts)
 
 
 def keys_of(tree: Tree, above: Keys = ()) -> Iterator[Keys]:
@@ -54,7 +81,7 @@ def _get(tree: Tree, keys: Keys) -> Tree:
 def changed(rng: random.Random, tree: Tree, extra: Sequence[Tree] = ()) -> Tree:
     """Return a tree with one to three values changed, taken away or put where they do not belong."""
     found, places = copy.deepcopy(tree), list(keys_of(tree))
-    for _ in range(rng.choice([1, 1, 1, 2, 3]) if places else 0):
+    for _ in range(times(rng, [1, 1, 1, 2, 3]) if places else 0):
         keys = rng.choice(places)
         try:
             above, value = _get(found, keys[:-1]), _get(found, keys)
@@ -93,7 +120,7 @@ def _change(rng: random.Random, above: Tree, key: str | int, value: Tree, other:
 
 def rough(rng: random.Random, text: str, bits: Sequence[str] = _YAML) -> str:
     """Return a text with parts put in, taken out, doubled, cut off, or lines of it moved."""
-    for _ in range(rng.choice([1, 1, 2, 5])):
+    for _ in range(times(rng, [1, 1, 2, 5])):
         kind, start = rng.random(), rng.randrange(len(text) + 1)
         end = min(len(text), start + rng.choice([1, 1, 3, 20, 200]))
         if kind < 0.35:
@@ -114,7 +141,7 @@ def rough(rng: random.Random, text: str, bits: Sequence[str] = _YAML) -> str:
 def retabled(rng: random.Random, text: str) -> str:
     """Return a CSV text with cells changed."""
     lines = text.splitlines()
-    for _ in range(rng.choice([1, 1, 2, 4])):
+    for _ in range(times(rng, [1, 1, 2, 4])):
         line = rng.randrange(len(lines))
         cells = lines[line].split(",")
         cells[rng.randrange(len(cells))] = rng.choice(_CELLS)
@@ -128,7 +155,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|%\d+|[\w.*^+-]+|\S')
 def reworded(rng: random.Random, text: str, words: Sequence[str]) -> str:
     """Return a text with words of its lines replaced, by others or by some that are given."""
     lines = text.splitlines()
-    for _ in range(rng.choice([1, 1, 2, 4])):
+    for _ in range(times(rng, [1, 1, 2, 4])):
         at = rng.randrange(len(lines))
         tokens = list(_TOKEN.finditer(lines[at]))
         if not tokens:
@@ -166,7 +193,7 @@ _NUMBERS = ("0", "1", "2", "3", "7", "255", "512", "1000000", "9" * 19, "9" * 40
 
 def swapped(rng: random.Random, text: str) -> str:
     """Return a graph's text with a word replaced by another of its class, once or wherever it stands."""
-    for _ in range(rng.choice([1, 1, 2])):
+    for _ in range(times(rng, [1, 1, 2])):
         kind = rng.choice(_CLASSES)
         words = [match.group() for match in kind.finditer(text)]
         if not words:
@@ -182,7 +209,7 @@ def swapped(rng: random.Random, text: str) -> str:
 def flipped(rng: random.Random, data: bytes) -> bytes:
     """Return bytes with some of them changed, taken out or put in."""
     found = bytearray(data)
-    for _ in range(rng.choice([1, 1, 3, 20])):
+    for _ in range(times(rng, [1, 1, 3, 20])):
         at, kind = rng.randrange(len(found)) if found else 0, rng.random()
         if kind < 0.7 and found:
             found[at] = rng.randrange(256)

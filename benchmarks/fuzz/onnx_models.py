@@ -8,6 +8,7 @@ from functools import cache
 
 import onnx
 
+from .mutate import times
 from .seeds import ROOT
 
 _OPS = (
@@ -27,7 +28,7 @@ def mutated(rng: random.Random, flipped: Callable[[random.Random, bytes], bytes]
     if rng.random() < 0.3:
         return flipped(rng, rng.choice(_seeds()))
     model = onnx.load_from_string(rng.choice(_seeds()))
-    for _ in range(rng.choice([1, 1, 2, 3])):
+    for _ in range(times(rng, [1, 1, 2, 3])):
         if model.graph.node:
             rng.choice(_CHANGES)(rng, model)
     return bytes(model.SerializeToString())

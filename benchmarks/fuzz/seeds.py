@@ -16,7 +16,9 @@ from typing import cast
 import yaml
 
 from slipstick.cli import run
+from slipstick.validation.kernels.measured import CLASSES
 
+from .judge import MARKER
 from .mutate import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,8 @@ MEASURED: Mapping[str, str] = {
     ),
     "genai.json": json.dumps({"time_to_first_token": {"unit": "ms", "avg": 50.0}, "request_throughput": {"avg": 9.0}}),
 }
+# Those of servers.
+OF_SERVERS = ("json", "genai.json")
 REQUESTS = tuple((k * 0.1, 100 + k, 20 + k) for k in range(12))
 
 
@@ -133,14 +137,21 @@ def systems() -> tuple[Tree, ...]:
 @cache
 def tables() -> tuple[str, ...]:
     """Return the first rows of each table of measurements."""
-    found = []
-    for path in sorted((ROOT / "tests" / "validation").glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row, _ in zip(csv.reader(file), range(6), strict=False)]
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([[c.replace("\n", " ") for c in row] for row in rows])
-        found.append(out.getvalue())
-    return tuple(found)
+    return tuple(_head(path, 6) for path in sorted((ROOT / "tests" / "validation").glob("*.csv")))
+
+
+@cache
+def kernels() -> tuple[str, ...]:
+    """Return as many rows of each table of kernels as constants are fitted to."""
+    return tuple(_head(ROOT / "tests" / "validation" / f"{name}.csv", 60) for name in CLASSES)
+
+
+def _head(path: Path, count: int) -> str:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row, _ in zip(csv.reader(file), range(count), strict=False)]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([[c.replace("\n", " ") for c in row] for row in rows])
+    return out.getvalue()
 
 
 def prepare(folder: Path) -> None:
@@ -150,22 +161,9 @@ def prepare(folder: Path) -> None:
     shutil.copy(ROOT / "tests/golden/tiny-llama.decode.graph", folder / "decode.graph")
     where = ["tiny.graph", "--system", "dgx-h100", "--gpus", "8", "--seq", "512", "--gbs", "16"]
     _ran(["estimate", *where, "--format", "json", "-o", "base.json"])
-    _ran(
-        [
-            "estimate",
-            "tiny.json",
-            "--system",
-            "dgx-h100",
-            "--gpus",
-            "2",
-            "--phase",
-            "serve",
-            "--isl",
-            "128",
-            "--osl",
-            "64",
-        ]
-    )
+    served = ["tiny.json", "--system", "dgx-h100", "--gpus", "2", "--phase", "serve", "--isl", "128", "--osl", "64"]
+    _ran(["estimate", *served, "--format", "json", "-o", "served.json"])
+    (folder / "evil.py").write_text(f"open({MARKER.name!r}, 'w').close()\n\n\ndef make():\n    raise ValueError\n")
     fixed = ["--pp", "1", "--cp", "1", "--zero", "1", "--recompute", "none", "--mbs", "1"]
     _ran(["search", *where, *fixed, "--jobs", "1", "-q", "--runs", "runs", "--no-why"])
     (next((folder / "runs").glob("*.*"))).rename(folder / "base.ledger")

@@ -25,7 +25,7 @@ _WORDS = (
     "p99:500ms", "1h/x", "N5", "a" * 3000,
 )  # fmt: skip
 _NAMED = ("dgx-h100",) * 4 + ("base.json", "tiny.graph", "systems", "matmul", "mfu", "plan", "8")
-_GOOD = ("1", "2", "4", "8", "16", "128", "512")
+GOOD = ("1", "2", "4", "8", "16", "128", "512")
 # Verbs that take a model and flags; the rest as often as these together.
 _OFTEN = ("estimate", "estimate", "estimate", "size", "export", "compile", "cost", "posttrain", "choose")
 # What would work for long with any value, listens on a port, or measures this machine.
@@ -34,7 +34,8 @@ _QUIET = ("--trials", "--jobs", "--executor", "--address", "--full", "--help-all
 
 
 @cache
-def _commands() -> dict[str, click.Command]:
+def commands() -> dict[str, click.Command]:
+    """Return the verbs that hostile words are given to."""
     context = click.Context(root)
     found = {verb: root.get_command(context, verb) for verb in VERBS if verb not in _LEFT_OUT}
     return {verb: command for verb, command in found.items() if command is not None}
@@ -42,8 +43,8 @@ def _commands() -> dict[str, click.Command]:
 
 def command_line(rng: random.Random) -> list[str]:
     """Return a verb with one to six of its flags; most lines have one or two values that it may not take."""
-    verb = rng.choice(_OFTEN) if rng.random() < 0.7 else rng.choice(list(_commands()))
-    command = _commands()[verb]
+    verb = rng.choice(_OFTEN) if rng.random() < 0.7 else rng.choice(list(commands()))
+    command = commands()[verb]
     if verb in _OFTEN and verb != "cost":
         words = [verb, _or(rng, "tiny.graph", _MODELS), "--system", _or(rng, "dgx-h100", _SYSTEMS)]
         words += [
@@ -60,7 +61,7 @@ def command_line(rng: random.Random) -> list[str]:
     flags = [given for given in command.params if isinstance(given, click.Option) and not given.is_eager]
     flags = [flag for flag in flags if not set(flag.opts) & set(_QUIET)]
     for flag in rng.sample(flags, min(len(flags), rng.choice([1, 1, 2, 3, 6]))):
-        words += [flag.opts[0]] if flag.is_flag else [flag.opts[0], _value(rng, flag)]
+        words += [flag.opts[0]] if flag.is_flag else [flag.opts[0], value_of(rng, flag)]
     return words
 
 
@@ -68,11 +69,12 @@ def _or(rng: random.Random, usual: str, others: Sequence[str]) -> str:
     return usual if rng.random() < 0.93 else rng.choice(others)
 
 
-def _value(rng: random.Random, flag: click.Option) -> str:
+def value_of(rng: random.Random, flag: click.Option) -> str:
+    """Return a word for a flag: often one that it may take."""
     choices = getattr(flag.type, "choices", ())
     if "output" in flag.opts[0] or flag.name in ("output", "rows", "best_plan", "runs", "emit_dir"):
         return rng.choice(("-", "o.json", "o.csv", "sub/o.txt", "", "x" * 300, ".", "a\nb", "/dev/null"))
     kind = rng.random()
     if choices and kind < 0.9:
         return str(rng.choice(list(choices)))
-    return rng.choice(_GOOD) if kind < 0.6 else rng.choice(_NUMBERS) if kind < 0.8 else rng.choice(_WORDS)
+    return rng.choice(GOOD) if kind < 0.6 else rng.choice(_NUMBERS) if kind < 0.8 else rng.choice(_WORDS)

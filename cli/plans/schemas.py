@@ -25,11 +25,12 @@ def schema_command(kind: str, output: str) -> int:
     slipstick schema system -o system.schema.json
     """  # noqa: D301
     check_suffix(output, ".json")
-    write_text(json_text(_schema(kind), indent=2), output)
+    write_text(json_text(schema_of(kind), indent=2), output)
     return 0
 
 
-def _schema(kind: str) -> Mapping[str, object]:
+def schema_of(kind: str) -> Mapping[str, object]:
+    """Return the JSON Schema of a kind of file, one of `KINDS`."""
     if kind == "plan":
         from .schema import plan_schema
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from slipstick.benchmarks.fuzz.formats import FORMATS, tried
+from slipstick.benchmarks.fuzz.judge import judged
+from slipstick.benchmarks.fuzz.mutate import Still
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 # Files of each format in the suite; `make fuzz` tries as many as it is told to.
@@ -24,7 +27,7 @@ def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
     """Try files by their seeds, and count refused and deep ones; a fault fails with its traceback."""
     counts = Counter[str]()
     for seed in seeds:
-        command, outcome = tried(name, seed)
+        command, outcome = tried(name, Random(seed))
         assert not outcome.fault, f"seed {seed}: slipstick {' '.join(command)}: {outcome.fault}\n{outcome.told}"
         counts.update(tried=1, refused=outcome.code not in (0, 3, 5), deep=outcome.deep)
     return counts
@@ -37,6 +40,16 @@ def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> No
     assert found["deep"] >= 0.3 * found["tried"], "most files get no further than the parser"
 
 
+@pytest.mark.parametrize("name", sorted({*FORMATS} - {"words"}))
+def test_every_seed_of_a_format_is_answered(name: str, prepared: Path) -> None:
+    turn, most = 0, 1
+    while turn < most:
+        still = Still(turn)
+        command, found = tried(name, still)
+        assert (found.code, found.fault) == (0, ""), f"slipstick {' '.join(command)}: {found.told}"
+        turn, most = turn + 1, max(most, still.most)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.deep) for first in (1, 2, 3))])
 def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> None:
@@ -44,3 +57,11 @@ def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> 
     found = counted("graph", range(1000 + 4 * first, 2400, 16))
     assert found["tried"] == 88 - (first > 1)
     assert found["deep"] >= 0.4 * found["tried"]
+
+
+def test_code_runs_only_where_it_is_typed(prepared: Path) -> None:
+    # Typed, it runs, and the judge sees that; a plan that names the same is refused.
+    assert judged(["estimate", "evil.py:make", "--system", "dgx-h100"]).fault == "code ran that nobody typed"
+    Path("x.json").write_text('{"schema": "slipstick/plan/1", "model": "evil.py:make", "system": "dgx-h100"}')
+    found = judged(["estimate", "--plan", "x.json"])
+    assert (found.code, found.fault) == (4, "")

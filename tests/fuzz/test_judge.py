@@ -33,7 +33,7 @@ def test_a_failure_is_a_fault(raised: Exception, told: str, monkeypatch: pytest.
     def fail(*args: object, **words: object) -> int:
         raise raised
 
-    monkeypatch.setattr(root, "main", fail)
+    monkeypatch.setattr(root, "invoke", fail)
     assert judged(["list", "ops"]).fault.startswith(told)
 
 
@@ -45,7 +45,7 @@ def test_what_takes_too_long_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None
         return 0
 
     monkeypatch.setattr(judge, "MOST_S", 0.05)
-    monkeypatch.setattr(root, "main", spin)
+    monkeypatch.setattr(root, "invoke", spin)
     assert "_OverTimeError" in judged(["list", "ops"]).fault
 
 
@@ -55,7 +55,7 @@ def test_a_document_with_numbers_that_are_none_is_a_fault(text: str, monkeypatch
         print(text)
         return 0
 
-    monkeypatch.setattr(root, "main", say)
+    monkeypatch.setattr(root, "invoke", say)
     assert judged(["list", "ops"]).fault.startswith("JSON: ")
 
 
