@@ -208,16 +208,14 @@ def _drawn(form: str, spec: str = "") -> bytes:
 
     try:
         done = run_program(Path(__file__).with_name("draw.py"), json_text([form, VERSION, spec]).encode())
-        why = f"ended by {Signals(-done.returncode).name}" if done.returncode < 0 else _last_line(done.stderr)
     except OSError as error:
         raise DrawingError.of(str(error)) from error
+    if done.returncode < 0:
+        raise DrawingError.of(f"ended by {Signals(-done.returncode).name}")
     if done.returncode:
-        raise DrawingError.of(why)
+        lines = done.stderr.decode(errors="replace").split("\n\n")[0].strip().splitlines()
+        raise DrawingError.of(lines[-1] if lines else "without a word")
     return done.stdout
-
-
-def _last_line(told: bytes) -> str:
-    return (told.decode(errors="replace").split("\n\n")[0].strip().splitlines() or ["without a word"])[-1]
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.ir.errors import ParseError
-from slipstick.ir.text import folders
+from slipstick.ir.host import folders
 from slipstick.ir.text.files import write_whole
 from slipstick.ir.text.formats import read_json, read_yaml
 from slipstick.report.charts.chart import drawable
