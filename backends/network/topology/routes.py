@@ -122,7 +122,8 @@ def _spread(rows: LinkRows, sources: Indices, wanted: NDArray[np.float64], carri
     passing, ways = wanted.ravel(), np.zeros(wanted.size)
     frontier = sources + np.arange(len(sources)) * rows.count
     ways[frontier] = 1.0
-    waiting, hops, at = np.count_nonzero(passing), [], np.empty(wanted.size, np.intp)
+    waiting, at = np.count_nonzero(passing), np.empty(wanted.size, np.intp)
+    hops: list[tuple[Indices, Indices, Indices]] = []
     while waiting and len(frontier):
         around = rows.after(frontier)
         unmet = ways[around[-1]] == 0
