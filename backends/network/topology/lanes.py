@@ -43,6 +43,8 @@ class NetworkLane:
 PLAIN = NetworkLane(np.ones(()), np.ones(()))
 # Messages that share paths with others; with neighbours there is a wire of one's own.
 _CROSSING = frozenset((Pattern.SWAP, Pattern.PEERS, Pattern.PAIRS))
+# On a graph, where all members are of one kind, as another one does.
+_ALIKE: Mapping[Pattern, Pattern] = MappingProxyType({Pattern.PAIRS: Pattern.PEERS, Pattern.SEND: Pattern.RING})
 Counts: TypeAlias = Callable[[Pattern, LevelShare], NetworkLane]
 
 
@@ -153,7 +155,7 @@ def _graph(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """Counted along the shortest paths, once for each distinct group."""
     pairs = np.stack([share.fanout.ravel(), share.step.ravel()])
     distinct, where = np.unique(pairs, axis=1, return_inverse=True)
-    found = [loads(share.level.edges, int(n), int(s), pattern.value) for n, s in distinct.T]
+    found = [loads(share.level.edges, int(n), int(s), _ALIKE.get(pattern, pattern).value) for n, s in distinct.T]
     hops = np.array([load.hops for load in found])[where.ravel()]
     each = np.array([load.seconds_per_byte for load in found])[where.ravel()]
     shape = share.fanout.shape

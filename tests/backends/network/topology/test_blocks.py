@@ -1,7 +1,9 @@
 """Ranks in blocks of a torus, HyperX, and stated factors: by hand, along the routes of graphs, against relabellings."""
 
 import dataclasses
-from itertools import product
+from collections.abc import Iterator
+from functools import cache
+from itertools import permutations, product
 from math import prod
 
 import numpy as np
@@ -14,6 +16,8 @@ from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.layout import lay_out
 from slipstick.backends.network.topology.level import Edge, NetworkLevel, Topology
 from slipstick.backends.network.topology.routes import loads
+
+from ..bounds import bisection_bound
 
 BASE = load_system("dgx-h100")
 RATE, VOLUME = 400e9, 2.0**28
@@ -85,13 +89,90 @@ def test_blocks_carry_what_routes_do(blocks: Blocks, size: int) -> None:
         assert seconds(level("torus", dims, blocks), "all_to_all", size) == pytest.approx(counted)
 
 
-def test_no_relabelling_of_a_torus_beats_the_best_block() -> None:
-    dims = (4, 4)
-    best = min(seconds(level("torus", dims, b), "all_to_all", 4) for b in ((), ((2, 2),), ((1, 4),), ((2, 1),)))
-    places, generator = list(product(*map(range, dims))), np.random.default_rng(0)
-    for _ in range(100):
-        names = {places[k]: rank for rank, k in enumerate(generator.permutation(16).tolist())}
-        assert best <= loads(torus_edges(dims, names), 4, 1, "pairs").seconds_per_byte * VOLUME * 3 / 4 * (1 + 1e-9)
+CUBE, PLACES = (4, 4, 4), list(product(range(4), repeat=3))
+GROUPS: tuple[tuple[Collective, int], ...] = tuple(
+    (kind, size) for kind in ("all_to_all", "all_reduce") for size in (4, 8, 16)
+)
+
+
+def fillings(at: tuple[int, ...] = (1, 1, 1)) -> Iterator[Blocks]:
+    """Yield every chain of blocks that doubles one dimension of the cube at a time: any blocks fill it as one does."""
+    if at == CUBE:
+        yield ()
+    for k in (k for k in range(3) if at[k] < 4):
+        larger = (*at[:k], 2 * at[k], *at[k + 1 :])
+        yield from ((*((larger,) if larger != CUBE else ()), *rest) for rest in fillings(larger))
+
+
+def relabelled(names: dict[tuple[int, ...], int]) -> list[float]:
+    """Return the times of all groups on the cube as a graph, whose members bear these names."""
+    edges = torus_edges(CUBE, names)
+    graph = NetworkLevel("net", 64, RATE, 0.0, "graph", edges=edges, algorithm="best")
+    return [seconds(graph, kind, size) for kind, size in GROUPS]
+
+
+@cache
+def least_of_blocks() -> list[float]:
+    """Return the least time of each of the groups over all ways to fill blocks."""
+    chains = list(fillings())
+    # Six doublings, two of each dimension: 6!/(2! 2! 2!).
+    assert len(chains) == len(set(chains)) == 90
+    return [min(seconds(level("torus", CUBE, c), kind, size) for c in chains) for kind, size in GROUPS]
+
+
+def test_no_order_of_the_bits_of_a_torus_beats_the_best_block() -> None:
+    """Bits of a rank as bits of its place, in all 6! orders: 120 of them but for the names of the three dimensions.
+
+    All 90 ways to fill blocks are among them, and those in which neighbours lie two apart.
+    """
+    bits = [(k, weight) for k in range(3) for weight in (1, 2)]
+    orders = [o for o in permutations(bits) if list(dict.fromkeys(k for k, _ in o)) == [0, 1, 2]]
+    assert len(orders) == 120
+    best = np.array(least_of_blocks()) * (1 - 1e-9)
+    for order in orders:
+        names = {
+            tuple(sum(w for i, (k, w) in enumerate(order) if k == axis and rank >> i & 1) for axis in range(3)): rank
+            for rank in range(64)
+        }
+        assert (best <= relabelled(names)).all(), order
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.deep)])
+def test_no_relabelling_of_a_torus_by_chance_beats_the_best_block(count: int) -> None:
+    best, generator = np.array(least_of_blocks()) * (1 - 1e-9), np.random.default_rng(0)
+    for _ in range(count):
+        names = {PLACES[k]: rank for rank, k in enumerate(generator.permutation(64).tolist())}
+        assert (best <= relabelled(names)).all(), names
+
+
+def test_interleaved_tetrahedra_beat_every_block() -> None:
+    """Four corners of a cube that share no wire: a placement that is no block, and that no file can say yet.
+
+    Cubes at even places hold the corners of even parity, those shifted by one in each dimension the odd ones, so that
+    no two groups share a wire. Each wire, of B/6, carries half of what a corner sends to two others: S/4. Of a block
+    of four in a row the two wires of a member carry S/4 (1 + 2/2) each.
+    """
+    corners = [c for c in product((0, 1), repeat=3) if sum(c) % 2 == 0]
+    cubes = [(base, odd) for base in product((0, 2), repeat=3) for odd in (0, 1)]
+    order = [tuple((b + odd + c) % 4 for b, c in zip(base, at, strict=True)) for base, odd in cubes for at in corners]
+    assert sorted(order) == PLACES
+    tetrahedra = relabelled({at: rank for rank, at in enumerate(order)})[0]
+    assert tetrahedra == pytest.approx(6 / 4 * VOLUME / RATE)
+    assert least_of_blocks()[0] == pytest.approx(6 / 2 * VOLUME / RATE)
+
+
+# Wires between two halves, by dimensions: a torus is cut twice, a line once, and of k places all to all k/2 x k/2 meet.
+@pytest.mark.parametrize("dims", [(4,), (8,), (4, 4), (8, 4), (8, 2), (4, 4, 4), (8, 4, 2), (16, 16, 16)])
+@pytest.mark.parametrize(("topology", "cut"), [("torus", 2), ("mesh", 1), ("hyperx", 0)])
+def test_no_all_to_all_is_faster_than_what_its_wires_carry_across_the_middle(
+    topology: Topology, cut: int, dims: tuple[int, ...]
+) -> None:
+    one, longest, ranks = level(topology, dims), max(dims), prod(dims)
+    wires = (longest // 2) ** 2 if topology == "hyperx" else cut
+    each = RATE / len(dims) / (longest - 1 if topology == "hyperx" else 2)
+    middle = ranks / longest * wires * each
+    found = seconds(one, "all_to_all", ranks)
+    assert found >= float(bisection_bound(np.array(float(ranks)), np.array(VOLUME), middle)) * (1 - 1e-9)
 
 
 def test_blocks_spread_a_group_and_keep_its_size() -> None:

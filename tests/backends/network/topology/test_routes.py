@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from slipstick.backends.network.topology.level import Edge
@@ -54,3 +56,21 @@ def test_groups_lie_side_by_side_and_only_full_ones_talk() -> None:
 
 def test_a_group_of_one_sends_nothing() -> None:
     assert loads(line(4), 1, 1, "ring") == RouteLoad(1.0, 0.0)
+
+
+def test_all_to_all_of_a_large_hyperx_loads_its_wires_alike() -> None:
+    """A HyperX of 256 members, sent to by all in several batches: each wire carries (1 - 1/4) S over 3 of a dimension.
+
+    A member sends S/255 to each other; 192 of these lie elsewhere along a dimension, behind 3 wires.
+    """
+    places = list(product(range(4), repeat=4))
+    joined = {
+        (rank, places.index((*at[:k], v, *at[k + 1 :])))
+        for rank, at in enumerate(places)
+        for k in range(4)
+        for v in range(at[k] + 1, 4)
+    }
+    graph = tuple(Edge(str(a), str(b), 1.0) for a, b in sorted(joined))
+    found = loads(graph, 256, 1, "peers")
+    assert found.hops == 4
+    assert found.seconds_per_byte == pytest.approx(192 / 255 / 3)
