@@ -186,7 +186,7 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
         return None, None
     if match := _STEPS.fullmatch(text.strip()):
         return int(match[1]), None
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
     return None, quantity_of(text, "s", "--checkpoint-every")
 

@@ -131,7 +131,7 @@ def _named(stages: str) -> list[tuple[str, int]]:
     found = []
     for text in stages.split(","):
         name, _, num = text.strip().rpartition(":")
-        if not name or not num.isdigit() or int(num) < 1:
+        if not name or not num.isdecimal() or int(num) < 1:
             raise UsageError(f"--stages {stages}: SYSTEM:N,SYSTEM:N, as in dgx-h100:5,dgx-a100-80gb:3")
         found.append((name, int(num)))
     return found

@@ -77,7 +77,7 @@ class Apart:
             refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")
             return None
         first, colon, then = self.disagg.partition(":")
-        if not colon or not first.isdigit() or not then.isdigit() or not int(first) * int(then):
+        if not colon or not first.isdecimal() or not then.isdecimal() or not int(first) * int(then):
             raise UsageError(f"--disagg {self.disagg}: workers of prompts and of answers, as in 2:6")
         return int(first), int(then)
 

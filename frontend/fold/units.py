@@ -153,7 +153,7 @@ def _unequal(tree: _Tree) -> list[list[_Call]]:
     """The list with most operators whose members are a chain and all differ."""
     lists: dict[tuple[str, int], list[_Call]] = {}
     for call in _within(tree.root):
-        if call.parent is not None and call.name.isdigit():
+        if call.parent is not None and call.name.isdecimal():
             lists.setdefault((call.family, id(call.parent)), []).append(call)
     chains = [members for members in lists.values() if len(members) > 1 and _is_chain(tree.flat, members)]
     best = max(chains, key=lambda members: (_weight(members), -len(members[0].path)), default=None)
@@ -221,7 +221,7 @@ def _is_stack(flat: Flat, around: _Call, members: Sequence[_Call]) -> bool:
     """Whether two are equal and all a chain; calls that are no members of a list make up half of what is around."""
     if len({m.digest for m in members}) == len(members):
         return False
-    is_list = all(m.name.isdigit() for m in members) and len({m.path for m in members}) > 1
+    is_list = all(m.name.isdecimal() for m in members) and len({m.path for m in members}) > 1
     return (is_list or 2 * _weight(members) >= len(around.places)) and _is_chain(flat, members)
 
 

@@ -109,4 +109,4 @@ def _devices(container: Mapping[str, object]) -> int:
     limits = resources.get("limits") or resources.get("requests") if isinstance(resources, Mapping) else None
     if not isinstance(limits, Mapping):
         return 0
-    return sum(int(str(n)) for name, n in limits.items() if _DEVICES.fullmatch(str(name)) and str(n).isdigit())
+    return sum(int(str(n)) for name, n in limits.items() if _DEVICES.fullmatch(str(name)) and str(n).isdecimal())

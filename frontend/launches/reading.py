@@ -232,7 +232,7 @@ def _of_command(framework: str, at: int, command: Command, others: Sequence[Comm
 
 def _whole(value: Value) -> int | None:
     text = str(value[0] if isinstance(value, tuple) and value else value).split(":")[-1]
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _read(

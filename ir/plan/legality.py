@@ -36,7 +36,7 @@ def check_family(family: Family) -> None:
         if row.word.noun and getattr(family, row.field) not in row.word.choices:
             raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
     schedule_kind(family.schedule)
-    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
+    if family.pp_layout not in LAYOUTS and not all(n.strip().isdecimal() for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     _check_workload(family)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
     import yaml
 
 _BRACKETS = re.compile(r"[\[\]{}]")
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:?)|[\[\]{}]', re.DOTALL)
 
 
 # As an escape; raw ones are no JSON. Behind an even number of backslashes it begins one.
 _JSON_CONTROL = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|b|f)")
-
-
-# Letters that JSON writes as two escapes: a half alone is none.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# A pair of surrogates, half of one, or any other escape.
+_SURROGATES = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w|\\.", re.DOTALL)
 
 
 def line_at(text: str, at: int) -> int:
@@ -62,7 +62,8 @@ limits of files N times
 def check_digits(text: str, where: str) -> None:
     """Raise ParseError for a number that is longer than any that means something."""
     digits = limits().digits
-    if found := re.search(rf"\d{{{digits + 1},}}", text):
+    # Of base 16 five digits are six of base 10.
+    if found := re.search(rf"\d[\d_]{{{digits},}}|0[xX][\da-fA-F_]{{{digits * 5 // 6 + 1},}}", text):
         raise too_much(f"{where}:{line_at(text, found.start())}", f"a number of more than {digits} digits")
 
 
@@ -95,18 +96,23 @@ def read_json(text: str, where: str, any_text: bool = False, exact: bool = False
         raise too_much(where, f"a number of more than {most.digits} digits") from error
     if _is_deeper(tree, most.depth):
         raise too_much(where, f"brackets are nested more than {most.depth} deep")
-    if not any_text and (half := _HALF.search(text)):
-        _check_letters(tree, f"{where}:{line_at(text, half.start())}")
+    if not any_text:
+        check_characters(text, where)
     return tree
 
 
-def _check_letters(tree: object, where: str) -> None:
-    """Refuse half a letter: what has one cannot be written as UTF-8."""
-    try:
-        json.dumps(tree, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        found = f"\\u{ord(error.object[error.start]):04x}"
-        raise ParseError(f"{where}: half a letter in a text: {found} without the other half") from error
+def check_characters(text: str, where: str) -> None:
+    r"""Raise ParseError for a text of JSON that escapes half of a character, which nothing can print.
+
+    >>> check_characters(r'"\ud83d\ude00 \\ud83d"', "a.json")
+    >>> check_characters(r'"\ud83d"', "a.json")
+    Traceback (most recent call last):
+        ...
+    slipstick.ir.errors.ParseError: a.json:1: half of a character in a text: \ud83d
+    """
+    for match in _SURROGATES.finditer(text):
+        if len(match[0]) == len(r"\ud83d"):
+            raise ParseError(f"{where}:{line_at(text, match.start())}: half of a character in a text: {match[0]}")
 
 
 class _RepeatedKeyError(Exception):
@@ -116,8 +122,8 @@ class _RepeatedKeyError(Exception):
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+        counts = Counter(key for key, _ in pairs)
+        raise _RepeatedKeyError(next(key for key, count in counts.items() if count > 1))
     return found
 
 
@@ -173,7 +179,8 @@ def read_yaml(text: str, where: str) -> object:
     loader = yaml.SafeLoader(text)
     try:
         found: object = loader.construct_document(node)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    # What a tag says of a text that is none of its kind is no error of PyYAML's own.
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise ParseError(f"{_place(where, error, node)}: is not YAML: {_said(error)}") from error
     finally:
         loader.dispose()
@@ -224,6 +231,9 @@ def _check_node(root: yaml.Node, where: str) -> None:
             if found := control_at(node.value):
                 line = node.start_mark.line + 1
                 raise ParseError(f"{where}:{line}: a control character in a text: {shown(found[0])}")
+            if node.tag in _NUMBERS and len(node.value) > most.digits:
+                line = node.start_mark.line + 1
+                raise too_much(f"{where}:{line}", f"a number of more than {most.digits} digits")
             return 1
         here = f"{where}:{node.start_mark.line + 1}"
         if id(node) in above:

@@ -29,6 +29,7 @@ from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
 from .attrs_text import parse_attrs
+from .formats import check_characters
 from .limits import limits, too_much
 from .printer import HEADER
 
@@ -167,6 +168,7 @@ def parse_graph(text: str) -> Graph:
     """Read a graph; ParseError says which line cannot be read and why."""
     if text.count("\n") > limits().graph_lines:
         raise too_much("the graph", f"more than {limits().graph_lines:,} lines")
+    check_characters(text, "the graph")
     # Not at other marks that Python takes for the end of a line.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     if lines[0] != HEADER:
@@ -228,7 +230,7 @@ def _placements(text: str) -> tuple[tuple[str, Placement], ...]:
 
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim:
-    return int(text) if text.isdigit() else as_dim(parse_expr(text))
+    return int(text) if text.isdecimal() else as_dim(parse_expr(text))
 
 
 def _ids(text: str) -> tuple[int, ...]:

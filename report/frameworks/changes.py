@@ -139,7 +139,7 @@ def _written(framework: str, name: str, value: object) -> str:
     form, text = _FORMS.get(framework, "flag"), " ".join(map(str, value)) if isinstance(value, tuple) else value
     if form == "toml":
         section, _, key = name.rpartition(".")
-        said = "true" if text is None else text if str(text).replace(".", "").isdigit() else json_text(text)
+        said = "true" if text is None else text if str(text).replace(".", "").isdecimal() else json_text(text)
         return f"[{section}] {key} = {said}" if section else f"--{key.replace('_', '-')} {text}"
     if form == "yaml":
         return f"{name}: {json_text(text)}"

@@ -137,4 +137,4 @@ def _of_version(asked: str, version: tuple[int, ...], known: Sequence[Validity])
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.strip().split(".") if part.isdigit())
+    return tuple(int(part) for part in text.strip().split(".") if part.isdecimal())

@@ -35,7 +35,7 @@ MAX_POSITIONS = 1 << 27
 
 _LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)*layers?")
 _COUNTS = re.compile(
-    r"(num|n)_\w*(heads?|experts?|groups?|codebooks|experts_per_tok)|moe_(num_experts|top_k)|num_blocks"
+    r"(num|n)_\w*(heads?|experts?|groups?|codebooks|experts_per_tok|labels)|moe_(num_experts|top_k)|num_blocks"
 )
 _POSITIONS = re.compile(r"max_position_embeddings|n_positions|n_ctx|max_seq_len|max_(source|target)_positions")
 _SIZES = re.compile(
@@ -139,6 +139,10 @@ def _check_other(name: str, value: object) -> None:
     is_size = isinstance(value, int) and _OTHER_SIZES.fullmatch(name.rpartition(".")[2]) is not None
     if is_size and isinstance(value, int) and value > MAX_SIZE:
         raise NotUnderstoodError(f"'{name}' is {str(value)[:40]}; give at most {MAX_SIZE}")
+    # GPT-Neo writes layers as [[kinds, how often], ..].
+    pairs = value if name.rpartition(".")[2] == "attention_types" and isinstance(value, list) else ()
+    for number in (pair[1] for pair in pairs if isinstance(pair, list) and len(pair) > 1):
+        _check(name, number, 0, MAX_LAYERS)
     if name.rpartition(".")[2] == "architectures" and isinstance(value, str):
         raise NotUnderstoodError(f"'{name}' is '{value[:80]}'; give a list: [\"{value[:80]}\"]")
 

@@ -252,7 +252,7 @@ def _element(scope: Variables, name: str, index: str | None, node: Node) -> str 
     if name in scope.tables:
         return scope.tables[name].get(key)
     elements = scope.arrays.get(name, [])
-    return elements[int(key)] if key.isdigit() and len(key) < 9 and int(key) < len(elements) else None
+    return elements[int(key)] if key.isdecimal() and len(key) < 9 and int(key) < len(elements) else None
 
 
 def _or_other(scope: Variables, value: str | None, operator: str, node: Node, name: str) -> str:
@@ -318,6 +318,9 @@ def _printed(scope: Variables, node: Node) -> str:
     name, *arguments = [word for child in inner[0].children for word in words(scope, child)]
     if name not in _PRINTS or any(UNKNOWN in word for word in arguments):
         return unknown(node)
+    if name == "printf" and arguments:
+        # The format is written once for each argument.
+        scope.make(len(arguments) * len(arguments[0]), node)
     found = _PRINTS[name](arguments)
     return unknown(node) if found is None else found
 

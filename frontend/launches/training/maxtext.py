@@ -113,7 +113,7 @@ def _devices(r: Reading) -> int | None:
     """Return the devices that it compiles for: `compile_topology=v5p-256`, in cores of which a chip has two."""
     topology = r.text("compile_topology") or ""
     kind, _, count = topology.partition("-")
-    if not count.isdigit():
+    if not count.isdecimal():
         return None
     slices = max(r.count("compile_topology_num_slices", least=-1) or 1, 1)
     r.understand(f"{count} of {kind}", "compile_topology", "compile_topology_num_slices")

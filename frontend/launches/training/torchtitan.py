@@ -187,7 +187,7 @@ def _titan_policy(r: Reading) -> None:
     )
     if policy != "none" and r.has("activation_checkpoint.early_stop"):
         r.words["early_stop"] = r.flag("activation_checkpoint.early_stop")
-    if mode == "selective" and kind not in (None, "op") and str(kind).isdigit():
+    if mode == "selective" and kind not in (None, "op") and str(kind).isdecimal():
         r.assume(f"recompute full: every layer, where the launch names every {kind}.")
     recipe = _titan_recipe(r)
     converts = bool(r.text(*_CONVERTERS))

@@ -52,7 +52,7 @@ def is_auto(name: str) -> bool:
 def degree_of(name: str) -> int:
     """Return the degree at which a plan must be legal; PlanError when it is no number above 1."""
     given = name.partition(":")[2] or str(SMALLEST_DEGREE)
-    if not given.isdigit() or int(given) < 1:
+    if not given.isdecimal() or int(given) < 1:
         raise PlanError(f"'{name}': behind auto: stands the tensor-parallel degree, a number; allowed: auto, auto:8")
     return max(int(given), SMALLEST_DEGREE)
 
