@@ -28,7 +28,7 @@ _EFFECTS: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("plan", "from", "space", "resume", "measured", "input"), "names another job"),
         **dict.fromkeys(("loss", "draft", "verify_sizes"), "may run code"),
-        **dict.fromkeys(("address", "allow_download", "port"), "opens connections"),
+        **dict.fromkeys(("address", "allow_download", "port", "executor"), "opens connections"),
         "quiet": "hides messages",
     }
 )

@@ -340,7 +340,7 @@ class _Propagation:
                 b.settle(i, {**b.where[b.now[i]], TP: before}, node)
 
     def _export(self, b: RegionBuilder, forward: bool) -> None:
-        """What leaves a region is whole or sharded, and lies alike wherever a port of that name is made."""
+        """What leaves a region is whole or sharded, but for a loss, and alike wherever a port of that name is made."""
         for port in b.old.outputs:
             node = b.old.producer.get(port.value)
             if port.value not in b.now or (node is not None and (node.phase is Phase.FORWARD) != forward):
@@ -356,7 +356,7 @@ class _Propagation:
                 kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
                 sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
                 self.ports[port.name] = {**have, **{a: self._reduced(b, value, a) for a in sums}}
-            if not port.name.startswith("result"):
+            if not port.name.startswith("result") or b.old.by_id[port.value].type.dims:
                 b.settle(port.value, self.ports[port.name], user)
 
     def _finish(self, b: RegionBuilder) -> Region:

@@ -126,7 +126,7 @@ def test_letters_that_a_stream_lacks_are_written_out(encoding: str, tmp_path: Pa
 def test_half_a_letter_is_refused_in_files_and_written_out_elsewhere(tmp_path: Path) -> None:
     assert read_json(r'["\ud83d\ude00", "\\ud800"]', "a.json") == ["\U0001f600", r"\ud800"]
     for text in (r'["a", "\ud800"]', r'["\udc00\ud800"]', r'{"\\\uDFFF": 1}'):
-        with pytest.raises(ParseError, match=r"a\.json:1: half a letter in a text"):
+        with pytest.raises(ParseError, match=r"a\.json:1: half of a character in a text"):
             read_json(text, "a.json")
     with pytest.raises(ParseError, match=r"a\.yaml:1: a control character in a text: \\ud800"):
         read_yaml(r'a: "x\ud800y"', "a.yaml")

@@ -89,6 +89,20 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
+def chip_called(name: str) -> dict[str, Tree] | None:
+    """Return the chip of the catalogue that its maker calls so; None where there is none."""
+    given = _makers_names().get(name)
+    return None if given is None else dict(_of_catalogue("chips", given).tree)
+
+
+@cache
+def _makers_names() -> dict[str, str]:
+    """The file of each chip of the catalogue by the name that its maker gave it."""
+    files = {given: (_BACKENDS / "chips" / f"{given}.yaml").read_text(encoding="utf-8") for given in names("chips")}
+    lines = ((line, given) for given, text in files.items() for line in text.splitlines())
+    return {line.removeprefix("name: "): given for line, given in lines if line.startswith("name: ")}
+
+
 def read_stack(
     name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = (), kind: str = "stacks"
 ) -> File:

@@ -15,12 +15,12 @@ from ..software.stack import StackConstants
 from ..software.stack_schema import STACK
 from ..system import System
 from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
-from .catalogue import on_chip
+from .catalogue import chip_called, on_chip
 from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
 from .shapes import Intake, unknown_word
-from .system_overrides import as_layer, changed_paths, distance, of_calibration, override
+from .system_overrides import as_layer, changed_paths, distance, numbers_in, of_calibration, override
 from .system_tree import Tree, split_override
 
 if TYPE_CHECKING:
@@ -85,8 +85,21 @@ def build_system(
         rack=file.rack,
         own_prices=_prices(file),
         changed=changed,
-        beyond=distance(given, tree, changed),
+        beyond=max(distance(given, tree, changed), _from_namesake(tree)),
     )
+
+
+def _from_namesake(tree: dict[str, Tree]) -> float:
+    """Return how far a chip is from the one of the catalogue whose name it bears; 0 where none has it.
+
+    A name is no measurement: what was measured on that chip holds for its numbers.
+    """
+    chip = tree.get("chip")
+    name = chip.get("name") if isinstance(chip, dict) else None
+    known = chip_called(name) if isinstance(name, str) else None
+    if known is None or known == chip:
+        return 0.0
+    return distance({"chip": known}, tree, [".".join(("chip", *keys)) for keys in numbers_in(known)])
 
 
 def _with_start(tree: dict[str, Tree], overrides: Sequence[str]) -> dict[str, Tree]:

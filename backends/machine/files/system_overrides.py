@@ -105,6 +105,17 @@ def distance(tree: dict[str, Tree], made: dict[str, Tree], paths: Sequence[str])
     return found if found >= _WITHIN else 0.0
 
 
+def numbers_in(tree: Tree, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the numbers of a tree, records and lists apart.
+
+    >>> numbers_in({"name": "mine", "power": {"value": 1, "unit": "kW"}, "matmul": {"bf16": "1 TFLOP/s"}})
+    (('power',), ('matmul', 'bf16'))
+    """
+    if isinstance(tree, dict) and "value" not in tree:
+        return tuple(found for key, part in tree.items() for found in numbers_in(part, (*path, key)))
+    return (path,) if isinstance(_number_at(tree, ()), int | float) else ()
+
+
 def _number_at(tree: Tree, keys: Sequence[str]) -> object:
     """Return the number at a path in base units, text as it is, None for nothing."""
     found = part_at(tree, keys)

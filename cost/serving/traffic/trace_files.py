@@ -136,6 +136,9 @@ def _read(path: Path) -> _Table:
 def _csv(path: Path, file: Iterable[str]) -> _Table:
     reader = csv.reader(file)
     columns = tuple(next(reader, ()))
+    lower = [column.strip().lower() for column in columns]
+    if twice := next((name for name in lower if lower.count(name) > 1 and any(name in n for n in _NAMES.values())), ""):
+        raise UsageError(f"{path}, line 1: column given twice: {twice}")
     rows, lines = [], []
     for cells in reader:
         if not cells:

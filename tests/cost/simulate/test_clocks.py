@@ -108,3 +108,11 @@ def test_stamps_that_are_none_are_refused_with_their_line(
     path.write_text(f"arrival_s,prompt,output\n{first},5,5\n{second},5,5\n", encoding="utf-8")
     with pytest.raises(UsageError, match=message):
         read_trace(path)
+
+
+@pytest.mark.parametrize("header", ["arrival_s,prompt,output,prompt", "arrival_s,prompt,output, Prompt"])
+def test_a_column_given_twice_is_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"{header}\n0,1000,200,5\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="line 1: column given twice: prompt"):
+        read_trace(path)

@@ -96,3 +96,12 @@ def test_chips_without_relatives_and_bytes_stay_as_they_are() -> None:
     assert str(evidence_of(invented, "default", STEP)).endswith(", 17.9 x outside what was measured")
     unknown = replace(invented, chip=replace(invented.chip, name="mine", design=""))
     assert evidence_of(unknown, "default", STEP).beyond == 0.0
+
+
+def test_a_name_alone_is_no_measurement() -> None:
+    """Typed as a number or written with a name, the same machine is as sure."""
+    renamed = load_system("dgx-b200", ["chip.name=H100-SXM5-80GB"])
+    evidence = evidence_of(renamed, renamed.stack.name, STEP)
+    assert evidence.silicon is not ChipEvidence.MEASURED
+    assert evidence.beyond >= log(2250 / 989)  # dense bf16 of both
+    assert evidence_of(load_system("dgx-h100", ["chip.name=H100-SXM5-80GB"]), "default", STEP).beyond == 0.0
