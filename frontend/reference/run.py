@@ -123,6 +123,9 @@ class Runner:
         for each in rounds:
             for port in each.region.outputs:
                 if port.name.startswith("result") and port.value in each.held:
+                    value = each.region.by_id[port.value]
+                    if summed := [axis for axis, placement in value.placements if isinstance(placement, Partial)]:
+                        raise LayoutMismatchError(f"{port.name} %{port.value} is left as a partial sum over {summed}")
                     yield port.name, self.rebuilt(each.region, port.value, each.held[port.value])
 
     def forward(self, each: Instance) -> None:

@@ -15,7 +15,7 @@ from ..software.stack import StackConstants
 from ..software.stack_schema import STACK
 from ..system import System
 from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
-from .catalogue import chip_called, on_chip
+from .catalogue import chip_called, names, on_chip
 from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
@@ -122,6 +122,9 @@ def _faults(file: UnpricedSection, laid: MergedConstants, layers: Sequence[Mappi
     libraries = library_names(layers)
     if file.stack.stack.library not in libraries:
         yield FileFault(("stack", "library"), "stack.library", unknown_word(file.stack.stack.library, libraries))
+    measured_as, measured = file.chip.chip.measured_as, names("calibration")
+    if measured_as and measured_as not in measured:
+        yield FileFault(("chip", "measured_as"), "chip.measured_as", unknown_word(measured_as, measured))
     if file.chip.package is not None:
         yield from _package_faults(file.chip.package, file.node.num_chips, file.network)
 

@@ -364,3 +364,8 @@ def test_a_quantity_alone_is_an_estimate_of_its_file(h100_text: str, tmp_path: P
 @pytest.mark.parametrize("name", system_names())
 def test_numbers_of_the_catalogue_say_where_they_come_from(name: str) -> None:
     assert [record.path for record in system_numbers(load_system(name)) if record.source == "this file"] == []
+
+
+def test_a_chip_is_of_the_silicon_of_a_calibration_that_there_is() -> None:
+    with pytest.raises(SystemFileError, match=r"chip\.measured_as: unknown 'banana'; allowed: a100"):
+        load_system("dgx-h100", ["chip.name=foo", "chip.measured_as=banana"])
