@@ -53,9 +53,11 @@ class _Table:
     lines: Sequence[int]
 
     def name(self, kind: str) -> str:
-        """The column of a kind, or nothing."""
-        lower = {column.strip().lower(): column for column in self.columns}
-        return next((lower[name] for name in _NAMES[kind] if name in lower), "")
+        """The column of a kind, or nothing; UsageError where there are several, of which one would be left out."""
+        columns = [column for column in self.columns if column.strip().lower() in _NAMES[kind]]
+        if len(columns) > 1:
+            raise UsageError(f"{self.path}, line 1: {len(columns)} columns for {kind}: {', '.join(columns)}; keep one")
+        return "".join(columns)
 
     def needed(self, kind: str) -> str:
         """The column of a kind; UsageError where there is none."""
@@ -136,9 +138,6 @@ def _read(path: Path) -> _Table:
 def _csv(path: Path, file: Iterable[str]) -> _Table:
     reader = csv.reader(file)
     columns = tuple(next(reader, ()))
-    lower = [column.strip().lower() for column in columns]
-    if twice := next((name for name in lower if lower.count(name) > 1 and any(name in n for n in _NAMES.values())), ""):
-        raise UsageError(f"{path}, line 1: column given twice: {twice}")
     rows, lines = [], []
     for cells in reader:
         if not cells:

@@ -110,9 +110,17 @@ def test_stamps_that_are_none_are_refused_with_their_line(
         read_trace(path)
 
 
-@pytest.mark.parametrize("header", ["arrival_s,prompt,output,prompt", "arrival_s,prompt,output, Prompt"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "arrival_s,prompt,output,prompt",
+        "arrival_s,prompt,output, Prompt",
+        "arrival_s,prompt,output,input_tokens",
+        "arrival_s,prompt,output,arrival_ms",
+    ],
+)
 def test_a_column_given_twice_is_refused(tmp_path: Path, header: str) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(f"{header}\n0,1000,200,5\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="line 1: column given twice: prompt"):
+    with pytest.raises(UsageError, match=r"line 1: 2 columns for (prompt|arrival): .*; keep one"):
         read_trace(path)
