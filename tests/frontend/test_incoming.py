@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -83,3 +84,21 @@ def test_an_onnx_file_whose_graph_breaks_a_rule_is_refused(tmp_path: Path) -> No
     path = tmp_path / "empty.onnx"
     onnx.save(helper.make_model(graph), path)
     assert cli.run(["estimate", str(path), "--phase", "prefill", *PLAN[:6], "--batch", "1", "--seq", "16"]) in (0, 2, 4)
+
+
+@pytest.mark.parametrize("first", ["three", "batch"])
+def test_sizes_of_an_onnx_file_that_square_themselves_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: str
+) -> None:
+    """3, or the batch and one, squared 30 times over: a number of a billion digits, or as many terms."""
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    one, three = (helper.make_tensor(n, TensorProto.INT64, [1], [v]) for n, v in (("one", 1), ("three", 3)))
+    nodes = [helper.make_node("Shape", ["x"], ["sizes"]), helper.make_node("Add", ["sizes", "one"], ["batch"])]
+    names = [first, *(f"square{k}" for k in range(30))]
+    nodes += [helper.make_node("Mul", [a, a], [b]) for a, b in pairwise(names)]
+    nodes.append(helper.make_node("Expand", ["x", names[-1]], ["y"]))
+    path = tmp_path / "squares.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [image], [result], [one, three])), path)
+    assert cli.run(["trace", str(path), "--phase", "prefill", "--no-cache"]) == NotUnderstoodError.exit_code
+    assert "64 bits, or of more than 64 terms" in capsys.readouterr().err

@@ -78,8 +78,19 @@ def whole(n: Number) -> Dim:
 
 
 def times(a: Number, factor: Dim) -> Dim:
-    """Return a product."""
-    return as_dim(as_expr(whole(a)) * factor)
+    """Return a product; NotUnderstoodError for one that ONNX's numbers do not hold."""
+    return bounded(as_dim(as_expr(whole(a)) * factor))
+
+
+def bounded(n: Dim) -> Dim:
+    """Return a number; NotUnderstoodError where it needs more than 64 bits, or a symbolic one too many terms.
+
+    >>> bounded(4096)
+    4096
+    """
+    if (len(n.terms) > MAX_TERMS) if isinstance(n, Expr) else abs(n) >= 1 << 64:
+        raise NotUnderstoodError("a size of more than 64 bits, or of more than 64 terms")
+    return n
 
 
 def moved(a: Number, by: Number, sign: int = 1) -> Dim:
@@ -90,6 +101,8 @@ def moved(a: Number, by: Number, sign: int = 1) -> Dim:
 # Numbers, flags and symbolic sizes, kept as Python objects: an object array slices, joins and broadcasts.
 Content: TypeAlias = NDArray[np.object_]
 MAX_CONTENT = 4096
+# Of a symbolic number: the largest of published models have a handful.
+MAX_TERMS = 64
 # Factors a dim and the borders of a region, of pictures and volumes: longer lists are weights.
 FEW_FLOATS = 10
 MAX_RANK = 12

@@ -12,7 +12,7 @@ from ....ir.sizes.expr import Dim, Expr, as_dim, as_expr, divide_exactly
 from ....ir.types import DType
 from ..builder import Builder
 from ..call import Call, axis_of
-from .items import MAX_CONTENT, Content, Item, constant, dtype_of, stored_item
+from .items import MAX_CONTENT, Content, Item, bounded, constant, dtype_of, stored_item
 
 Number = int | float | bool | Expr
 Known = Callable[[Call, list[Content]], Content | None]
@@ -126,7 +126,9 @@ def _each(fn: Callable[..., Number], *arrays: Content) -> Content:
         raise _UnknownError
     made = np.empty(joined[0].shape, dtype=object)
     for index in np.ndindex(*made.shape):
-        made[index] = fn(*(a[index] for a in joined))
+        n = made[index] = fn(*(a[index] for a in joined))
+        if isinstance(n, int | Expr):
+            bounded(n)
     return made
 
 
