@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...ir.graph import Graph, Node, Phase, Region, Role, Value
+from ...ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
@@ -120,11 +120,13 @@ class Runner:
         return numbers[member] if member < len(numbers) else member
 
     def _results(self, rounds: Sequence[Instance]) -> Iterator[tuple[str, Tensor]]:
+        # A loss is summed with its gradients; what an inference step returns must be whole.
+        is_whole = self.layout.graph.workload is not Workload.TRAIN
         for each in rounds:
             for port in each.region.outputs:
                 if port.name.startswith("result") and port.value in each.held:
-                    value = each.region.by_id[port.value]
-                    if summed := [axis for axis, placement in value.placements if isinstance(placement, Partial)]:
+                    summed = [axis for axis, p in each.region.by_id[port.value].placements if isinstance(p, Partial)]
+                    if is_whole and summed:
                         raise LayoutMismatchError(f"{port.name} %{port.value} is left as a partial sum over {summed}")
                     yield port.name, self.rebuilt(each.region, port.value, each.held[port.value])
 
