@@ -56,6 +56,8 @@ def rotated(num: int, method: Method) -> Price:
 def _turns(num: int, method: Method, volume: Array, parts: Sequence[NetworkLink]) -> Terms:
     if len(parts) == 1:
         return (_chunk(num, method, volume, parts, 0, 0),)
+    # Groups of a dragonfly are no dimensions: what goes to all of one at once goes through the same port.
+    method = method if parts[0].share.level.dims else BOTH
     return tuple(_turn(num, method, volume, parts, i) for i in range(len(parts)))
 
 
