@@ -199,7 +199,8 @@ class Chip:
     @property
     def has_threads(self) -> bool:
         """Whether blocks of threads on SMs move the data: elsewhere copies do, or the dataflow itself."""
-        return self.array is None and bool(np.all(np.asarray(self.num_sms) > 1))
+        # A processor of one core has a cache; what leaves both out has neither.
+        return self.array is None and bool(np.all((np.asarray(self.num_sms) > 1) | (np.asarray(self.l2_bytes) > 0)))
 
     @property
     def ingest_scale(self) -> Num:
