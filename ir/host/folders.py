@@ -38,17 +38,19 @@ def _temporary_home() -> Path:
     import logging
     from tempfile import gettempdir
 
+    folder = Path(os.devnull)
     try:
-        folder = Path(gettempdir(), f"slipstick-{os.getuid() if hasattr(os, 'getuid') else 'home'}")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        place = f"'{folder}'" if _is_private(folder) else ""
+        private = Path(gettempdir(), f"slipstick-{os.getuid() if hasattr(os, 'getuid') else 'home'}")
+        private.mkdir(mode=0o700, exist_ok=True)
+        if _is_private(private):
+            folder = private
     except OSError:
-        place = ""
+        pass
     logging.getLogger(LOGGER).warning(
         "there is no home folder: caches and runs are %s; set HOME to a folder that can be written",
-        f"kept in {place}" if place else "not kept",
+        "not kept" if folder == Path(os.devnull) else f"kept in '{folder}'",
     )
-    return folder if place else Path(os.devnull)
+    return folder
 
 
 def _is_private(folder: Path) -> bool:
