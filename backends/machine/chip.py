@@ -27,8 +27,8 @@ from .files.kinds import (
 )
 
 _MAKERS = (
-    ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)\d|RTX")),
-    ("AMD", re.compile(r"MI\d")),
+    ("NVIDIA", re.compile(r"(A|B|GB|GH|H|L|V)[0-9]|RTX")),
+    ("AMD", re.compile(r"MI[0-9]")),
     ("Google", re.compile(r"TPU")),
     ("Intel", re.compile(r"Gaudi|Xeon")),
     ("AWS", re.compile(r"Trainium")),

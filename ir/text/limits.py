@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from ..errors import ParseError, UsageError
 from ..records import dataclass
+from ..units import is_digits
 
 RAISE = "SLIPSTICK_LIMITS"
 _GZIP = b"\x1f\x8b"
@@ -52,7 +53,7 @@ def limits() -> Limits:
     100
     """
     text = os.environ.get(RAISE) or "1"
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text)):
+    if not (is_digits(text) and len(text) <= 6 and int(text)):
         raise UsageError(f"{RAISE}='{text[:40]}': a whole number from 1 to 999999, by which limits of files are raised")
     return Limits(**{field.name: getattr(Limits(), field.name) * int(text) for field in fields(Limits)})
 

@@ -28,23 +28,24 @@ from ..placement import Placement, parse_placement
 from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
+from ..units import is_digits
 from .attrs_text import parse_attrs
 from .formats import check_characters
 from .limits import limits, too_much
 from .printer import HEADER
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_SOURCE = re.compile(rf"%(\d+) = (\w+) ({_STRING}) : (.+)")
+_SOURCE = re.compile(rf"%([0-9]+) = (\w+) ({_STRING}) : (.+)")
 _NODE = re.compile(
-    r"(?P<outs>%[\d, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
-    r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
-    r"(?: in %(?P<kernel>\d+))?"
+    r"(?P<outs>%[0-9, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
+    r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>[0-9]+))?"
+    r"(?: in %(?P<kernel>[0-9]+))?"
 )
-_VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
+_VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~([0-9]+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
-_BOUND = re.compile(rf"bound (\w+) (\d+) to (\d+) by (\d+)(?: but ([\d,]+))? ({_STRING})")
-_RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
+_BOUND = re.compile(rf"bound (\w+) ([0-9]+) to ([0-9]+) by ([0-9]+)(?: but ([0-9,]+))? ({_STRING})")
+_RUN = re.compile(r"(.*?[^,])(?: x([0-9]+))?")
 
 
 class _Reader:
@@ -230,7 +231,7 @@ def _placements(text: str) -> tuple[tuple[str, Placement], ...]:
 
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim:
-    return int(text) if text.isdecimal() else as_dim(parse_expr(text))
+    return int(text) if is_digits(text) else as_dim(parse_expr(text))
 
 
 def _ids(text: str) -> tuple[int, ...]:

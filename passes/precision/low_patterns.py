@@ -9,6 +9,7 @@ from itertools import product
 
 from ...ir.plan.training import wildcards
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 
 _WILD = re.compile(r"[*?\[]")
 _REGEX = "re:"
@@ -36,7 +37,7 @@ class Patterns:
     @property
     def numbered(self) -> bool:
         """Whether layers have to be told apart by their numbers."""
-        return any(c.isdigit() for p, _ in self.pairs for c in p)
+        return any(is_digits(c) for p, _ in self.pairs for c in p)
 
     def naming(self, name: str) -> list[int]:
         """Return the pairs that name a parameter, in order."""

@@ -45,7 +45,7 @@ def number(node: Node, told: Callable[[Node], str]) -> int | None:
             return signed.get(parts[0].type)
         case _:
             written = told(node).strip()
-            return int(written) if re.fullmatch(r"-?\d{1,18}", written) else None
+            return int(written) if re.fullmatch(r"-?[0-9]{1,18}", written) else None
 
 
 def _worked_out(left: int | None, operator: str, right: int | None) -> int | None:
