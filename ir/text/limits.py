@@ -31,7 +31,7 @@ class Limits:
         archive_members: files in an archive.
         depth: of brackets within brackets, or of lists and mappings in one another.
         digits: of one whole number: a float holds each of so many.
-        runs: times that a region of a graph may run.
+        runs: times that regions of a graph may run, added up: each is a layer, and models have some hundred.
     """
 
     settings_bytes: int = 4_000_000
@@ -43,7 +43,7 @@ class Limits:
     archive_members: int = 1_000_000
     depth: int = 100
     digits: int = 300
-    runs: int = 1_000_000
+    runs: int = 2_500
 
 
 def limits() -> Limits:

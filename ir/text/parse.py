@@ -45,6 +45,8 @@ _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~([0-9]+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
 _BOUND = re.compile(rf"bound (\w+) ([0-9]+) to ([0-9]+) by ([0-9]+)(?: but ([0-9,]+))? ({_STRING})")
+# Words of which a second line would take the place of the first.
+_ONCE = frozenset({"graph", "positions", "axes", "schedule", "spelled_out"})
 _RUN = re.compile(r"(.*?[^,])(?: x([0-9]+))?")
 
 
@@ -53,6 +55,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.headed = False
+        self.words: set[str] = set()
         self.name, self.workload, self.dtype = "", Workload.TRAIN, DType.BF16
         self.notes: list[str] = []
         self.max_positions = 0
@@ -76,6 +79,8 @@ class _Reader:
             self._inside(line.strip())
         elif self.region is not None:
             raise ParseError(f"region '{self.region}' has no end")
+        elif word in _ONCE and word in self.words:
+            raise ParseError(f"'{word}' is given twice")
         elif word == "graph":
             self._head(rest)
         elif word == "note":
@@ -101,6 +106,7 @@ class _Reader:
             self.region, self.values, self.nodes, self.outputs, self.grads = rest, [], [], [], []
         else:
             raise ParseError(f"unknown word '{word}'")
+        self.words.add(word)
 
     def _head(self, rest: str) -> None:
         self.headed = True
@@ -190,10 +196,7 @@ def _run(text: str) -> Run:
     match = _RUN.fullmatch(text)
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
-    times, most = match.group(2) or "1", limits().runs
-    if len(times) > len(str(most)) or int(times) > most:
-        raise ParseError(f"'{text[:60]}' runs more than {most:,} times")
-    return Run(tuple(match.group(1).split(", ")), int(times))
+    return Run(tuple(match.group(1).split(", ")), int(match.group(2) or "1"))
 
 
 def _constraint(line: str) -> Constraint:
