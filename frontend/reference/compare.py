@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,8 @@ from ...ir.records import dataclass
 from ...ir.types import DType
 from ..fold.blocks import Identity
 from ..fold.trace import trace
-from ..huggingface.configs.architectures import ModelConfig, choose
-from ..huggingface.configs.building import build_noted
+from ..huggingface.configs.architectures import choose
+from ..huggingface.configs.building import build_noted, config_object
 from ..huggingface.configs.models import Config
 from ..huggingface.recording import hints_on
 from ..loss import returned_tensor
@@ -123,11 +122,9 @@ def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> ComparedM
 
 
 def _real(config: Config, workload: Workload) -> nn.Module:
-    import transformers
-
     fields: dict[str, object] = json.loads(config.text)
     model_type = str(fields.pop("model_type"))
-    chosen = choose(cast("ModelConfig", transformers.AutoConfig.for_model(model_type, **fields)))
+    chosen = choose(config_object(model_type, fields))
     torch.manual_seed(0)
     options = {"dtype": torch.float64, "attn_implementation": "eager"}
     settable = getattr(chosen.model_class, "_can_set_experts_implementation", None)

@@ -59,7 +59,9 @@ def admission_problems(graph: Graph) -> Iterator[str]:
         yield "it has no schedule"
     if sum(run.count * len(run.regions) for run in graph.schedule) > limits().runs:
         yield str(too_much("the schedule", f"regions run more than {limits().runs:,} times"))
-    yield from (f"the schedule runs '{run.regions[0]}' no time" for run in graph.schedule if not run.count + len(graph.axes))
+    yield from (
+        f"the schedule runs '{run.regions[0]}' no time" for run in graph.schedule if not run.count + len(graph.axes)
+    )
     yield from (f"the schedule runs no region '{name}'" for name in _left_out(graph))
     yield from (
         f"hint {axis} of '{path}' is given twice" for axis, path in repeated([(h.axis, h.path) for h in graph.hints])
