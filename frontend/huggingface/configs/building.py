@@ -147,7 +147,7 @@ def _check_other(name: str, value: object) -> None:
         raise NotUnderstoodError(f"'{name}' has {len(value):,} entries; give at most {MAX_COUNT // 16:,}")
     if name.rpartition(".")[2] in _FETCHED and value not in (None, False):
         raise NotUnderstoodError(
-            f"'{name}' is {str(value)[:80]!r}: it names a model of a hub, and nothing is fetched; give a 'backbone_config'"
+            f"'{name}' is {str(value)[:80]!r}: a model of a hub, and nothing is fetched; give a 'backbone_config'"
         )
     is_size = isinstance(value, int) and _OTHER_SIZES.fullmatch(name.rpartition(".")[2]) is not None
     if is_size and isinstance(value, int) and value > MAX_SIZE:
