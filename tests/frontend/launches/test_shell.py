@@ -52,7 +52,7 @@ def test_a_script_runs_what_a_shell_would(text: str, found: list[tuple[str, ...]
         ("C=5\nrun $(( (C+63)/64*64 > 128 ? 1 : 2 )) $((-7/2)) $((7%4)) $((2**9))", ("run", "2", "-3", "3", "512")),
         ("C=5\nrun $((C>4 && C<6)) $((!C))", ("run", "1", "0")),
         ("f() { run --n $1 \"$@\"; }\nf 4 'a b'", ("run", "--n", "4", "4", "a b")),
-        ("for n in 8 16; do run $n; done", ("run", "8")),
+        ("for n in 8 16; do run $n; done", ("run", "16")),
         ("T=720p\ncase $T in\n 480p) W=1;;\n 7*|x) W=2;;\n *) W=3;;\nesac\nrun $W", ("run", "2")),
         ("N=4\nif (( N > 8 )); then A=1; elif [[ $N == 4 && ! -z $N ]]; then A=2; fi\nrun $A", ("run", "2")),
         ("[ -z \"$X\" ] && X=1 || X=2\nrun $X", ("run", "1")),
