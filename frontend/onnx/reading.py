@@ -200,6 +200,14 @@ def _check_names(graph: onnx.GraphProto) -> None:
     stored = {t.name for t in graph.initializer}
     if len(stored) != len(graph.initializer):
         raise NotUnderstoodError("two initializers of a graph have one name")
+    sizes = {t.name: list(t.dims) for t in graph.initializer}
+    for info in graph.input:
+        # As older versions have it, a stored value that a caller may replace by another of its shape.
+        if info.name in stored and info.type.tensor_type.HasField("shape"):
+            said = [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+            own = sizes[info.name]
+            if len(said) != len(own) or any(d not in (None, size) for d, size in zip(said, own, strict=True)):
+                raise NotUnderstoodError(f"'{info.name}' is stored with dims {own}, and is an input of {said}")
     seen |= stored
     for node in graph.node:
         for name in filter(None, node.output):

@@ -55,7 +55,10 @@ def read(document: JsonPart, configs: Sequence[JsonPart], name: str) -> ReplayPr
     shared = _shared(configs)
     held: dict[str, HeldTensor] = {}
     sources: list[Source] = []
-    for spec, given in zip(signature["input_specs"].each(), graph["inputs"].each(), strict=False):
+    specs, inputs = list(signature["input_specs"].each()), list(graph["inputs"].each())
+    if len(specs) != len(inputs):
+        raise NotUnderstoodError(f"{signature.place}: {len(specs)} input_specs of {len(inputs)} inputs of the graph")
+    for spec, given in zip(specs, inputs, strict=True):
         sources.append(_source(spec, given, graph, shared, held))
     outputs = tuple(
         k for k, s in enumerate(signature["output_specs"].each()) if s.only()[0] in ("user_output", "loss_output")
@@ -64,7 +67,13 @@ def read(document: JsonPart, configs: Sequence[JsonPart], name: str) -> ReplayPr
 
 
 def _limits(document: JsonPart) -> dict[str, int]:
-    ranges = {name: r.get("max_val") for name, r in document["range_constraints"].items()}
+    ranges: dict[str, JsonPart | None] = {}
+    for name, given in document["range_constraints"].items():
+        least, ranges[name] = given.get("min_val"), given.get("max_val")
+        if least is not None and (most := ranges[name]) is not None and least.number > most.number:
+            raise NotUnderstoodError(
+                f"{given.place}: from {least.number} to {most.number}: the least is above the most"
+            )
     return {name: most.number for name, most in ranges.items() if most is not None and most.number < MOST_SIZE}
 
 
@@ -173,6 +182,8 @@ class _Reader:
             name = identifier(value["name"])
         elif kind == "as_sym_int" and value.get("as_name") is not None:
             name = identifier(value["as_name"])
+        if name in self._made:
+            raise NotUnderstoodError(f"{given.place}: '{name}' is an input twice")
         self._made[name] = self._fx.placeholder(f"given_{index}")
 
     def _node(self, part: JsonPart) -> None:
@@ -212,17 +223,22 @@ class _Reader:
             outputs = [JsonPart({"as_tensor": v.value}, v.place) for v in kinds[0][1].each()]
             self._name_items(node, outputs)
         elif len(outputs) == 1 and (single is None or single.value) and not _returns_tuple(node):
-            self._made[_output_name(outputs[0])] = node
+            self._name(outputs[0], node)
         else:
             self._name_items(node, outputs)
 
     def _name_items(self, node: fx.Node, outputs: Sequence[JsonPart]) -> None:
         for index, output in enumerate(outputs):
-            name = _output_name(output)
-            if name:
+            if _output_name(output):
                 item = self._fx.call_function(target_named(JsonPart("_operator.getitem", output.place)), (node, index))
                 item.meta.update(node.meta)
-                self._made[name] = item
+                self._name(output, item)
+
+    def _name(self, output: JsonPart, node: fx.Node) -> None:
+        name = _output_name(output)
+        if name in self._made:
+            raise NotUnderstoodError(f"{output.place}: '{name}' is made twice")
+        self._made[name] = node
 
     def _argument(self, part: JsonPart) -> Argument:
         kind, value = part.only()

@@ -124,7 +124,7 @@ class KeptEvents:
     def _times(self) -> Iterator[tuple[array[float], float, float]]:
         """Yield columns of times, each with the least and the most that it may hold."""
         marks = [*self.steps, *self.updates]
-        starts, lasting = (array("d", [mark[k] for mark in marks]) for k in (1, 2))
+        starts, lasting = array("d", [mark[1] for mark in marks]), array("d", [mark[2] for mark in marks])
         columns = [(events.start_us, events.time_us) for events in (self.kernels, self.ops, self.launches)]
         for start_us, time_us in (*columns, (starts, lasting)):
             yield start_us, -_LAST_US, _LAST_US
