@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -155,10 +156,12 @@ def _size(part: JsonPart) -> Dim:
 class _Reader:
     """One graph under construction: the fx nodes by the names that the file gives its values."""
 
-    def __init__(self, graph: JsonPart, depth: int = 0) -> None:
+    def __init__(self, graph: JsonPart, depth: int = 0, numbers: Iterator[int] | None = None) -> None:
         if depth > _MOST_DEPTH:
             raise NotUnderstoodError(f"{graph.place}: graphs within graphs are deeper than {_MOST_DEPTH}")
         self._part, self._depth = graph, depth
+        # One count of nodes for all graphs of a program.
+        self._numbers = count(1) if numbers is None else numbers
         self._root = ReadGraph()
         self._fx = self._root.graph
         self._made: dict[str, fx.Node] = {}
@@ -187,6 +190,8 @@ class _Reader:
         self._made[name] = self._fx.placeholder(f"given_{index}")
 
     def _node(self, part: JsonPart) -> None:
+        if next(self._numbers) > limits().nodes:
+            raise too_much(part.place, f"more than {limits().nodes:,} nodes")
         target = target_named(part["target"])
         args: list[JsonPart] = []
         named: dict[str, JsonPart] = {}
@@ -288,7 +293,7 @@ class _Reader:
     def _part_graph(self, value: JsonPart) -> fx.Node:
         identifier(value["name"])
         name = f"part_{len(self._root._modules)}"
-        self._root.add_module(name, _Reader(value["graph"], self._depth + 1).module())
+        self._root.add_module(name, _Reader(value["graph"], self._depth + 1, self._numbers).module())
         return self._fx.get_attr(name)
 
 

@@ -14,6 +14,7 @@ from slipstick.frontend import load
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.reading import KEPT_BYTES, MAX_DEPTH, lean
 from slipstick.ir.errors import NotBuiltError, NotUnderstoodError, UnsupportedOpError, UsageError
+from slipstick.ir.text.limits import limits
 
 from .conftest import Writer
 
@@ -103,6 +104,14 @@ def test_a_name_that_is_made_twice_is_refused(writer: Writer, saved: Save) -> No
     linear(writer).node("Relu", ["x"], "y")
     with pytest.raises(NotUnderstoodError, match="'y' is made twice"):
         load_onnx(saved(writer.model("y")))
+
+
+def test_nodes_of_a_file_are_bounded(writer: Writer, saved: Save) -> None:
+    name = writer.input("x", ("batch", 8))
+    for _ in range(limits().nodes + 1):
+        name = writer.node("Relu", [name])
+    with pytest.raises(NotUnderstoodError, match=r"more than 100,000 nodes; SLIPSTICK_LIMITS=N raises"):
+        load_onnx(saved(writer.model(name)))
 
 
 def convolution(w: Writer, group: int, window: tuple[int, ...], channels: int, weight: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,10 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.exported import load_pt2
+from slipstick.frontend.replay import archive
 from slipstick.frontend.replay.archive import read
 from slipstick.frontend.replay.program import ReadGraph
 from slipstick.frontend.replay.targets import Json, JsonPart, target_named
 from slipstick.ir.errors import NotUnderstoodError, UnsupportedOpError
+from slipstick.ir.text.limits import limits
 
 Document: TypeAlias = "dict[str, Json]"
 
@@ -283,3 +286,9 @@ def test_a_range_whose_least_is_above_its_most_is_refused(saved: Path, tmp_path:
             given.update(min_val=5, max_val=2)  # type: ignore[union-attr]
 
     assert "from 5 to 2: the least is above the most" in refused(written(saved, tmp_path / "range.pt2", edit))
+
+
+def test_nodes_of_a_program_are_bounded(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(saved, tmp_path / "whole.pt2", lambda _: None)
+    monkeypatch.setattr(archive, "limits", lambda: replace(limits(), nodes=5))
+    assert "more than 5 nodes; SLIPSTICK_LIMITS=N raises" in refused(path)
