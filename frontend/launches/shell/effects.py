@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.records import dataclass
-from .words import Variables, source, text, words
+from .words import Variables, source, sum_in, text, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -92,6 +92,9 @@ def assign(scope: Variables, node: Node) -> None:
         return
     filled = "" if value is None else text(scope, value)
     before = scope.known.get(key, "") if adds else ""
+    if key in scope.whole:
+        scope.assign(key, sum_in(scope, f"({before or 0})+({filled or 0})", node))
+        return
     scope.make(len(before), node)
     scope.known[key] = before + filled
     scope.arrays.pop(key, None)

@@ -11,7 +11,7 @@ from ....ir.errors import ParseError
 from ....ir.units import is_digits
 from .conditions import holds, is_sum
 from .effects import Command, ShellScript, assign, keep_outer, read_slurm, scripts_in, write_file
-from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, sum_of, text, words
+from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, sum_in, sum_of, text, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -295,6 +295,9 @@ def _ended(script: ShellScript, node: Node, above: int) -> bool | None:
 def _read_simple(script: ShellScript, node: Node, above: int) -> None:
     """Read assignments, or a command; one that only stands before its own command is the command's alone."""
     if node.type != "command":
+        if any(child.type == "word" and re.fullmatch(r"-\w*i\w*", source(child)) for child in node.children):
+            named = (child.child_by_field_name("name") or child for child in node.children[1:])
+            script.scope.whole.update(map(source, named))
         for child in node.children:
             if node.type == "unset_command" and child.type == "variable_name":
                 script.scope.known.pop(source(child), None)
@@ -322,7 +325,7 @@ def _read_simple(script: ShellScript, node: Node, above: int) -> None:
         raise _LeaveError(found[0], int(level) if is_digits(level) and len(level) < 3 else 1)
     if found[0] == "let":
         for child in node.children[1:]:
-            sum_of(script.scope, [child])
+            sum_in(script.scope, text(script.scope, child), child)
         return
     # Names of a program that stand in a variable come with their own arguments.
     if found[0] in script.functions:

@@ -33,12 +33,13 @@ State: TypeAlias = "tuple[dict[str, str], dict[str, list[str]], dict[str, dict[s
 
 @dataclass(slots=True)
 class Variables:
-    """What is known so far: variables, arrays and tables by name; `fixed` are read-only, the rest counts work."""
+    """What is known so far: variables, arrays and tables by name; `fixed` are read-only, `whole` numbers."""
 
     known: dict[str, str]
     arrays: dict[str, list[str]] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
     steps: int = 0
     made: int = 0
 
@@ -171,10 +172,13 @@ def sum_of(scope: Variables, nodes: Sequence[Node]) -> int | None:
     """Work out the sum that nodes are, and assign what it assigns; None where a part is not known."""
     written = "".join(_between(scope, node, False) for node in nodes).strip()
     inner = re.fullmatch(r"\$?\(\((.*)\)\)|\$\[(.*)\]", written, re.DOTALL)
-    scope.make(len(written), nodes[0])
-    return work_out(
-        _MARK.sub(HOLE, written if inner is None else inner[1] or inner[2] or ""), scope.known.get, scope.assign
-    )
+    return sum_in(scope, written if inner is None else inner[1] or inner[2] or "", nodes[0])
+
+
+def sum_in(scope: Variables, written: str, node: Node) -> int | None:
+    """Work out the sum that a text is, as `sum_of`."""
+    scope.make(len(written), node)
+    return work_out(_MARK.sub(HOLE, written), scope.known.get, scope.assign)
 
 
 def array_of(scope: Variables, node: Node) -> list[str] | None:

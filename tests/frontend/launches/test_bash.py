@@ -43,6 +43,8 @@ SCRIPTS = (
     "g(){ for i in 1 2 3; do T=$i; [ $i = 2 ] && return; done; T=9; }; g; run $T",
     "g(){ [ -n \"$1\" ] || return 1; T=3; }; T=0; g; run $T; g x; run $T",
     "T=8; unset T; run ${T-none}",
+    "declare -i N=3+4; N+=1; N+=N*2; declare -ri M=0x10; run $N $M",
+    "let 'T = 3 * 2' \"U = T ** 2\"; run $T $U",
     "readonly T=8 U\nT=4\nU=1\nrun $T ${U-none}",
     "A=(1 2); unset A; run ${A[@]} end",
     "N=3; ((N*=2)); let N+=1 N=N*2; run $N",
