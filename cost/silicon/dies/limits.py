@@ -60,11 +60,6 @@ def check_built(built: BuiltAssembly, prices: Prices) -> None:
     _raise(_of_built(built, prices.section, built.assembly.title))
 
 
-def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
-    """Return which designs of a table can be made."""
-    return np.equal(obstacles(package, prices), Obstacle.NONE)
-
-
 def obstacles(package: Package, prices: Prices) -> NDArray[np.int8]:
     """Return the first `Obstacle` in the way of each design of a table."""
     book, path = prices.section, package.assembly.title

@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.machine.package import Assembly, D2d, Die, Joint, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
-from slipstick.cost.silicon.dies.limits import Obstacle, feasible, obstacles
+from slipstick.cost.silicon.dies.limits import Obstacle, obstacles
 from slipstick.cost.silicon.packages.package import package_bill
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.ir.sizes.expr import Num
@@ -82,22 +82,22 @@ def test_names_that_there_are_not(prices: Prices) -> None:
 
 def test_a_table_marks_what_cannot_be_made(prices: Prices) -> None:
     table = of(Die("d", "N5", np.array([0.0, 400.0, 858.0, 900.0, 1e5])))
-    assert feasible(table, prices).tolist() == [False, True, True, False, False]
+    assert (obstacles(table, prices) == Obstacle.NONE).tolist() == [False, True, True, False, False]
     alone = [package_bill(of(Die("d", "N5", area)), prices).usd for area in (400.0, 858.0)]
     assert np.asarray(package_bill(table, prices).usd)[1:3].tolist() == pytest.approx(alone, rel=1e-12)
 
 
 def test_a_table_of_interfaces_is_marked_by_its_edges(prices: Prices) -> None:
     table = of(Die("d", "N5", 400.0, 2.0, d2d=D2d("ucie-standard", np.array([2.1e12, 4e12]))))
-    assert feasible(table, prices).tolist() == [True, False]
+    assert (obstacles(table, prices) == Obstacle.NONE).tolist() == [True, False]
 
 
 def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(prices: Prices) -> None:
     logic = Die("d", "N5", np.array([100.0, 900.0]))
     assert obstacles(of(logic, HBM), prices).tolist() == [Obstacle.FINE_WIRES, Obstacle.FIELD]
-    assert feasible(of(logic, HBM, joint="embedded_bridge"), prices).tolist() == [True, False]
-    assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
+    assert (obstacles(of(logic, HBM, joint="embedded_bridge"), prices) == Obstacle.NONE).tolist() == [True, False]
+    assert (obstacles(of(logic, Stack("gddr6", 2.0**31)), prices) == Obstacle.NONE).tolist() == [True, False]
     wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
-    assert feasible(of(wired), prices).all()
+    assert (obstacles(of(wired), prices) == Obstacle.NONE).all()
     coarse = load_prices(overrides=("memories.hbm3.fine_wires=false",))
-    assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
+    assert (obstacles(of(logic, HBM), coarse) == Obstacle.NONE).tolist() == [True, False]
