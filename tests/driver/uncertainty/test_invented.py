@@ -117,16 +117,16 @@ network:
 """
 
 
-@pytest.mark.parametrize("name", ("nvlink", "scale-up"))
+@pytest.mark.parametrize("name", ["nvlink", "scale-up"])
 @pytest.mark.parametrize(
     ("rate", "latency", "outside"),
-    (
+    [
         ("bandwidth: 450 GB/s", 0.5, 1.0),
         ("bandwidth: 1800 GB/s", 0.5, 4.0),
         ("links: 36, link_bandwidth: 50 GB/s", 0.5, 4.0),
         ("links: 18, link_bandwidth: 25 GB/s", 0.5, 1.0),
         ("bandwidth: 900 GB/s", 0.05, 10.0),
-    ),
+    ],
 )
 def test_a_network_in_a_file_is_as_far_outside_as_one_that_is_typed(
     tmp_path: Path, name: str, rate: str, latency: float, outside: float
