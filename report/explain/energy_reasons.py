@@ -24,6 +24,7 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
     parts = {**energy.parts_j, **({"building": energy.building_j} if with_building else {})}
     shown = {name: joules for name, joules in parts.items() if one(joules)}
     yield "joules: " + ", ".join(f"{name} {joules_text(joules)}" for name, joules in shown.items())
+    levels = levels_of(money.system, money.prices.section.energy)
     terms = _terms(answer, found)
     dtype, chip = str(answer.table.lowered.source.dtype), ("chip.energy.logic", "chip.energy.wires")
     paths: Mapping[str, tuple[str, ...]] = {
@@ -33,7 +34,7 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
         "vector units": ("prices.energy.vector", "chip.energy.vector"),
         "memory": (f"prices.energy.memory.{memory_kind(money.system)}", "chip.energy.memory"),
         "cache": ("prices.energy.cache", "prices.energy.wires", "chip.energy.cache", *chip),
-        "wires": ("prices.energy.network",),
+        "wires": tuple(link.path for link in levels.wires.links),
         "hosts": ("server.rest_power", "prices.energy.host_load"),
         "network": ("prices.energy.average_load",),
         "building": (f"prices.facility.pue.{money.cost.estate.cooling}",),
