@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import BEYOND, amounts, idle_w
+from ...cost.ownership.joules_interval import joules_interval
 from ...cost.ownership.levels import levels_of, memory_kind, origin_of
 from ...cost.ownership.server import watts_of
 from ...cost.ownership.tco import pue_of
@@ -25,6 +26,9 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
     shown = {name: joules for name, joules in parts.items() if one(joules)}
     yield "joules: " + ", ".join(f"{name} {joules_text(joules)}" for name, joules in shown.items())
     levels = levels_of(money.system, money.prices.section.energy)
+    between = joules_interval(energy, money.system, money.prices)
+    factors = (f"{name} x {low:.3g} .. {high:.3g}" for name, (low, high) in between.factors.items())
+    yield f"machines {joules_text(between.low_j)} .. {joules_text(between.high_j)}: {', '.join(factors)}"
     terms = _terms(answer, found)
     dtype, chip = str(answer.table.lowered.source.dtype), ("chip.energy.logic", "chip.energy.wires")
     paths: Mapping[str, tuple[str, ...]] = {
