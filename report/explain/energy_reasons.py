@@ -17,10 +17,14 @@ from ..numbers import one, shown_with_source
 if TYPE_CHECKING:
     from ...cost.money import StepMoney
     from ...driver.estimate import Estimate
+    from ...driver.serve.answer import ServeMoney
 
 
-def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Iterator[str]:
-    """Yield the parts of the joules of a step, the largest first, each with the terms that make it."""
+def joules_lines(answer: Estimate | None, found: StepMoney | ServeMoney, with_building: bool) -> Iterator[str]:
+    """Yield the parts of the joules of a step, the largest first, each with the terms that make it.
+
+    Those of a request of a server are means over its prefills and decode steps, and have no terms of their own.
+    """
     energy, money = found.energy, found.money
     parts = {**energy.parts_j, **({"building": energy.building_j} if with_building else {})}
     shown = {name: joules for name, joules in parts.items() if one(joules)}
@@ -29,6 +33,8 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
     between = joules_interval(energy, money.system, money.prices)
     factors = (f"{name} x {low:.3g} .. {high:.3g}" for name, (low, high) in between.factors.items())
     yield f"machines {joules_text(between.low_j)} .. {joules_text(between.high_j)}: {', '.join(factors)}"
+    if answer is None:
+        return
     terms = _terms(answer, found)
     dtype, chip = str(answer.table.lowered.source.dtype), ("chip.energy.logic", "chip.energy.wires")
     paths: Mapping[str, tuple[str, ...]] = {
@@ -53,11 +59,11 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
 
 
 def joules_text(joules: Num) -> str:
-    """Write joules with six digits."""
-    return format_si(one(joules), "J", 6)
+    """Write joules with seven digits."""
+    return format_si(one(joules), "J", 7)
 
 
-def _terms(answer: Estimate, found: StepMoney) -> Mapping[str, str]:
+def _terms(answer: Estimate, found: StepMoney | ServeMoney) -> Mapping[str, str]:
     """Products of numbers by part; their values are the joules of the part."""
     energy, money, table = found.energy, found.money, answer.table
     system, section = money.system, money.prices.section.energy
