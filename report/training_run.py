@@ -156,8 +156,8 @@ def _formula(found: RunEstimate, name: str, step: Mapping[str, float]) -> Iterat
             yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
             yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
     elif name == "job_mtbf_s" and failing is not None:
-        num = failing.mtbf_s / m["job_mtbf_s"]
-        yield f"= {failing.mtbf_s:.7g} s / {num:,.10g} {failing.of.replace('gpu', 'GPU')}{'' if num == 1 else 's'}"
+        count = failing.mtbf_s / m["job_mtbf_s"]
+        yield f"= {failing.mtbf_s:.7g} s / {count:,.10g} {failing.of.replace('gpu', 'GPU')}{'' if count == 1 else 's'}"
     if name in ("train_goodput", "effective_tokens_per_s", "train_time_s", "gpu_hours") and saving is not None:
         yield from _share_of_steps(saving, failing, m, "= " if name == "train_goodput" else "goodput = ")
 

@@ -16,7 +16,7 @@ from ..software.stack import StackConstants
 from ..software.stack_schema import STACK
 from ..system import System
 from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
-from .catalogue import laid_over, measured_machine, names, on_chip
+from .catalogue import measured_machine, names, on_chip
 from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
@@ -105,7 +105,8 @@ def _from_measured(given: dict[str, Tree], tree: dict[str, Tree], changed: Seque
     assert isinstance(levels, list)
     mine, others = names_of(network), dict(zip(names_of(levels), levels, strict=True))
     alike = [others.get(name, levels[min(place, len(levels) - 1)]) for place, name in enumerate(mine)]
-    known = {**known, "network": [laid_over(one, {"name": name}) for one, name in zip(alike, mine, strict=True)]}
+    named = [{**one, "name": name} for one, name in zip(alike, mine, strict=True) if isinstance(one, dict)]
+    known = {**known, "network": [*named]}
     paths = (numbers_in({key: one.get(key) for key in known}) for one in (known, tree))
     return distance(known, tree, [".".join(keys) for keys in dict.fromkeys(chain(*paths))])
 

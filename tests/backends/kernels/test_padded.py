@@ -173,5 +173,5 @@ def test_the_ranges_of_fits_are_those_of_the_rows() -> None:
     for (cls, kind), rows in found.items():
         for name, ends in FITTED[cls][kind].items():
             told = [row[name] for row in rows]
-            near = {"rel": 0.02} if "/" in name else {"rel": 1e-12}
-            assert (min(told), max(told)) == pytest.approx(ends, **near), (cls, kind, name)
+            near = 0.02 if "/" in name else 1e-12
+            assert (min(told), max(told)) == pytest.approx(ends, rel=near), (cls, kind, name)

@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from math import ceil, exp
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -60,6 +62,8 @@ WORDS: tuple[dict[str, object], ...] = (
     {"recompute": "full"},
     {"zero": 1, "offload": "optimizer"},
 )
+ESTIMATE = cast("Callable[..., StepResult]", slipstick.estimate)
+SERVE = cast("Callable[..., ServeResult]", slipstick.serve)
 LOADS: tuple[dict[str, object], ...] = ({"concurrency": 16}, {"request_rate": 2}, {"batch": 8})
 
 
@@ -71,12 +75,12 @@ def draw(random: Random) -> StepResult | ServeResult:
     words: dict[str, object] = {"tp": tp, **({"rent": True} if random.random() < 0.2 else {})}
     if phase == "serve":
         engine = random.choice(("vllm", "sglang", "tensorrt-llm"))
-        return slipstick.serve(model, system, engine=engine, isl=seq, osl=100, **random.choice(LOADS), **words)
+        return SERVE(model, system, engine=engine, isl=seq, osl=100, **random.choice(LOADS), **words)
     if phase == "train":
         words |= {"pp": pp, "gpus": tp * pp * dp, "gbs": dp * 4, **random.choice(WORDS), **random.choice(RUNS)}
     else:
         words |= {"gpus": tp, "phase": phase, "mbs": mbs, "gbs": mbs}
-    return slipstick.estimate(model, system, seq=seq, **words)
+    return ESTIMATE(model, system, seq=seq, **words)
 
 
 def check_all(seeds: range) -> Counter[str]:
@@ -87,7 +91,7 @@ def check_all(seeds: range) -> Counter[str]:
             answer = draw(Random(seed))
         except SlipstickError:
             continue
-        for name, value in answer.to_dict()["metrics"].items():
+        for name, value in cast("dict[str, float]", answer.to_dict()["metrics"]).items():
             text = slipstick.explain(answer, name)
             first = float(text.split(" = ")[1].split()[0])
             assert first == pytest.approx(value, rel=1e-5)
