@@ -67,6 +67,7 @@ class Memory:
     num_bytes: Num
     bytes_per_s: Num
     at: Operation
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -79,6 +80,7 @@ class Network:
     num_lanes: Num
     bytes_per_s: Num
     at: Operation
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -142,6 +144,7 @@ def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, nu
         num_bytes=num_bytes,
         bytes_per_s=num_links * kind.rate.si * at.speed,
         at=at,
+        j_per_byte=kind.energy.si * at.power / at.speed,
         power_w=resting_w + at.power * nominal_w,
         area_mm2=stacks * controller_mm2,
         fit=place.then(room, asked, edge, power),
@@ -160,7 +163,8 @@ def network(share: Share, lane: LinkSection, shrink: float) -> Network:
     nominal_w = 2 * num_lanes * lane.rate.si * lane.energy.si
     at = operate(lane.voltage.law, share.power_w / nominal_w)
     bytes_per_s = num_lanes * lane.rate.si * at.speed
-    return Network(num_lanes, bytes_per_s, at, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
+    joules = lane.energy.si * at.power / at.speed
+    return Network(num_lanes, bytes_per_s, at, joules, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
 
 
 def _whole(reason: Reason, given_mm2: Num, one_mm2: float) -> tuple[Num, Fit]:
