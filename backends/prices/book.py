@@ -12,6 +12,8 @@ from ..machine.files.catalogue import File, laid_over, read_at
 from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
+from ..technology.files.memories import memory_file, priced
+from ..technology.files.memories import origins as record_origins
 from .section import Prices, PricesSection
 
 if TYPE_CHECKING:
@@ -59,11 +61,11 @@ def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices
 
 def laid_down(files: Sequence[File]) -> tuple[dict[str, Tree], list[FileOrigin]]:
     """Lay files over one another, the last over the others; also say where each part lies, the last file first."""
-    tree: dict[str, Tree] = {}
+    tree: dict[str, Tree] = {"name": files[-1].name}
     origins: list[FileOrigin] = []
     for file in files:
-        tree = laid_over(tree, file.tree)
-        origins += _origins(file)
+        tree = laid_over(tree, priced(file).tree)
+        origins += [*_origins(file), *record_origins(file)]
     return tree, origins[::-1]
 
 
@@ -89,6 +91,7 @@ def _read_shipped() -> Iterator[File]:
     for file in sorted((_BOOK / "data").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".yaml"):
             yield read_at(file.name, f"prices/data/{file.name}", file, f"price file '{file.name}'")
+    yield memory_file()
 
 
 def _origins(file: File) -> Iterator[FileOrigin]:

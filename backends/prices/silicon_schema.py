@@ -8,10 +8,11 @@ from typing import Annotated
 from ...ir.errors import UnknownNameError
 from ..machine.files.kinds import Checked
 from ..machine.files.section import Section
+from ..technology.files.schema import ORGANIC_WIRES_PER_MM
+from ..technology.files.schema_numbers import Density as WireDensity
 from .numbers import (
     Area,
     AreaPerByte,
-    Capacity,
     CurrentDensity,
     Cycle,
     Defects,
@@ -253,16 +254,19 @@ class MemoryPrices(Section):
     """Memory, bought as known good; the footprint is what a stack or device takes of a substrate.
 
     Attributes:
-        fine_wires: whether it needs wires finer than those of an organic substrate.
+        density: wires of one along an edge.
     """
 
     price: MoneyPerByte
     footprint: Area
-    fine_wires: bool = False
-    stack_capacity: Capacity | None = None
-    stack_bandwidth: Rate | None = None
+    density: WireDensity | None = None
     stack_price: Money | None = None
     processed_cost: MoneyPerArea | None = None
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it needs wires finer than those of an organic substrate."""
+        return self.density is not None and self.density.si > ORGANIC_WIRES_PER_MM
 
 
 class BlockPrices(Section):

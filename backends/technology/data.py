@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...ir.errors import SystemFileError, UnknownNameError
 from ...ir.records import dataclass
@@ -13,17 +14,16 @@ from ..machine.files.catalogue import File, read_at
 from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
 from ..machine.files.system_overrides import override
+from ..machine.files.system_tree import Tree
 from .d2d import D2dKind
 from .files.area_schema import DieSection, MultiprocessorSection
+from .files.memories import designed, memory_file
 from .files.schema import LinkSection, MemorySection, NodeGains, TechnologySection, UnitSection
-
-if TYPE_CHECKING:
-    from ..machine.files.system_tree import Tree
 
 T = TypeVar("T")
 # Files that are shipped, and what a file may hold; the last one holds all that the area model has.
-FILES = ("nodes", "units", "memories", "links", "d2d", "area")
-PARTS = (*FILES[:-1], "densities", "circuits", "phys", "multiprocessors", "dies")
+FILES = ("nodes", "units", "links", "d2d", "area")
+PARTS = (*FILES[:2], "memories", *FILES[2:-1], "densities", "circuits", "phys", "multiprocessors", "dies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,15 @@ class NodeScale:
 
 @dataclass(frozen=True, slots=True)
 class Technology:
-    """All that the engine builds from."""
+    """All that the engine builds from.
+
+    Attributes:
+        section: the data, checked.
+        own_memories: records of memories of the user's file, which no price book has.
+    """
 
     section: TechnologySection
+    own_memories: Mapping[str, Tree] = field(default_factory=dict)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -126,10 +132,10 @@ def _shipped_technology() -> Technology:
 
 
 def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
-    files = [_shipped(name) for name in FILES] + ([] if path is None else [_own(path)])
+    files = [*map(_shipped, FILES), memory_file(), *([] if path is None else [_own(path)])]
     tree: dict[str, Tree] = {}
     origins: list[FileOrigin] = []
-    for file in files:
+    for file in map(designed, files):
         for part, found in file.tree.items():
             before = {} if part == "nodes" else tree.get(part, {})
             tree[part] = {**before, **found} if isinstance(before, dict) and isinstance(found, dict) else found
@@ -137,7 +143,9 @@ def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
             origins += [file.origin((part,), (part,)), *(file.origin((part, n), (part, n)) for n in inside)]
     for text in overrides:
         tree = override(tree, text, TechnologySection, "the technology")
-    return Technology(section_of(TechnologySection, tree, "technology", in_files(origins[::-1])))
+    own = {} if path is None else files[-1].tree.get("memories")
+    section = section_of(TechnologySection, tree, "technology", in_files(origins[::-1]))
+    return Technology(section, own if isinstance(own, dict) else {})
 
 
 def _shipped(name: str) -> File:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
+import yaml
+
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
 from ..d2d import D2dKind, links, topology
@@ -61,6 +63,7 @@ def system_text(
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
+        *_own_prices(design.budget.memory, technology),
         "",
     ]
     return "\n".join(lines)
@@ -107,6 +110,13 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
     yield f"    efficiency: {_EFFICIENCY}"
     if like:
         yield from equipment_lines(like, num_ranks * float(lanes.bytes_per_s))
+
+
+def _own_prices(memory: str, technology: Technology) -> Iterator[str]:
+    """What a memory of the user's own costs and takes, which the price book does not know."""
+    if memory in technology.own_memories:
+        record = {memory: technology.own_memories[memory]}
+        yield yaml.safe_dump({"prices": {"memories": record}}, sort_keys=False, width=110).rstrip()
 
 
 def _summary(design: Design) -> Iterator[str]:
@@ -164,7 +174,9 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
-    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
+    yield from package_lines(
+        design, name, joint or usual_joint(technology.memory(b.memory)), technology, level, _number, sale
+    )
 
 
 def _number(value: Num, unit: str, source: str) -> str:

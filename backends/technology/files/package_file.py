@@ -10,6 +10,7 @@ from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ..data import Technology
 from ..design import Design
+from .schema import MemorySection
 
 # How dies and memory are joined, in the words of a package. The engine lays dies flat: none are bonded face to face.
 Joint: TypeAlias = Literal["organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge"]
@@ -33,9 +34,9 @@ class Sale:
 NO_SALE = Sale()
 
 
-def usual_joint(memory: str) -> Joint:
+def usual_joint(memory: MemorySection) -> Joint:
     """Return how chips with such a memory are joined of old: stacks need fine wires, devices on a board do not."""
-    return "interposer" if memory.startswith("hbm") else "organic"
+    return "interposer" if memory.fine_wires else "organic"
 
 
 def as_joint(name: str) -> Joint:

@@ -19,6 +19,7 @@ from .schema_numbers import (
     Count,
     Density,
     Energy,
+    Footprint,
     Frequency,
     Gain,
     Latency,
@@ -32,6 +33,9 @@ from .schema_numbers import (
     Voltage,
 )
 
+# Wires that layers of an organic substrate draw from a millimetre of edge: lines and spaces of 9 um and 12 um, in two
+# layers (IEEE HIR 2021, chapter 8, recalled).
+ORGANIC_WIRES_PER_MM = 100.0
 # Dtypes whose rate a unit may give beside that of fp16.
 Dtype: TypeAlias = Literal["bf16", "tf32", "fp64", "fp8", "fp6", "fp4", "int8", "int4"]
 
@@ -123,17 +127,49 @@ class UnitSection(Section):
 
 
 class MemorySection(Section):
-    """A stack of memory beside the die, its controller on the die, and its wires."""
+    """What a design needs of a stack of memory beside the die, its controller on the die, and its wires.
 
+    Attributes:
+        year: first volume products.
+        beside: room of a stack beside the dies, where a budget counts it otherwise than its footprint.
+        latency: of a byte in a closed row; no step depends on it.
+        energy: of an access, as charged.
+        design_energy: what a design sets aside for a bit at full rate, where that is more.
+    """
+
+    year: Count | None = None
     capacity: Capacity
     links: Count
     rate: LinkRate
-    footprint: Area
-    controller: Area
     density: Density
+    controller: Area
+    footprint: Footprint
+    beside: Area | None = None
+    latency: Latency | None = None
     energy: Energy
+    design_energy: Energy | None = None
     leakage: Leakage
     voltage: VoltageSection
+
+    @property
+    def beside_mm2(self) -> float:
+        """Room of a stack beside the dies."""
+        return (self.beside or self.footprint).si
+
+    @property
+    def design_j_per_byte(self) -> float:
+        """Energy that a design sets aside for a byte at full rate."""
+        return (self.design_energy or self.energy).si
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What one stack carries at its rated speed."""
+        return self.links.si * self.rate.si
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it has more wires along an edge than an organic substrate can draw."""
+        return self.density.si > ORGANIC_WIRES_PER_MM
 
 
 class D2dSection(Section):

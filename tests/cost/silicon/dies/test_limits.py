@@ -99,5 +99,5 @@ def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(
     assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
     wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
     assert feasible(of(wired), prices).all()
-    coarse = load_prices(overrides=("memories.hbm3.fine_wires=false",))
+    coarse = load_prices(overrides=("memories.hbm3.density=40 1/mm",))
     assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
