@@ -74,6 +74,7 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="FILE",
     help="File of your own technology: nodes, units, ...",
 )
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
 @click.option("--node-size", default=8, show_default=True, help="Packages per node of a system.")
@@ -105,6 +106,7 @@ def design_command(
     joint: str | None,
     clamp: str,
     technology: Path | None,
+    scaling: str | None,
     overrides: tuple[str, ...],
     name: str,
     node_size: int,
@@ -132,7 +134,7 @@ def design_command(
     from ...backends.technology.files.package_file import as_joint
     from .tables import area_pictures, area_table, study_pictures, study_table
 
-    known = load_technology(technology, overrides)
+    known = load_technology(technology, (*overrides, *([] if scaling is None else [f"scaling={scaling}"])))
     if what == "area":
         table, seen = partial(area_table, known, die, node), partial(area_pictures, known, die, node)
         return _write_table("areas of dies", table, seen, form, output)
@@ -142,7 +144,7 @@ def design_command(
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
-        table, seen = partial(study_table, designs), partial(study_pictures, designs)
+        table, seen = partial(study_table, designs, known.scaling), partial(study_pictures, designs)
         return _write_table("one budget on several nodes", table, seen, form, output)
     check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)

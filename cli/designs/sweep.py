@@ -63,6 +63,7 @@ USUAL_GPUS = 1024
     "--gross-margin", type=Real(), metavar="X", help="Gross margin of the package's maker, as a share of its price."
 )
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option(
     "--objective",
     "objectives",
@@ -86,6 +87,7 @@ def sweep_command(
     volume: float | None,
     gross_margin: float | None,
     technology: Path | None,
+    scaling: str | None,
     objectives: str | None,
     only_pareto: bool,
     top: int | None,
@@ -106,11 +108,20 @@ def sweep_command(
     _check(request)
     chosen = None
     if has_trials(axes, sampling, study):
-        told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
+        told = (
+            replace(request, quiet=False, cache=True),
+            packages,
+            network,
+            like,
+            volume,
+            gross_margin,
+            technology,
+            scaling,
+        )
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
     goals = design_goals(objectives, request.source.model != NO_MODEL)
-    setting = _setting(request, technology, packages, network, like, volume, gross_margin)
+    setting = _setting(request, technology, scaling, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
     if chosen is None:
@@ -159,6 +170,7 @@ def _check(request: Request) -> None:
 def _setting(
     request: Request,
     technology: Path | None,
+    scaling: str | None,
     packages: int,
     network: str,
     like: str,
@@ -172,8 +184,10 @@ def _setting(
 
     load_network(network)
     of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
-    of_technology = [text for text in request.machine.overrides if text.partition(".")[0] in PARTS]
+    words = (*PARTS, "scaling")
+    of_technology = [text for text in request.machine.overrides if text.partition("=")[0].partition(".")[0] in words]
     rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
+    of_technology += [] if scaling is None else [f"scaling={scaling}"]
     at, num_gpus = request.machine, request.words.num_gpus
     return DesignSetting(
         technology=load_technology(technology, of_technology),

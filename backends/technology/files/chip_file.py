@@ -31,7 +31,7 @@ def chip_text(
 
     `joint` says how dies and memory are joined; None for as usual with such memory.
     """
-    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, "", sale), ""))
+    return "\n".join((*_summary(design, technology), *_chip(design, name, technology, joint, "", sale), ""))
 
 
 def system_text(
@@ -52,7 +52,7 @@ def system_text(
     num_ranks = num_chips * int(design.budget.num_ranks)
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
     lines = [
-        *_summary(design),
+        *_summary(design, technology),
         f"name: {name}",
         "chip:",
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
@@ -119,7 +119,7 @@ def _own_prices(memory: str, technology: Technology) -> Iterator[str]:
         yield yaml.safe_dump({"prices": {"memories": record}}, sort_keys=False, width=110).rstrip()
 
 
-def _summary(design: Design) -> Iterator[str]:
+def _summary(design: Design, technology: Technology) -> Iterator[str]:
     b, c, m, n = design.budget, design.compute, design.memory, design.network
     yield f"# Designed from {_given(b)}: {c.num_sms} multiprocessors of {b.unit} at {c.at.voltage_v:.3f} V,"
     yield (
@@ -127,6 +127,9 @@ def _summary(design: Design) -> Iterator[str]:
         f"{n.bytes_per_s / 1e9:.4g} GB/s each way. These parts use {design.used_w:.4g} W."
     )
     yield f"# {_areas(design)}."
+    latency = technology.memory(b.memory).latency
+    waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
+    yield f"# Nodes scaled as: {technology.scaling}.{waits}"
     if b.d2d and b.num_dies > 1:
         yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))

@@ -60,8 +60,9 @@ class VoltageSection(Section):
 
 
 class NodeGains(Section):
-    """A technology node: gains over the node before it in the file."""
+    """A technology node: gains over the node before it in the file, and the year of its first products."""
 
+    year: Count | None = None
     logic: Gain
     cache: Gain
     analog: Gain
