@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ...ir.errors import UnknownNameError
 from ..machine.files.kinds import Checked
+from ..machine.files.number import Number
 from ..machine.files.section import Section
 from ..technology.files.schema import ORGANIC_WIRES_PER_MM
 from ..technology.files.schema_numbers import Density as WireDensity
@@ -42,6 +43,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "assembly": ("classes", "tree"),
     "design": ("shares", "per_area", "gates"),
     "field": ("full", "half"),
+    "dram": ("low", "base", "high"),
 }
 
 
@@ -269,6 +271,14 @@ class MemoryPrices(Section):
         return self.density is not None and self.density.si > ORGANIC_WIRES_PER_MM
 
 
+class DramPrices(Section):
+    """What a scenario makes of all prices of memory; `models.dram` chooses one."""
+
+    low: Plain
+    base: Plain
+    high: Plain
+
+
 class BlockPrices(Section):
     """Silicon that parts of a chip take, for those who draw up a die; the technology engine has more.
 
@@ -336,6 +346,7 @@ class SiliconSection(Section):
     machines: MachinePrices
     tests: TestPrices
     memories: dict[str, MemoryPrices]
+    dram: DramPrices
     blocks: BlockPrices
     design: DesignPrices
     bills: dict[str, QuotedBill]
@@ -343,6 +354,11 @@ class SiliconSection(Section):
     def model(self, name: str) -> str:
         """Return what a profile, or who uses it, chose: one of `CHOICES[name]`."""
         return self.models[name]
+
+    @property
+    def dram_factor(self) -> Number:
+        """What the scenario of the book makes of prices of memory."""
+        return {"low": self.dram.low, "base": self.dram.base, "high": self.dram.high}[self.model("dram")]
 
     def node(self, name: str) -> NodePrices:
         """Return a technology node; UnknownNameError names those there are."""

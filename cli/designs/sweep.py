@@ -103,7 +103,9 @@ def sweep_command(
     slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
     slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
     """  # noqa: D301
+    from ...backends.prices.book import books_of
     from ...report.designs.designs import design_goals
+    from ...report.designs.designs_table import design_orders
 
     _check(request)
     chosen = None
@@ -121,11 +123,22 @@ def sweep_command(
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
     goals = design_goals(objectives, request.source.model != NO_MODEL)
-    setting = _setting(request, technology, scaling, packages, network, like, volume, gross_margin)
+    books = books_of(request.machine.prices)
+    if len(books) > 1 and chosen is not None:
+        raise UsageError(
+            "--prices all ranks a whole space under each book: give lists of values, and no ranges and trials"
+        )
+    setting, *rest = (
+        _setting(request.said({"prices": book}), technology, scaling, packages, network, like, volume, gross_margin)
+        for book in books
+    )
+    others = {other.prices.name: other for other in rest}
     _check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
     if chosen is None:
         found = _all(space, setting, job, goals, request.quiet)
+        rankings = {book: _all(space, other, job, goals, quiet=True).ranking for book, other in others.items()}
+        found = replace(found, orders=design_orders({setting.prices.name: found.ranking, **rankings}))
     else:
         found = choose(chosen, setting, job, goals, request.quiet)
     return replace(found, only_pareto=only_pareto, top=top)

@@ -16,7 +16,7 @@ def test_the_usual_prices_need_no_name(cli: Cli) -> None:
     done = cli("show", "prices")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("chiplet-actuary: ")
+    assert lines[0].startswith("market: ")
     [at] = [i for i, line in enumerate(lines) if line.startswith("prices.switches.ndr-64x400g.price ")]
     assert "36000 USD" in lines[at]
     assert lines[at + 1].split()[:3] == ["~", "50000", "USD"]
@@ -38,7 +38,7 @@ def test_prices_are_shown_as_they_are_set(cli: Cli) -> None:
 
 def test_profiles_are_listed(cli: Cli) -> None:
     records = json.loads(cli("list", "prices", "--format", "json").stdout)
-    assert [r["name"] for r in records if r["usual"]] == ["chiplet-actuary"]
+    assert [r["name"] for r in records if r["usual"]] == ["market"]
     assert {r["name"]: r["own"] for r in records}["chiplet-actuary"] == 0
 
 

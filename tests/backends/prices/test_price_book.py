@@ -206,7 +206,7 @@ def said(section: Section | Number, path: str) -> Iterator[Said]:
 
 @pytest.fixture(scope="module")
 def book() -> list[Said]:
-    return [*said(load_prices().section, ""), *said(load_technology().section, "technology")]
+    return [*said(load_prices("chiplet-actuary").section, ""), *said(load_technology().section, "technology")]
 
 
 def is_said(row: Row, value: float, book: list[Said]) -> bool:

@@ -18,7 +18,7 @@ from slipstick.ir.sizes.expr import Num
 
 @pytest.fixture(scope="module")
 def prices() -> Prices:
-    return load_prices()
+    return load_prices("chiplet-actuary")
 
 
 def of(*contents: Die | Stack | Assembly, joint: Joint = "organic", substrate_mm2: Num | None = None) -> Package:
@@ -66,7 +66,7 @@ def test_a_large_die_may_be_stitched(prices: Prices) -> None:
 
 
 def test_high_na_halves_the_field() -> None:
-    half = load_prices(overrides=("models.field=half",))
+    half = load_prices("chiplet-actuary", overrides=("models.field=half",))
     with pytest.raises(UsageError, match=r"beyond the field of 429 mm2 \(16.5 mm x 26 mm\)"):
         package_bill(of(Die("d", "A14", 500.0)), half)
 
@@ -99,5 +99,5 @@ def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(
     assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
     wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
     assert feasible(of(wired), prices).all()
-    coarse = load_prices(overrides=("memories.hbm3.density=40 1/mm",))
+    coarse = load_prices("chiplet-actuary", overrides=("memories.hbm3.density=40 1/mm",))
     assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
