@@ -83,7 +83,7 @@ def test_gross_yield_is_a_factor() -> None:
     ("units", "spare", "good"), [(1001, 3, 0.999), (1500, 400, 0.75), (2000, 0, 0.9999), (1200, 1200, 0.1)]
 )
 def test_units_by_the_thousand_are_counted_as_few_are(units: int, spare: int, good: float) -> None:
-    y = Fraction(good)
+    y = Fraction(good).limit_denominator(10_000)
     exact = sum(math.comb(units, j) * y ** (units - j) * (1 - y) ** j for j in range(spare + 1))
     assert float(harvested(good, 1.0, units, units - spare)) == pytest.approx(float(exact), rel=1e-9)
 
