@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -75,6 +75,14 @@ def load_prices(profile: str | Path = USUAL, overrides: tuple[str, ...] = ()) ->
         SystemFileError: a file that cannot be read or breaks the schema; all faults with their lines.
     """
     return build_prices([*shipped(), *profile_files(profile)], overrides)
+
+
+def with_memories(records: Mapping[str, Tree], profile: str | Path = USUAL, overrides: Sequence[str] = ()) -> Prices:
+    """Read the book under a profile, with records of memories that it does not have; errors as of `load_prices`."""
+    if not records:
+        return load_prices(profile, tuple(overrides))
+    own = File("own memories", "the technology file", Path(), {"memories": dict(records)})
+    return build_prices([*shipped(), *profile_files(profile), own], overrides)
 
 
 def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices:

@@ -9,7 +9,7 @@ from ...ir.errors import UnknownNameError
 from ..machine.files.kinds import Checked
 from ..machine.files.number import Number
 from ..machine.files.section import Section
-from ..technology.files.schema import ORGANIC_WIRES_PER_MM
+from ..technology.d2d import ORGANIC_WIRES_PER_MM
 from ..technology.files.schema_numbers import Density as WireDensity
 from .numbers import (
     Area,
@@ -103,9 +103,15 @@ class NodePrices(Section):
 
 
 class OrganicPrices(Section):
-    """Organic substrates: a factor of the area that stands on them; layers cost more under several dies."""
+    """Organic substrates: a factor of the area that stands on them; layers cost more under several dies.
+
+    Attributes:
+        area_factor: over the area of dies on it.
+        carrier_factor: over the area of an interposer, or of layers of wires, on it.
+    """
 
     area_factor: Plain
+    carrier_factor: Plain
     cost: MoneyPerArea
     small_layers: Plain
     medium_layers: Plain

@@ -191,7 +191,7 @@ def _setting(
     gross_margin: float | None,
 ) -> DesignSetting:
     from ...backends.machine.load import load_network
-    from ...backends.prices.book import USUAL, load_prices
+    from ...backends.prices.book import USUAL, with_memories
     from ...backends.technology.data import PARTS, load_technology
     from ...explore.designs.setting import DesignSetting
 
@@ -202,9 +202,11 @@ def _setting(
     rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
     of_technology += [] if scaling is None else [f"scaling={scaling}"]
     at, num_gpus = request.machine, request.words.num_gpus
+    known = load_technology(technology, of_technology)
+    book = request.machine.prices or USUAL, [text.removeprefix("prices.") for text in of_prices]
     return DesignSetting(
-        technology=load_technology(technology, of_technology),
-        prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
+        technology=known,
+        prices=with_memories(known.own_memories, *book),
         num_packages=packages,
         network=network,
         like=like,

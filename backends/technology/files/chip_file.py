@@ -14,7 +14,7 @@ from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
-from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
+from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -177,9 +177,7 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
-    yield from package_lines(
-        design, name, joint or usual_joint(technology.memory(b.memory)), technology, level, _number, sale
-    )
+    yield from package_lines(design, name, joint or design_joint(design, technology), technology, level, _number, sale)
 
 
 def _number(value: Num, unit: str, source: str) -> str:

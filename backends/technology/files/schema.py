@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from ...machine.files.kinds import Least
 from ...machine.files.number import Number
 from ...machine.files.section import Section
-from ..d2d import D2dKind
+from ..d2d import ORGANIC_WIRES_PER_MM, D2dKind
 from ..voltage import VoltageLaw
 from .area_schema import CircuitsSection, DensitySection, DieSection, MultiprocessorSection, PhySection
 from .schema_numbers import (
@@ -33,9 +33,6 @@ from .schema_numbers import (
     Voltage,
 )
 
-# Wires that layers of an organic substrate draw from a millimetre of edge: lines and spaces of 9 um and 12 um, in two
-# layers (IEEE HIR 2021, chapter 8, recalled).
-ORGANIC_WIRES_PER_MM = 100.0
 # Dtypes whose rate a unit may give beside that of fp16.
 Dtype: TypeAlias = Literal["bf16", "tf32", "fp64", "fp8", "fp6", "fp4", "int8", "int4"]
 
@@ -177,6 +174,7 @@ class D2dSection(Section):
     """An interface between dies: modules side by side on an edge, or a share of the die where that is all one knows."""
 
     bandwidth: Bandwidth | None = None
+    wires: Count | None = None
     area: Area | None = None
     shoreline: Length | None = None
     share: Ratio | None = None
@@ -199,6 +197,7 @@ class D2dSection(Section):
             module_bytes_per_s=_or(self.bandwidth, math.inf),
             module_mm2=_or(self.area, 0.0),
             module_mm=_or(self.shoreline, 0.0),
+            module_wires=_or(self.wires, 0.0),
             area_share=_or(self.share, 0.0),
             energy_j_per_byte=self.energy.si,
             latency_s=self.latency.si,

@@ -258,8 +258,10 @@ def test_an_interface_is_not_designed_twice(prices: Prices) -> None:
 
 def test_chips_in_several_products_share_their_design(prices: Prices) -> None:
     chiplet = Die("chiplet", "N5", 200.0, 2.0, d2d=D2d("ucie-advanced", 1e12), design_mm2=180.0)
-    small = Package(Assembly("small", "organic", (chiplet,)), volume=1e5)
-    large = Package(Assembly("large", "organic", (Die("chiplet", "N5", 200.0, 4.0, d2d=chiplet.d2d),)), volume=2e5)
+    small = Package(Assembly("small", "embedded_bridge", (chiplet,)), volume=1e5)
+    large = Package(
+        Assembly("large", "embedded_bridge", (Die("chiplet", "N5", 200.0, 4.0, d2d=chiplet.d2d),)), volume=2e5
+    )
     alone = package_bill(small, prices).line("design")
     shared = package_bill(small, prices, [large]).line("design")
     chip = N5_DESIGN * (0.5 * 180 / 300 + 0.3 * 200 / 300 + 0.2)

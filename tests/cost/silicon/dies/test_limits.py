@@ -45,7 +45,7 @@ BAD = {
     ),
     "an area of 0 mm2 must be more than zero": of(Die("d", "N5", 0.0)),
     "a count of -2 must be more than zero": of(Die("d", "N5", 100.0, -2.0)),
-    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-advanced", 1e11, 5.0))),
+    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-standard", 64e9, 5.0))),
     "package, hbm: hbm3 needs finer wires than an organic substrate has: join it by interposer, fan_out,": of(
         Die("d", "N5", 100.0), HBM
     ),
@@ -101,3 +101,16 @@ def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(
     assert feasible(of(wired), prices).all()
     coarse = load_prices("chiplet-actuary", overrides=("memories.hbm3.density=40 1/mm",))
     assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine"), [("ucie-advanced", True), ("ucie-standard", False), ("bow", False), ("nvlink-c2c", False)]
+)
+def test_an_interface_of_fine_wires_needs_more_than_an_organic_substrate(prices: Prices, kind: str, fine: bool) -> None:
+    # UCIe: 128 wires of an advanced module on 0.39 mm, 32 of a standard one on 0.57 mm; organic has 100 a mm.
+    dies = Die("d", "N5", np.array([100.0, 900.0]), 2.0, d2d=D2d(kind, 64e9))
+    assert obstacles(of(dies), prices).tolist() == [Obstacle.FINE_WIRES if fine else Obstacle.NONE, Obstacle.FIELD]
+    assert feasible(of(dies, joint="embedded_bridge"), prices).tolist() == [True, False]
+    if fine:
+        with pytest.raises(UsageError, match="ucie-advanced needs finer wires than an organic substrate has"):
+            package_bill(of(replace(dies, area_mm2=100.0)), prices)
