@@ -126,7 +126,7 @@ def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, nu
     `num_stacks` puts so many there instead, and no more than fit.
     """
     controller_mm2 = kind.controller.si * shrink
-    beside, place = _whole(Reason.STACK, beside_mm2, kind.footprint.si)
+    beside, place = _whole(Reason.STACK, beside_mm2, kind.beside_mm2)
     on_die, room = _whole(Reason.CONTROLLER, share.area_mm2, controller_mm2)
     most = np.minimum(beside, on_die)
     stacks = most if num_stacks is None else num_stacks
@@ -136,7 +136,7 @@ def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, nu
     num_bytes = stacks * kind.capacity.si
     resting_w = kind.leakage.si * num_bytes
     moving_w, power = _left(Reason.MEMORY_POWER, share.power_w, resting_w)
-    nominal_w = num_links * kind.rate.si * kind.energy.si
+    nominal_w = num_links * kind.rate.si * kind.design_j_per_byte
     at = operate(kind.voltage.law, moving_w / nominal_w)
     return Memory(
         num_stacks=stacks,

@@ -17,10 +17,10 @@ from ...report.pictures.picture import Bar, Bars, Picture, StackedBar
 from ..output.files import columns
 
 
-def study_table(designs: Sequence[Design], form: str) -> str:
-    """Return designs as a table or as records, a line each."""
+def study_table(designs: Sequence[Design], scaling: str, form: str) -> str:
+    """Return designs as a table or as records, a line each, with the scaling of their nodes."""
     if form == "json":
-        return json_text([_record(d) for d in designs], indent=2)
+        return json_text([{"scaling": scaling, **_record(d)} for d in designs], indent=2)
     heading = ["node", "SMs", "voltage", "clock", "fp16 peak", "cache", "memory", "FLOP/B", "links"]
     rows = [
         [
@@ -36,7 +36,7 @@ def study_table(designs: Sequence[Design], form: str) -> str:
         ]
         for d in designs
     ]
-    return in_columns([heading, *rows], columns())
+    return f"{in_columns([heading, *rows], columns())}\nnodes scaled as: {scaling}"
 
 
 def study_pictures(designs: Sequence[Design]) -> list[Picture]:

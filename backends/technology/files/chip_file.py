@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
+import yaml
+
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
 from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
-from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
+from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -29,7 +31,7 @@ def chip_text(
 
     `joint` says how dies and memory are joined; None for as usual with such memory.
     """
-    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, "", sale), ""))
+    return "\n".join((*_summary(design, technology), *_chip(design, name, technology, joint, "", sale), ""))
 
 
 def system_text(
@@ -50,7 +52,7 @@ def system_text(
     num_ranks = num_chips * int(design.budget.num_ranks)
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
     lines = [
-        *_summary(design),
+        *_summary(design, technology),
         f"name: {name}",
         "chip:",
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
@@ -61,6 +63,7 @@ def system_text(
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
+        *_own_prices(design.budget.memory, technology),
         "",
     ]
     return "\n".join(lines)
@@ -111,7 +114,14 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
         yield from (*built, f"      energy: {_number(lanes.j_per_byte / 8e-12, 'pJ/bit', at)}")
 
 
-def _summary(design: Design) -> Iterator[str]:
+def _own_prices(memory: str, technology: Technology) -> Iterator[str]:
+    """What a memory of the user's own costs and takes, which the price book does not know."""
+    if memory in technology.own_memories:
+        record = {memory: technology.own_memories[memory]}
+        yield yaml.safe_dump({"prices": {"memories": record}}, sort_keys=False, width=110).rstrip()
+
+
+def _summary(design: Design, technology: Technology) -> Iterator[str]:
     b, c, m, n = design.budget, design.compute, design.memory, design.network
     yield f"# Designed from {_given(b)}: {c.num_sms} multiprocessors of {b.unit} at {c.at.voltage_v:.3f} V,"
     yield (
@@ -119,6 +129,9 @@ def _summary(design: Design) -> Iterator[str]:
         f"{n.bytes_per_s / 1e9:.4g} GB/s each way. These parts use {design.used_w:.4g} W."
     )
     yield f"# {_areas(design)}."
+    latency = technology.memory(b.memory).latency
+    waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
+    yield f"# Nodes scaled as: {technology.scaling}.{waits}"
     if b.d2d and b.num_dies > 1:
         yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
@@ -167,7 +180,7 @@ def _chip(
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
     yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.at.voltage_v:.3f} V')}"
-    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
+    yield from package_lines(design, name, joint or design_joint(design, technology), technology, level, _number, sale)
 
 
 def _number(value: Num, unit: str, source: str) -> str:

@@ -20,6 +20,7 @@ from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
 A100 = Budget("N7", 826.0, 400.0, "a100", "hbm2e", "nvlink3")
+B200 = Budget("N5", 1600.0, 1000.0, "b200", "hbm3e", "nvlink5", num_dies=2)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +94,13 @@ def test_the_edge_of_dies() -> None:
         (Budget("N12", 815.0, 300.0, "v100", "hbm2", "nvlink2"), "v100-sxm2-32gb", 150e9),
         (A100, "a100-sxm-80gb", 300e9),
         (Budget("N5", 814.0, 700.0), "h100-sxm-80gb", 450e9),
+        (B200, "b200-sxm-180gb", 900e9),
     ],
 )
 def test_units_give_back_about_the_chips_that_they_are_from(budget: Budget, chip: str, link: float) -> None:
-    made, real = design(budget, TECHNOLOGY), load_chip(chip)[0]
+    # B200 is sold with stacks of eight dies of 24 Gbit, of which hbm3e has twelve.
+    stacks = load_technology(overrides=("memories.hbm3e.capacity=24GiB",))
+    made, real = design(budget, stacks), load_chip(chip)[0]
     peak = real.peak_flop_per_s.fp16
     assert peak is not None
     assert made.compute.num_sms == real.num_sms
@@ -106,6 +110,11 @@ def test_units_give_back_about_the_chips_that_they_are_from(budget: Budget, chip
     assert made.memory.num_bytes == pytest.approx(real.hbm_bytes, rel=0.08)
     assert made.memory.bytes_per_s == pytest.approx(real.hbm_bytes_per_s, rel=0.12)
     assert made.network.bytes_per_s == pytest.approx(link, rel=0.02)
+    peaks = {dtype: rate for dtype, rate in real.peak_flop_per_s.by_dtype().items() if rate is not None}
+    # Every narrow dtype that the chip has, fp4 of Blackwell among them; none that it has not.
+    narrow = {"fp8", "fp6", "fp4", "int8"}
+    assert {d for d, _ in made.peaks} & narrow == peaks.keys() & narrow
+    assert all(rate == pytest.approx(peaks[d], rel=0.02) for d, rate in made.peaks if d in narrow)
 
 
 BUDGETS = st.builds(
@@ -113,7 +122,7 @@ BUDGETS = st.builds(
     node=st.sampled_from(TECHNOLOGY.node_names),
     area_mm2=st.floats(400.0, 3000.0),
     power_w=st.floats(200.0, 3000.0),
-    unit=st.sampled_from(["v100", "a100", "h100"]),
+    unit=st.sampled_from(["v100", "a100", "h100", "b200"]),
     memory=st.sampled_from(["hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4"]),
     link=st.sampled_from(["nvlink2", "nvlink3", "nvlink4", "nvlink5"]),
     num_dies=st.integers(1, 4),
