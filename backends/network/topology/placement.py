@@ -24,6 +24,11 @@ def placements_of(levels: Sequence[NetworkLevel]) -> tuple[str, ...]:
     return (RANKS, *blocks, *((CLOSED,) if any(level.slices for level in levels) else ()))
 
 
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as people write it: `4x4x8`."""
+    return "x".join(map(str, shape))
+
+
 def usual_placement(placement: str, levels: Sequence[NetworkLevel]) -> str:
     """Return what a placement is on a network: `auto` is that of its slices, or the order of ranks."""
     if placement != AUTO:
@@ -102,7 +107,7 @@ def _blocks(
 def _check_shape(level: NetworkLevel, axis: str, shape: Shape, at: Shape, ranks: int) -> None:
     apart = len(shape) != len(at) or any(d % (a * s) for d, a, s in zip(level.dims, at, shape, strict=True))
     if apart or prod(shape) != ranks:
-        given, dims, inside = ("x".join(map(str, lengths)) for lengths in (shape, level.dims, at))
+        given, dims, inside = map(shape_text, (shape, level.dims, at))
         raise PlanError(
             f"placement {axis}={given} does not lie in '{level.name}' of {dims}, of which axes inside fill {inside}: "
             f"write {len(at)} lengths that times these divide it, or blocks"
