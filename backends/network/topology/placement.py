@@ -76,10 +76,17 @@ def place(
 def _slice_dims(level: NetworkLevel, chips: int) -> Shape:
     """Return the dimensions of a slice of whole blocks, as compact as it goes; of the level where it is no slice."""
     num, left = divmod(chips, prod(level.slices))
-    if left or not num or chips >= prod(level.dims):
-        return level.dims
-    dims = list(level.slices)
-    for prime in _primes(num):
+    return level.dims if left or not num or chips >= prod(level.dims) else compact_dims(level.slices, num)
+
+
+def compact_dims(block: Shape, times: int) -> Shape:
+    """Return the most cubic dimensions of so many blocks, shorter ones first.
+
+    >>> compact_dims((4, 4, 4), 6), compact_dims((1, 1), 32)
+    ((4, 8, 12), (4, 8))
+    """
+    dims = list(block)
+    for prime in _primes(times):
         dims[min(range(len(dims)), key=lambda k: (dims[k], -k))] *= prime
     return tuple(dims)
 
