@@ -48,6 +48,11 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "system stack gpus tp pp cp zero seq mbs gbs memory-limit offloading by-stage runs-on plan "
                 "best-plan format output",
             ),
+            (
+                "topologies",
+                "system topologies equal budget vary gpus tp pp cp ep zero seq mbs gbs precision recompute plan format "
+                "output",
+            ),
             ("size", "system target-rps ttft tpot isl osl engine precision max-gpus top format"),
             (
                 "sweep",

@@ -103,7 +103,7 @@ def option_of(row: PlanWord) -> click.Option:
         return click.Option(both_ways, default=told, show_default=told is True, help=word.help)
     if row.kind == PAIRS:
         return click.Option(flags, multiple=True, metavar=word.metavar, help=word.help)
-    named = Named(word.choices) if word.choices else None
+    named = Named(word.choices) if word.choices and not word.others else None
     kind, metavar = (Tokens(), "N") if row.name == "seq" else _KINDS.get(row.kind, (str, "TEXT"))
     shown = word.metavar or (None if named else metavar)
     return click.Option(flags, type=named or kind, metavar=shown, default=told, show_default=True, help=word.help)

@@ -170,6 +170,8 @@ def words_of(name: str) -> tuple[Value, ...]:
     (('latent', 'expanded'), (True, False), ())
     """
     option = _NAMED[name.replace("_", "-")]
+    if name in WORDS and WORDS[name].word.others:
+        return WORDS[name].word.choices
     if option.is_flag or isinstance(option.type, click.types.BoolParamType):
         return (True, False)
     return tuple(map(str, option.type.choices)) if isinstance(option.type, Named) else ()

@@ -267,8 +267,12 @@ def _full(key: str, system: System | None) -> str:
 
 def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
     """The families that have all that is no axis of every space: types, kernels, layouts, what is offloaded."""
+    from ...backends.network.topology.placement import placements_of
+
     names = [name for name in asked.flags if name not in SINGLE and name not in NUMBERS and name not in CHOICES]
     axes = {name: asked.words(name) for name in names}
+    if asked.flags.get("placement") == (ALL,):
+        axes["placement"] = placements_of(system_of(plain).levels)
     every = any(asked.flags[name] == (ALL,) for name in axes)
     seen: dict[Family, None] = {}
     wrong: list[PlanError | NotBuiltError] = []

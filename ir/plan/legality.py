@@ -10,19 +10,17 @@ from ..schedules.registry import schedule_kind
 from .experts.words import check_placed
 from .optimizer_states import check_states
 from .precision import check_precision
+from .ranks import AXES, ORDER, rank_order, shapes_of
 from .training.adapters import check_adapters
 from .words import (
-    AXES,
     CP_METHODS,
     LAYOUTS,
     OFFLOAD,
-    ORDER,
     PLAIN,
     RECOMPUTE,
     SERVING_KERNELS,
     WORDS,
     Family,
-    rank_order,
 )
 
 # What is said of rows that travel to their experts.
@@ -54,6 +52,7 @@ def check_family(family: Family) -> None:
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
+    shapes_of(family.placement)
     if family.recompute == "none" and not family.early_stop:
         raise PlanError(
             "no-early-stop says how much is recomputed, and recompute=none: use --recompute, or leave it out"
