@@ -11,6 +11,7 @@ from ..graph import NO_ATTRS, Attrs
 from ..records import dataclass
 from ..sizes.expr import Dim, Expr, as_expr, product, total
 from ..types import TensorType
+from .index_map import IndexMap
 from .traits import Trait
 
 A = TypeVar("A", bound=Attrs)
@@ -130,13 +131,15 @@ class Work:
 
 Check: TypeAlias = Callable[[OpCall], Iterator[str]]
 WorkRule: TypeAlias = Callable[[OpCall], Work]
+# What an op is along a mesh axis.
+IndexRule: TypeAlias = Callable[[OpCall, str], IndexMap]
 
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
     """One op: arity, attribute type, type rule (yields complaints), work rule, class, one line for people, and traits.
 
-    `traits` answer what other rooms ask of an op; they test these, never its name.
+    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `traits` answer what other rooms ask of an op; they test these, never its name.
     """
 
     name: str
@@ -149,6 +152,7 @@ class OpDef:
     max_inputs: int | None = None
     num_outputs: int | None = 1
     traits: frozenset[Trait] = frozenset()
+    index_map: IndexRule | None = None
 
     @property
     def _arity(self) -> str:
