@@ -139,7 +139,8 @@ IndexRule: TypeAlias = Callable[[OpCall, str], IndexMap]
 class OpDef:
     """One op: arity, attribute type, type rule (yields complaints), work rule, class, one line for people, and traits.
 
-    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `traits` answer what other rooms ask of an op; they test these, never its name.
+    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `traits` answer
+    what other rooms ask of an op; they test these, never its name.
     """
 
     name: str
