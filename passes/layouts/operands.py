@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from ...ir.ops import IndexMap, Trait, has, index_map_of
 from ...ir.ops.index_map import SAMPLE_AXES, PlacementEntry
+from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
-from ...ir.ops.tensors.normalize import DimAttrs
+from ...ir.ops.tensors.lookup import LookupAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from .lay import Lay
@@ -18,9 +20,23 @@ def operand_problems(lay: Lay) -> Iterator[str]:
     index_map = index_map_of(lay.call, lay.axis)
     if index_map is None or _is_conversion(lay) or index_map.fits(lay.ins, lay.outs):
         return
-    if lay.axis in SAMPLE_AXES and index_map.fits(tuple(map(_plain, lay.ins)), tuple(map(_plain, lay.outs))):
-        return  # In which order the samples of all ranks would stand, nobody sees.
-    yield _differences(lay, index_map)
+    if lay.axis not in SAMPLE_AXES or not _is_own(lay, index_map):
+        yield _differences(lay, index_map)
+
+
+def _is_own(lay: Lay, index_map: IndexMap) -> bool:
+    """Whether each replica works on its own samples: in which order those of all would stand, nobody sees."""
+    attrs, first = lay.call.attrs, lay.ins[0]
+    if index_map.fits(tuple(map(_plain, lay.ins)), tuple(map(_plain, lay.outs))):
+        return True
+    if isinstance(attrs, DimAttrs):  # They are sorted or normalised among themselves.
+        return lay.all.count(first) == len(lay.all) and first != PARTIAL
+    if isinstance(attrs, ReduceAttrs):
+        return attrs.fn not in ("sum", "mean") and isinstance(first, Shard) and first.dim in attrs.dims
+    if isinstance(attrs, SliceAttrs):
+        cut = isinstance(first, Shard) and first.dim == attrs.dim
+        return cut and not any(isinstance(p, Shard) and p.routed for p in lay.all)
+    return isinstance(attrs, LookupAttrs | WindowAttrs | ChannelNormAttrs) and PARTIAL not in lay.ins
 
 
 def _is_conversion(lay: Lay) -> bool:

@@ -10,7 +10,7 @@ from ...ir.ops import OpCall, Trait, call_of, has, index_map_of
 from ...ir.ops.index_map import name_of
 from ...ir.ops.tensors.layout import SliceAttrs
 
-Label: TypeAlias = str | tuple[object, ...] | None
+Label: TypeAlias = tuple[object, ...] | None
 Labels: TypeAlias = tuple[tuple[Label, ...], ...]
 Spot: TypeAlias = tuple[int, int]  # a value of a region and one of its dims
 
@@ -54,11 +54,17 @@ def _is_sliced_behind(region: Region, spot: Spot, phases: Collection[Phase]) -> 
 
 
 def labels_of(call: OpCall) -> Labels:
-    """Return a label for each dim of each input and output: its outermost factor; None for a dim of one entry."""
+    """Return a label for each dim of each input and output: its outermost factor and its size; None for one entry.
+
+    Dims of another size are others, as heads of queries and of keys are; a view alone makes one dim of two sizes.
+    """
     kinds, index_map = (*call.inputs, *call.outputs), index_map_of(call, "tp")
     if index_map is None:  # What moves data hands dims on as they are.
         return tuple(tuple((t.rank - i, d) if d != 1 else None for i, d in enumerate(t.dims)) for t in kinds)
+    is_view = has(call, Trait.RESHAPES)
     return tuple(
-        tuple(name_of(dim[0]) if dim and size != 1 else None for dim, size in zip(factors, kind.dims, strict=True))
-        for factors, kind in zip(index_map.tensors, kinds, strict=True)
+        tuple(
+            (name_of(dim[0]), 0 if is_view else d) if dim and d != 1 else None for dim, d in zip(t, k.dims, strict=True)
+        )
+        for t, k in zip(index_map.tensors, kinds, strict=True)
     )

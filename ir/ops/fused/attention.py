@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
-from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims
 from ..index_map import IndexMap, Tensor, lacking, numbered, tensor
 from ..traits import Trait
 
@@ -236,6 +236,7 @@ OPS = (
         "result [batch, length, heads, d_v], log-sum-exp",
         _check, AttentionAttrs, min_inputs=3, max_inputs=6, num_outputs=2, traits=frozenset({Trait.ATTENDS}),
         index_map=_index_map,
+        shard=ShardChoice(instead=("s", "h")),
     ),
     OpDef(
         "attention_bwd", OpClass.ATTENTION, _work_bwd,
@@ -243,11 +244,13 @@ OPS = (
         "dSinks, and dBias where the bias is learned",
         _check_bwd, AttentionAttrs, min_inputs=6, max_inputs=9, num_outputs=None,
         traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}), index_map=_index_map_bwd,
+        shard=ShardChoice(names=(1, 2, 3), follows=(0, 1), instead=("s", "h")),
     ),
     OpDef(
         "kv_append", OpClass.MEMORY, _work_append,
         "write new keys or values behind a cache; inputs: cache (may be absent), new; output: the longer cache",
         _check_append, KvAppendAttrs, min_inputs=1, max_inputs=2, traits=frozenset({Trait.WRITES_CACHE, Trait.APPENDS}),
         index_map=_map_append,
+        shard=ShardChoice(names=(0,)),
     ),
 )  # fmt: skip

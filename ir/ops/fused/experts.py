@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
-from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
+from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, ranks, same_dims
 from ..index_map import IndexMap, spec, whole
 from ..traits import Trait
 
@@ -215,6 +215,7 @@ OPS = (
         "ddown and bias gradients",
         _check_bwd, ExpertsAttrs, min_inputs=10, max_inputs=10, num_outputs=None,
         traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES, Trait.BACKWARD}), index_map=_index_map_bwd,
+        shard=ShardChoice(names=(4, 5, 0, 1, 2, 3)),
     ),
     OpDef(
         "grouped_matmul", OpClass.EXPERTS, _work_grouped, "one matrix product a group of rows; inputs: a, b, offsets",

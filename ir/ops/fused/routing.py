@@ -9,7 +9,7 @@ from ...records import dataclass
 from ...sizes.busiest import is_imbalance
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ...sizes.rounding import evened
-from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims, traffic
 from ..index_map import IndexMap, lacking, spec
 from ..traits import Trait
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs, bank_factors
@@ -173,7 +173,8 @@ OPS = (
           index_map=_map_routed),
     OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
           _check_back, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES, Trait.BACKWARD}),
-          index_map=_map_routed),
+          index_map=_map_routed,
+          shard=ShardChoice(names=(1, 0), sums="always")),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
           "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",
           _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3,
@@ -182,12 +183,15 @@ OPS = (
           "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
           "rows, up, down and biases; a gradient that is quantised may come in columns too, last",
           _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None,
-          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK, Trait.BACKWARD}), index_map=_map_bank_bwd),
+          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK, Trait.BACKWARD}), index_map=_map_bank_bwd,
+          shard=ShardChoice(names=(2, 3, 1, 0))),
     OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
           _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3, traits=frozenset({Trait.COMBINES}),
-          index_map=_map_routed),
+          index_map=_map_routed,
+          shard=ShardChoice(names=(1, 2, 0), sums="always")),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
           "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
           _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2,
-          traits=frozenset({Trait.COMBINES, Trait.BACKWARD}), index_map=_map_routed),
+          traits=frozenset({Trait.COMBINES, Trait.BACKWARD}), index_map=_map_routed,
+          shard=ShardChoice(names=(2, 3, 0), sums="always")),
 )  # fmt: skip

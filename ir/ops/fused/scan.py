@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
-from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, free, same_dims
+from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, free, same_dims
 from ..index_map import IndexMap, Tensor, lacking, tensor
 from ..tensors.pointwise import map_unary
 from ..traits import Trait
@@ -292,12 +292,14 @@ OPS = (
         "recurrence along the sequence; inputs: v, then q, k, gates and parameters, and the state before; outputs: "
         "result [batch, length, heads, p], state [batch, heads, n, p]",
         _check, ScanAttrs, min_inputs=2, max_inputs=None, num_outputs=2, index_map=_index_map,
+        shard=ShardChoice(instead=("s", "h")),
     ),
     OpDef(
         "scan_bwd", OpClass.SCAN, _work_bwd,
         "backward of a scan; inputs: dResult, then those of the scan; outputs: their gradients, but for the state",
         _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
         index_map=_index_map_bwd,
+        shard=ShardChoice(follows=(0, 1), instead=("s", "h")),
     ),
     OpDef(
         KEEP_STATE, OpClass.FREE, free,

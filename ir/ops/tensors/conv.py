@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, total
 from ...types import TensorType
-from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, same_dims
+from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims
 from ..index_map import SEQUENCE_AXES, IndexMap, lacking, tensor
 from ..traits import Trait
 from .pointwise import FLOPS_PER_ELEMENT
@@ -209,11 +209,13 @@ OPS = (
         "convolution; inputs: x [batch, channels, positions..], weight [out, in / groups, kernel..], bias, state; "
         "outputs: y, and where there is a state that behind [batch, channels, positions kept]",
         _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None, index_map=_index_map,
+        shard=ShardChoice(names=(0, 1), deaf=("i",)),
     ),
     OpDef(
         "conv_bwd", OpClass.CONV, _work_bwd,
         "backward of a convolution; inputs: dy, x, weight, bias; outputs: what is asked of dx, dweight and dbias",
         _check_bwd, ConvAttrs, min_inputs=3, max_inputs=4, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
         index_map=_index_map_bwd,
+        shard=ShardChoice(names=(1, 0, 2, 3)),
     ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...records import dataclass
 from ...sizes.expr import as_expr, total
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims, traffic
 from ..index_map import SAMPLE_AXES, IndexMap, lacking, tensor
 from ..traits import Trait
 from .lookup import letters_of, spec_complaints
@@ -139,19 +139,22 @@ OPS = (
     OpDef(
         "window", OpClass.MEMORY, _work_window,
         "a result for each window of x: pools, resampling, patches, padding; inputs: x, places; outputs: y, indices",
-        _check_window, WindowAttrs, min_inputs=1, num_outputs=None, index_map=_index_map,
+        _check_window, WindowAttrs, min_inputs=1, num_outputs=None,
+        index_map=_index_map, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "window_bwd", OpClass.MEMORY, _work_window,
         "backward of windows; inputs: dy, then what says where it goes, then what is held; outputs: dx, dplaces",
         _check_window, WindowAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
         index_map=_index_map,
+        shard=ShardChoice(packs="any", sums="backward"),
     ),
     OpDef(
         "channel_norm", OpClass.NORM, _work_norm,
         "batch, group or instance norm; inputs: x [batch, channels, ..], weight, bias, statistics that are given; "
         "outputs: y, statistics of x",
-        _check_norm, ChannelNormAttrs, min_inputs=1, num_outputs=None, index_map=_index_map,
+        _check_norm, ChannelNormAttrs, min_inputs=1, num_outputs=None,
+        index_map=_index_map, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "channel_norm_bwd", OpClass.NORM, _work_norm_bwd,
@@ -159,5 +162,6 @@ OPS = (
         "dbias",
         _check_norm, ChannelNormAttrs, min_inputs=3, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
         index_map=_index_map,
+        shard=ShardChoice(packs="any", sums="backward"),
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from ...placement import PARTIAL, REPLICATE, Placement, Shard
 from ...records import dataclass
 from ...sizes.expr import Dim, as_expr, total
 from ...sizes.lone import without_lone
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, same_numel, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, same_numel, traffic
 from ..index_map import IndexMap, PlacementEntry, Tensor, numbered, tensor
 from ..traits import Trait
 from .pointwise import map_unary
@@ -250,21 +250,29 @@ def _map_embedding_bwd(call: OpCall, _axis: str) -> IndexMap:
 
 OPS = (
     OpDef("reshape", OpClass.FREE, free, "the same elements under other dims", _check_reshape, max_inputs=1,
-          traits=frozenset({Trait.VIEW, Trait.RESHAPES}), index_map=_map_reshape),
+          traits=frozenset({Trait.VIEW, Trait.RESHAPES}), index_map=_map_reshape,
+          shard=ShardChoice(sums="always")),
     OpDef("permute", OpClass.FREE, free, "dims in another order", _check_permute, PermuteAttrs, max_inputs=1,
-          traits=frozenset({Trait.VIEW, Trait.PERMUTES}), index_map=_map_permute),
+          traits=frozenset({Trait.VIEW, Trait.PERMUTES}), index_map=_map_permute,
+          shard=ShardChoice(sums="always")),
     OpDef("expand", OpClass.FREE, free, "repeat dims of size 1 without a copy", _check_expand, max_inputs=1,
-          traits=frozenset({Trait.VIEW, Trait.EXPANDS}), index_map=_map_expand),
+          traits=frozenset({Trait.VIEW, Trait.EXPANDS}), index_map=_map_expand,
+          shard=ShardChoice(sums="always")),
     OpDef("slice", OpClass.FREE, free, "a range of one dim", _check_slice, SliceAttrs, max_inputs=1,
-          traits=frozenset({Trait.VIEW, Trait.TAKES_RANGE}), index_map=_map_slice),
+          traits=frozenset({Trait.VIEW, Trait.TAKES_RANGE}), index_map=_map_slice,
+          shard=ShardChoice(sums="always")),
     OpDef("pad", OpClass.MEMORY, traffic, "backward of slice: the range placed among zeros", _check_pad, SliceAttrs,
-          max_inputs=1, index_map=_map_pad),
+          max_inputs=1, index_map=_map_pad,
+          shard=ShardChoice(order="as it lies", sums="always")),
     OpDef("concat", OpClass.MEMORY, traffic, "tensors side by side", _check_concat, ConcatAttrs,
-          traits=frozenset({Trait.JOINS}), index_map=_map_concat),
+          traits=frozenset({Trait.JOINS}), index_map=_map_concat,
+          shard=ShardChoice(order="as it lies", sums="always")),
     OpDef("copy", OpClass.MEMORY, traffic, "a copy in another layout", no_check, max_inputs=1,
-          traits=frozenset({Trait.SAME_VALUES, Trait.COPIES}), index_map=map_unary),
+          traits=frozenset({Trait.SAME_VALUES, Trait.COPIES}), index_map=map_unary,
+          shard=ShardChoice(sums="backward")),
     OpDef("embedding", OpClass.MEMORY, _work_lookup, "rows of a table; inputs: ids, table", _check_embedding,
           min_inputs=2, max_inputs=2, traits=frozenset({Trait.READS_TABLE}), index_map=_map_embedding),
     OpDef("embedding_bwd", OpClass.MEMORY, _work_scatter_rows, "gradient of the table; inputs: dy, ids", no_check,
-          min_inputs=2, max_inputs=2, traits=frozenset({Trait.BACKWARD}), index_map=_map_embedding_bwd),
+          min_inputs=2, max_inputs=2, traits=frozenset({Trait.BACKWARD}), index_map=_map_embedding_bwd,
+          shard=ShardChoice(sums="always", gathers=True, follows=(1, 2), deaf=("h",))),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ...types import TensorType
-from ..base import Attrs, OpCall, OpClass, OpDef, Work
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work
 from ..index_map import IndexMap, tensor, whole
 from ..traits import Trait
 
@@ -162,7 +162,9 @@ def _letters(call: OpCall) -> IndexMap:
 
 OPS = (
     OpDef("gather", OpClass.MEMORY, _work_gather, "entries at indices; inputs: x, indices", _check, LookupAttrs,
-          min_inputs=1, traits=frozenset({Trait.LOOKS_UP}), index_map=_map_gather),
+          min_inputs=1, traits=frozenset({Trait.LOOKS_UP}), index_map=_map_gather,
+          shard=ShardChoice(packs="any", sums="backward")),
     OpDef("scatter", OpClass.MEMORY, _work_scatter, "entries put at indices; inputs: base, indices, source", _check,
-          LookupAttrs, min_inputs=1, index_map=_map_scatter),
+          LookupAttrs, min_inputs=1, index_map=_map_scatter,
+          shard=ShardChoice(packs="any", order="last", sums="backward", joins=True)),
 )  # fmt: skip

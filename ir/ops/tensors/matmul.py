@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ...records import dataclass
 from ...sizes.expr import Dim, product
-from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
+from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work
 from ..index_map import IndexMap, aligned, tensor
 from ..traits import Trait
 
@@ -119,5 +119,6 @@ OPS = (
         max_inputs=6,
         traits=frozenset({Trait.PRODUCT}),
         index_map=_index_map,
+        shard=ShardChoice(packs="any"),
     ),
 )

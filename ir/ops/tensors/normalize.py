@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import as_expr
 from ...types import TensorType
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, no_check, same_dims, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, no_check, same_dims, traffic
 from ..index_map import IndexMap, Tensor, lacking, numbered, tensor
 from ..traits import Trait
 
@@ -167,18 +167,21 @@ def _map_loss_bwd(call: OpCall, _axis: str) -> IndexMap:
 OPS = (
     OpDef("norm", OpClass.NORM, _work_norm, "rms or layer norm; inputs: x, weight, bias; outputs: y and row statistics",
           _check_first, NormAttrs, min_inputs=1, max_inputs=3, num_outputs=None,
-          traits=frozenset({Trait.NORMALISES_ROWS}), index_map=_map_norm),
+          traits=frozenset({Trait.NORMALISES_ROWS}), index_map=_map_norm,
+          shard=ShardChoice(names=(0,))),
     OpDef("norm_bwd", OpClass.NORM, _work_norm_bwd,
           "backward of a norm; inputs: dy, x, row statistics, weight; outputs: dx, dweight, dbias",
           _check_first, NormAttrs, min_inputs=3, max_inputs=6, num_outputs=None,
-          traits=frozenset({Trait.NORMALISES_ROWS, Trait.BACKWARD}), index_map=_map_norm_bwd),
+          traits=frozenset({Trait.NORMALISES_ROWS, Trait.BACKWARD}), index_map=_map_norm_bwd,
+          shard=ShardChoice(names=(1,))),
     OpDef("softmax", OpClass.REDUCTION, _work_softmax, "softmax along a dim", _check_alike, DimAttrs, max_inputs=1,
           traits=frozenset({Trait.SOFTMAX}), index_map=_map_along),
     OpDef("softmax_bwd", OpClass.REDUCTION, _work_softmax_bwd, "backward of softmax; inputs: dy, y", _check_alike,
           DimAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.SOFTMAX, Trait.BACKWARD}),
           index_map=_map_along),
     OpDef("reduce", OpClass.REDUCTION, _work_reduce, "sum, mean, max, ... over dims", _check_reduce, ReduceAttrs,
-          max_inputs=1, traits=frozenset({Trait.REDUCES}), index_map=_map_reduce),
+          max_inputs=1, traits=frozenset({Trait.REDUCES}), index_map=_map_reduce,
+          shard=ShardChoice(sums="always")),
     OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_alike, DimAttrs, max_inputs=1,
           traits=frozenset({Trait.LINEAR}), index_map=_map_along),
     OpDef("topk", OpClass.REDUCTION, _work_softmax, "largest entries along a dim; outputs: values, indices", no_check,
@@ -190,7 +193,8 @@ OPS = (
           _check_loss, min_inputs=2, max_inputs=2, num_outputs=2, index_map=_map_loss),
     OpDef("cross_entropy_bwd", OpClass.LOSS, _work_loss_bwd,
           "gradient of the logits; inputs: dloss, logits, targets, statistics", _check_loss_bwd, min_inputs=4,
-          max_inputs=4, traits=frozenset({Trait.BACKWARD}), index_map=_map_loss_bwd),
+          max_inputs=4, traits=frozenset({Trait.BACKWARD}), index_map=_map_loss_bwd,
+          shard=ShardChoice(names=(1,))),
 )  # fmt: skip
 # Ops that run along one dim and treat all others alike: sharding rules, laws and references read this.
 ALONG_DIM = tuple(op.name for op in OPS if op.attrs is DimAttrs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ...types import DType
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, traffic
 from ..index_map import IndexMap, aligned, lacking, numbered, tensor, whole
 from ..traits import Trait
 
@@ -157,20 +157,26 @@ OPS = (
         "elementwise", OpClass.ELEMENTWISE, _work, "a chain of pointwise functions with broadcasting",
         _check, ElementwiseAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.POINTWISE}),
         index_map=_map_elementwise,
+        shard=ShardChoice(order="widest"),
     ),
     OpDef("cast", OpClass.ELEMENTWISE, traffic, "change of dtype", _check_same,
-          traits=frozenset({Trait.POINTWISE, Trait.SAME_VALUES, Trait.CASTS}), index_map=map_unary),
+          traits=frozenset({Trait.POINTWISE, Trait.SAME_VALUES, Trait.CASTS}), index_map=map_unary,
+          shard=ShardChoice(sums="backward")),
     OpDef("rope", OpClass.ELEMENTWISE, _work_rope, "rotary embedding; inputs: x, cos, sin", _check_same, min_inputs=3,
-          max_inputs=3, traits=frozenset({Trait.ROTATES}), index_map=_map_rope),
+          max_inputs=3, traits=frozenset({Trait.ROTATES}), index_map=_map_rope,
+          shard=ShardChoice(names=(0,), sums="backward", gathers=True)),
     OpDef("rope_bwd", OpClass.ELEMENTWISE, _work_rope, "backward of rotary embedding; inputs: dx, cos, sin",
           _check_same, min_inputs=3, max_inputs=3, traits=frozenset({Trait.ROTATES, Trait.BACKWARD}),
-          index_map=_map_rope),
+          index_map=_map_rope,
+          shard=ShardChoice(names=(0,), sums="always", gathers=True)),
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
           no_check, FillAttrs, min_inputs=0, max_inputs=1, traits=frozenset({Trait.FILLS}), index_map=_map_fill),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
         AccumulateAttrs, max_inputs=1, traits=frozenset({Trait.ACCUMULATES}), index_map=map_unary,
+        shard=ShardChoice(sums="always"),
     ),
     OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same,
-          traits=frozenset({Trait.SAME_VALUES, Trait.RENAMES}), index_map=map_unary),
+          traits=frozenset({Trait.SAME_VALUES, Trait.RENAMES}), index_map=map_unary,
+          shard=ShardChoice(sums="backward")),
 )  # fmt: skip

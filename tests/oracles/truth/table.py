@@ -303,7 +303,7 @@ def asks(case: Case, axis: str, given: Placements) -> Iterator[Ask]:
         for reduced in ((REPLICATE,) * len(given), *((sp,) if axis == "tp" else ())):
             cp = "ring" if axis == "cp" else "none"
             yield Ask(
-                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own,
+                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own,
                 on_all=on_all, stacked=case.stacked,
             )  # fmt: skip
 
