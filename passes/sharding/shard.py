@@ -50,7 +50,7 @@ from .own_batch import back_to_sequence, data_axes
 from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
-from .rules.table import answer_of, gather_notes
+from .rules import answer_of, gather_notes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")

@@ -25,9 +25,9 @@ from slipstick.ir.plan.layout.stages import BOUNDARY
 from slipstick.ir.sizes.expr import as_expr
 from slipstick.passes import manager
 from slipstick.passes.families import pipeline_for
+from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer as Placed
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules import table as rules
 
 pytestmark = pytest.mark.oracle
 

@@ -14,7 +14,7 @@ from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import TensorType
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules.table import answer_of
+from slipstick.passes.sharding.rules import answer_of
 
 from .truth.cases import CASES
 from .truth.table import Case, fits, holds

@@ -12,7 +12,7 @@ import torch
 from slipstick.ir.ops import op_def
 from slipstick.ir.ops.index_map import PlacementEntry
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
-from slipstick.passes.sharding.rules.table import RULES
+from slipstick.passes.sharding.rules import RULES
 
 from .truth.cases import CASES
 from .truth.table import Row, holds, row

@@ -25,7 +25,7 @@ from slipstick.ir.ops.index_map import PlacementEntry
 from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules.table import RULES
+from slipstick.passes.sharding.rules import RULES
 
 from .plain_ops import REFERENCES
 

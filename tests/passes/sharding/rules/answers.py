@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules.table import RULES
+from slipstick.passes.sharding.rules import RULES
 
 
 def answer_for(op: str, ask: Ask) -> Answer:

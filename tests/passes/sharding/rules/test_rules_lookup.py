@@ -11,7 +11,7 @@ from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules.table import answer_of
+from slipstick.passes.sharding.rules import answer_of
 from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 Dims = tuple[Dim, ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ....ir.graph import Phase
-from ....ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
-from ....ir.ops.tensors.lookup import LookupAttrs
-from ....ir.ops.tensors.pointwise import ElementwiseAttrs
-from ....ir.sizes.expr import Expr
-from ..ask import (
+from ...ir.graph import Phase
+from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
+from ...ir.ops.tensors.lookup import LookupAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.sizes.expr import Expr
+from .ask import (
     DATA_AXES,
     PARTIAL,
     REPLICATE,
@@ -24,7 +24,7 @@ from ..ask import (
     samples_dim,
     shares_samples,
 )
-from ..choose import choose, map_of, widens
+from .choose import choose, map_of, widens
 
 
 def elementwise(ask: Ask) -> Answer:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from ....ir.errors import UnsupportedOpError
-from ....ir.graph import Node, Region
-from ....ir.ops import OPS
-from ....ir.sizes.expr import Dim, total
-from ..ask import (
+from ...ir.errors import UnsupportedOpError
+from ...ir.graph import Node, Region
+from ...ir.ops import OPS
+from ...ir.sizes.expr import Dim, total
+from .ask import (
     DATA_AXES,
     REPLICATE,
     Answer,
@@ -23,7 +23,7 @@ from ..ask import (
     replicate_all,
     shares_samples,
 )
-from ..choose import choose
+from .choose import choose
 from .exceptions import EXCEPTIONS
 
 RULES: Mapping[str, Rule] = MappingProxyType(
