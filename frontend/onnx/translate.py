@@ -19,7 +19,7 @@ from ..aten.flat import NodeOrigin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .reading import MAX_DEPTH, ordered, place
-from .rules import CONTRIB, STANDARD, takes_sequences
+from .rules.table import CONTRIB, STANDARD, takes_sequences
 from .scopes import scopes
 from .shapes.items import Item, constant, stored_item
 from .shapes.known import computed

@@ -157,10 +157,11 @@ def lookup(ask: Ask) -> Answer:
 def _hands_on(ask: Ask) -> bool:
     """Whether the last cut operand is cut along a letter of the result."""
     letters = ask.call.attrs_as(LookupAttrs).letters
-    cut = (
-        letters[i][p.dim] for i in reversed(range(len(ask.given))) if letters and isinstance(p := ask.whole(i), Shard)
-    )
-    return next(cut, None) in letters[-1] if letters else True
+    for i in reversed(range(len(ask.given)) if letters else ()):
+        lies = ask.whole(i)
+        if isinstance(lies, Shard):
+            return letters[i][lies.dim] in letters[-1]
+    return not letters
 
 
 def routed(ask: Ask) -> Answer:

@@ -173,7 +173,7 @@ def _index_map(call: OpCall, axis: str) -> IndexMap:
     attrs, (x, weight) = call.attrs_as(ConvAttrs), call.inputs[:2]
     own, dense = _has_own_channels(x, weight), weight.dims[1] == x.dims[1]
     given, made = ("c", "c") if own else ("i", "o") if dense else (None, None)
-    across = _positions(call, axis, x)
+    across = _across(call, axis, x)
     kernel = tensor((made, None if own else given, *(None,) * (x.rank - 2)))
     num_bias = sum(t.rank == 1 for t in call.inputs[2:])
     state = tensor(("b", given, None))
@@ -187,14 +187,14 @@ def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
     """Batch, channels of their own, and positions as forward; gradients of weights sum over batch and positions."""
     x, weight = call.inputs[1:3]
     channel = "c" if _has_own_channels(x, weight) else None
-    rows = tensor(("b", channel, *_positions(call, axis, x)))
+    rows = tensor(("b", channel, *_across(call, axis, x)))
     kernel, bias = tensor((channel, *(None,) * (weight.rank - 1))), tensor((channel,))
     outputs = tuple(rows if t.dims == x.dims else kernel if t.rank > 1 else bias for t in call.outputs)
     inputs = (rows, rows, kernel, *(bias,) * (len(call.inputs) - 3))
     return IndexMap(inputs, outputs, lacking(outputs, "bs"), linear=((0,),))
 
 
-def _positions(call: OpCall, axis: str, x: TensorType) -> tuple[str | None, ...]:
+def _across(call: OpCall, axis: str, x: TensorType) -> tuple[str | None, ...]:
     position = "s" if call.attrs_as(ConvAttrs).causal and axis in SEQUENCE_AXES else None
     return (position, *(None,) * (x.rank - 3))
 
