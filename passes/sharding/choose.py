@@ -83,7 +83,8 @@ def widens(ask: Ask, partial: set[int]) -> bool:
 
 def _named(ask: Ask, index_map: IndexMap, choice: ShardChoice) -> Iterator[tuple[str, bool]]:
     """Yield the factors by which operands are cut, and whether packed, in the order in which they are tried."""
-    if choice.follows and not _is_forward(ask) and len(ask.forward) > choice.follows[0]:
+    leads = choice.instead is None or ask.axis in SEQUENCE_AXES  # heads or batch say themselves how they lie
+    if choice.follows and leads and not _is_forward(ask) and len(ask.forward) > choice.follows[0]:
         lies = ask.forward[choice.follows[0]]
         if isinstance(lies, Shard):
             factor = factor_at(index_map.tensors[choice.follows[1]], lies)

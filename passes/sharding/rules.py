@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Node, Region
-from ...ir.ops import OPS
+from ...ir.ops import OPS, Trait
 from ...ir.sizes.expr import Dim, total
 from .ask import (
     DATA_AXES,
@@ -26,9 +26,10 @@ from .ask import (
 from .choose import choose
 from .exceptions import EXCEPTIONS
 
+# Quantised copies are made behind this pass.
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **{name: EXCEPTIONS.get(name, choose) for name, op in OPS.items() if op.index_map is not None},
+        **{n: EXCEPTIONS.get(n, choose) for n, op in OPS.items() if op.index_map and Trait.QUANTISES not in op.traits},
         "unpriced": replicate_all,
         "custom": replicate_all,
     }
