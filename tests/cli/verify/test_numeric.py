@@ -14,8 +14,8 @@ from slipstick.frontend.reference.call import Local
 from slipstick.ir.errors import GateError, UnknownNameError, UsageError
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.passes import manager
+from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules import table as rules
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.oracle

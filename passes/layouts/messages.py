@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....ir.ops import OpCall, Trait, has
-from ....ir.ops.collectives import CollectiveAttrs
-from ..lay import REPLICATE, Law, Lay, Partial, Placement, Shard
+from ...ir.ops import OpCall, Trait, has
+from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.placement import REPLICATE, Partial, Placement, Shard
+from .lay import Law, Lay
 
 
 def converts(lay: Lay) -> Iterator[str]:
@@ -16,9 +17,9 @@ def converts(lay: Lay) -> Iterator[str]:
     for i, (have, made) in enumerate(zip(lay.ins, lay.outs, strict=False)):
         if own and not _is_conversion(lay.call, attrs.dim, have, made):
             says = f"{lay.call.op} over {attrs.axis} (dim {attrs.dim}) turns {_SAYS[lay.call.op]}"
-            yield f"{says}, and {lay.input(i)} becomes {made}"
+            yield f"{says}, and {lay.tensor(i)} becomes {made}"
         elif not own and have != made:
-            yield f"{lay.call.op} over {attrs.axis} changes {lay.axis}: {lay.input(i)} becomes {made}"
+            yield f"{lay.call.op} over {attrs.axis} changes {lay.axis}: {lay.tensor(i)} becomes {made}"
 
 
 def _is_conversion(call: OpCall, dim: int, have: Placement, made: Placement) -> bool:

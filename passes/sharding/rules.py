@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from ....ir.errors import UnsupportedOpError
-from ....ir.graph import Node, Region
-from ....ir.sizes.expr import Dim, total
-from ..ask import (
+from ...ir.errors import UnsupportedOpError
+from ...ir.graph import Node, Region
+from ...ir.ops import OPS, Trait
+from ...ir.sizes.expr import Dim, total
+from .ask import (
     DATA_AXES,
     REPLICATE,
     Answer,
@@ -22,46 +23,17 @@ from ..ask import (
     replicate_all,
     shares_samples,
 )
-from . import (
-    attention as rules_attention,
-)
-from . import (
-    images as rules_images,
-)
-from . import (
-    layout as rules_layout,
-)
-from . import (
-    lookup as rules_lookup,
-)
-from . import (
-    matmul as rules_matmul,
-)
-from . import (
-    pointwise as rules_pointwise,
-)
-from . import (
-    routing as rules_routing,
-)
-from . import (
-    scan as rules_scan,
-)
-from . import (
-    semantic as rules_semantic,
-)
+from .choose import choose
+from .exceptions import EXCEPTIONS
 
-_FAMILIES = (
-    rules_matmul,
-    rules_pointwise,
-    rules_layout,
-    rules_lookup,
-    rules_attention,
-    rules_semantic,
-    rules_routing,
-    rules_scan,
-    rules_images,
+# Quantised copies are made behind this pass.
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{n: EXCEPTIONS.get(n, choose) for n, op in OPS.items() if op.index_map and Trait.QUANTISES not in op.traits},
+        "unpriced": replicate_all,
+        "custom": replicate_all,
+    }
 )
-RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
 
 
 def rule_for(op: str, where: str) -> Rule:
