@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         serve,
         size,
         sweep,
+        topologies,
         trace,
     )
     from slipstick.driver import (
@@ -101,6 +102,7 @@ __all__ = [
     "serve",
     "size",
     "sweep",
+    "topologies",
     "tabled",
     "trace",
     "trace_graph",
@@ -157,6 +159,7 @@ _MODULE_OF = {
     "serve": "slipstick.cli.python.verbs",
     "size": "slipstick.cli.python.verbs",
     "sweep": "slipstick.cli.python.verbs",
+    "topologies": "slipstick.cli.python.verbs",
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.cli.python.verbs",
     "trace_graph": "slipstick.frontend.exported",
