@@ -312,7 +312,6 @@ class PosttrainWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
-    placement: Literal["colocated", "split", "async"]
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -350,6 +349,7 @@ class PosttrainWords(PlanWords, total=False):
     teacher: str
     reward_model: str
     environment_time: str | float
+    placement: Literal["colocated", "split", "async"]
     staleness: int
     engine: str | Path
     engine_gpus: int
