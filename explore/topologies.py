@@ -89,14 +89,15 @@ class TopologyStep:
 
 
 def usual_networks(system: System, num_gpus: int) -> list[TopologyNetwork]:
-    """Return the usual topologies over so many accelerators, without a dragonfly where none has that size."""
-    found = []
+    """Return the usual topologies over so many accelerators, without those that do not come in that size."""
+    found, wrong = list[TopologyNetwork](), list[UsageError]()
     for text in USUAL:
         try:
             found.append(topology_network(text, system, num_gpus))
-        except UsageError:
-            if text != "dragonfly":
-                raise
+        except UsageError as error:
+            wrong.append(error)
+    if not found:
+        raise wrong[0]
     return found
 
 

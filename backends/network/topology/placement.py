@@ -80,7 +80,7 @@ def _slice_dims(level: NetworkLevel, chips: int) -> Shape:
 
 
 def compact_dims(block: Shape, times: int) -> Shape:
-    """Return the most cubic dimensions of so many blocks, shorter ones first.
+    """Return the most cubic dimensions of so many blocks, of cubes shorter ones first.
 
     >>> compact_dims((4, 4, 4), 6), compact_dims((1, 1), 32)
     ((4, 8, 12), (4, 8))
@@ -88,7 +88,7 @@ def compact_dims(block: Shape, times: int) -> Shape:
     dims = list(block)
     for prime in _primes(times):
         dims[min(range(len(dims)), key=lambda k: (dims[k], -k))] *= prime
-    return tuple(dims)
+    return tuple(dims if len(set(block)) > 1 else sorted(dims))
 
 
 def _blocks(
