@@ -122,10 +122,9 @@ def topology_network(text: str, system: System, num_gpus: int) -> TopologyNetwor
     if name not in get_args(Topology) or name == "graph":
         allowed = ", ".join(t for t in get_args(Topology) if t != "graph")
         raise UsageError(f"unknown topology '{name}'; allowed: {allowed}")
-    level = NetworkLevel(
-        "network", num_gpus, outer.bytes_per_s, outer.latency_s, name, outer.efficiency,  # type: ignore[arg-type]
-        hop_latency_s=outer.hop_latency_s, algorithm=BEST, contention=outer.contention, equipment=built,
-    )  # fmt: skip
+    level = NetworkLevel("network", num_gpus, outer.bytes_per_s, outer.latency_s, algorithm=BEST, equipment=built)
+    kept = {key: getattr(outer, key) for key in ("efficiency", "hop_latency_s", "contention")}
+    level = changed(level, {"topology": name, **kept})
     nodes = tuple(v for v in system.levels if v.size is not None and v.size <= system.node_size)
     inner = nodes if on_nodes or name in _RAILS else ()
     members = num_gpus // ((inner and inner[-1].size) or 1)
@@ -228,17 +227,16 @@ def steps_on(
     found = []
     for network in networks:
         on = replace(system, levels=network.levels)
-        best = _fastest(on, lowerings, [placed for plan in legal for placed in _placed(plan, on)])
+        words = {"auto": placements_of(on.levels)}
+        placed = [
+            plan.under(changed(plan.family, {"placement": word}))
+            for plan in legal
+            for word in words.get(plan.placement, (plan.placement,))
+        ]
+        best = _fastest(on, lowerings, placed)
         answer = None if best is None else estimate(graph, on, best, lowered=lowerings.of(best.family))
         found.append(TopologyStep(network, answer, float(servers) + network.usd))
     return found
-
-
-def _placed(plan: Plan, system: System) -> Sequence[Plan]:
-    """Return a plan in each placement of a network, or in its own where it has one."""
-    if plan.placement != "auto":
-        return [plan]
-    return [plan.under(changed(plan.family, {"placement": word})) for word in placements_of(system.levels)]
 
 
 def _fastest(system: System, lowerings: Lowerings, plans: Sequence[Plan]) -> Plan | None:

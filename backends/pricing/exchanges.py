@@ -12,7 +12,7 @@ from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out_placed
 from .amounts import Array
 from .binding import BoundProgram, CollectiveBatch
-from .places import Places
+from .places import PlacedLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class GroupMessages:
         return self.whole.part(self.kind, self.place)
 
 
-def exchanges(bound: BoundProgram, values: Sequence[Array], places: Places) -> Mapping[tuple[int, int], GroupMessages]:
+def exchanges(
+    bound: BoundProgram, values: Sequence[Array], places: PlacedLevels
+) -> Mapping[tuple[int, int], GroupMessages]:
     """Price the messages of every table, evaluated to these values; by the place of table and group."""
     batches = [batch for _, part in bound.batches for batch in part]
     if not batches:
