@@ -67,9 +67,9 @@ def test_networks_are_scaled_to_the_first_or_a_budget(equal: Equal) -> None:
             factor = after.link_bytes_per_s / before.link_bytes_per_s
             assert after.usd == pytest.approx(before.usd * factor)
             assert float(after.levels[-1].bytes_per_s) == pytest.approx(before.bytes_per_s * factor)
-            if before.levels[-1].dragonfly and after.levels[-1].dragonfly:
-                near, far = (one.levels[-1].dragonfly.global_bytes_per_s for one in (before, after))
-                assert far == pytest.approx(near * factor)
+            near, far = before.levels[-1].dragonfly, after.levels[-1].dragonfly
+            if near is not None and far is not None:
+                assert far.global_bytes_per_s == pytest.approx(near.global_bytes_per_s * factor)
 
 
 def test_what_has_no_parts_or_no_price_is_refused() -> None:
