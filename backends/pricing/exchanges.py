@@ -46,8 +46,11 @@ def exchanges(
     row = _Row(bound.num_machines)
     volume = row.of([values[t.table][t.rows] for t in batches])
     factors = _ranks(batches, values, row)
-    which = [np.broadcast_to(places.which[t.table], (t.rows.size, values[t.table].shape[1])) for t in batches]
-    shares = lay_out_placed(factors, places.levels, row.of(which))
+    which = None
+    if len(places.levels) > 1:
+        shapes = ((t.rows.size, values[t.table].shape[1]) for t in batches)
+        which = row.of([np.broadcast_to(places.which[t.table], s) for t, s in zip(batches, shapes, strict=True)])
+    shares = lay_out_placed(factors, places.levels, which)
     size, stride = factors[0]
     found: dict[tuple[int, int], GroupMessages] = {}
     start = 0
