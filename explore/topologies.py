@@ -29,7 +29,7 @@ from .plans.lowerings import Lowerings
 
 Equal: TypeAlias = Literal["cost", "power", "bandwidth"]
 EQUALS: tuple[Equal, ...] = get_args(Equal)
-USUAL = "fat_tree,fat_tree=2,rail_optimised,dragonfly,torus,hyperx"
+USUAL = ("fat_tree", "fat_tree=2", "rail_optimised", "dragonfly", "torus", "hyperx")
 _NODE, _RAILS = "node/", ("rail_optimised", "rail_only")
 _SHAPED = ("torus", "mesh", "hyperx")
 _NUMBERED = {"fat_tree": "the oversubscription, as 2", **dict.fromkeys(_RAILS, "the oversubscription, as 2")}
@@ -88,12 +88,26 @@ class TopologyStep:
     capex_usd: float
 
 
+def usual_networks(system: System, num_gpus: int) -> list[TopologyNetwork]:
+    """Return the usual topologies over so many accelerators, without those that do not come in that size."""
+    found, wrong = list[TopologyNetwork](), list[UsageError]()
+    for text in USUAL:
+        try:
+            found.append(topology_network(text, system, num_gpus))
+        except UsageError as error:
+            wrong.append(error)
+    if not found:
+        raise wrong[0]
+    return found
+
+
 def topology_network(text: str, system: System, num_gpus: int) -> TopologyNetwork:
     """Build a topology over so many accelerators, with one port of the system's outermost level a link.
 
     `text` is a topology, and its numbers behind an equals sign: `torus=16x16x16`, `fat_tree=2`,
-    `dragonfly=16x32x8` (hosts at a router, routers in a group, groups). `node/torus` joins nodes, inside of which the
-    system's own levels stay, as rails always do. Direct ones have no switches or adapters.
+    `dragonfly=16x32x8` (hosts at a router, routers in a group, groups; as many global links a router as hosts).
+    `node/torus` joins nodes, inside of which the system's own levels stay, as rails always do. Direct ones have no
+    switches or adapters.
 
     Raises:
         UsageError: an unknown topology, numbers that do not fit, a system that does not say what its network is of.
@@ -108,15 +122,16 @@ def topology_network(text: str, system: System, num_gpus: int) -> TopologyNetwor
     if name not in get_args(Topology) or name == "graph":
         allowed = ", ".join(t for t in get_args(Topology) if t != "graph")
         raise UsageError(f"unknown topology '{name}'; allowed: {allowed}")
-    level = NetworkLevel(
-        "network", num_gpus, outer.bytes_per_s, outer.latency_s, name, outer.efficiency,  # type: ignore[arg-type]
-        hop_latency_s=outer.hop_latency_s, algorithm=BEST, contention=outer.contention, equipment=built,
-    )  # fmt: skip
+    level = NetworkLevel("network", num_gpus, outer.bytes_per_s, outer.latency_s, algorithm=BEST, equipment=built)
+    kept = {key: getattr(outer, key) for key in ("efficiency", "hop_latency_s", "contention")}
+    level = changed(level, {"topology": name, **kept})
     nodes = tuple(v for v in system.levels if v.size is not None and v.size <= system.node_size)
     inner = nodes if on_nodes or name in _RAILS else ()
     members = num_gpus // ((inner and inner[-1].size) or 1)
     try:
         level = _numbered(level, numbers, members, system)
+    except UsageError:
+        raise
     except ValueError:
         raise UsageError(f"'{text}': behind = goes {_NUMBERED.get(name, 'its shape, as 16x16x16')}") from None
     if name not in (*SWITCHED, "dragonfly"):
@@ -146,8 +161,8 @@ def _numbered(level: NetworkLevel, numbers: str, members: int, system: System) -
     if level.topology in _SHAPED:
         return replace(level, dims=shape or compact_dims((1, 1, 1), members))
     if level.topology == "dragonfly":
-        hosts, routers, groups, *far = shape or _balanced(members, system)
-        return replace(level, dragonfly=Dragonfly(hosts, routers, groups, *(far or [hosts]), float(level.bytes_per_s)))
+        hosts, routers, groups = shape or _balanced(members, system)
+        return replace(level, dragonfly=Dragonfly(hosts, routers, groups, hosts, float(level.bytes_per_s)))
     if shape:
         raise ValueError
     return level
@@ -173,7 +188,7 @@ def _full_name(level: NetworkLevel) -> str:
     shape = shape_text((d.hosts, d.routers, d.groups) if d else level.dims)
     if level.topology in _NUMBERED:
         shape = f"{float(level.oversubscription):g}:1"
-    return f"{level.topology} {shape}".strip()
+    return f"{level.topology.replace('_', ' ')} {shape}".strip()
 
 
 def equalised(networks: Sequence[TopologyNetwork], equal: Equal, budget: float | None) -> list[TopologyNetwork]:
@@ -212,17 +227,16 @@ def steps_on(
     found = []
     for network in networks:
         on = replace(system, levels=network.levels)
-        best = _fastest(on, lowerings, [placed for plan in legal for placed in _placed(plan, on)])
-        answer = best and estimate(graph, on, best, lowered=lowerings.of(best.family))
+        words = {"auto": placements_of(on.levels)}
+        placed = [
+            plan.under(changed(plan.family, {"placement": word}))
+            for plan in legal
+            for word in words.get(plan.placement, (plan.placement,))
+        ]
+        best = _fastest(on, lowerings, placed)
+        answer = None if best is None else estimate(graph, on, best, lowered=lowerings.of(best.family))
         found.append(TopologyStep(network, answer, float(servers) + network.usd))
     return found
-
-
-def _placed(plan: Plan, system: System) -> Sequence[Plan]:
-    """Return a plan in each placement of a network, or in its own where it has one."""
-    if plan.placement != "auto":
-        return [plan]
-    return [plan.under(changed(plan.family, {"placement": word})) for word in placements_of(system.levels)]
 
 
 def _fastest(system: System, lowerings: Lowerings, plans: Sequence[Plan]) -> Plan | None:

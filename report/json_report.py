@@ -12,8 +12,8 @@ from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..driver.uncertainty.answers import evidence_of_step, ratio_bands, step_bands
 from ..ir import __version__
+from ..ir.plan.layout.ranks import BLOCKS
 from ..ir.plan.plan import numbers_first
-from ..ir.plan.ranks import BLOCKS
 from ..ir.text.json_text import json_text
 from ..ir.text.printer import print_graph
 from ..ir.types import DType

@@ -12,7 +12,7 @@ from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out_placed
 from .amounts import Array
 from .binding import BoundProgram, CollectiveBatch
-from .places import Places
+from .places import PlacedLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class GroupMessages:
         return self.whole.part(self.kind, self.place)
 
 
-def exchanges(bound: BoundProgram, values: Sequence[Array], places: Places) -> Mapping[tuple[int, int], GroupMessages]:
+def exchanges(
+    bound: BoundProgram, values: Sequence[Array], places: PlacedLevels
+) -> Mapping[tuple[int, int], GroupMessages]:
     """Price the messages of every table, evaluated to these values; by the place of table and group."""
     batches = [batch for _, part in bound.batches for batch in part]
     if not batches:
@@ -44,8 +46,11 @@ def exchanges(bound: BoundProgram, values: Sequence[Array], places: Places) -> M
     row = _Row(bound.num_machines)
     volume = row.of([values[t.table][t.rows] for t in batches])
     factors = _ranks(batches, values, row)
-    which = [np.broadcast_to(places.which[t.table], (t.rows.size, values[t.table].shape[1])) for t in batches]
-    shares = lay_out_placed(factors, places.levels, row.of(which))
+    which = None
+    if len(places.levels) > 1:
+        shapes = ((t.rows.size, values[t.table].shape[1]) for t in batches)
+        which = row.of([np.broadcast_to(places.which[t.table], s) for t, s in zip(batches, shapes, strict=True)])
+    shares = lay_out_placed(factors, places.levels, which)
     size, stride = factors[0]
     found: dict[tuple[int, int], GroupMessages] = {}
     start = 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
 from ...ir.plan import Plan
-from ...ir.plan.ranks import BLOCKS, CLOSED, INSIDE, RANKS
+from ...ir.plan.layout.ranks import BLOCKS, CLOSED, INSIDE, RANKS
 from ...ir.records import dataclass
 from ...ir.sizes.points import GPUS, Points
 from ..machine.system import System
@@ -23,7 +22,7 @@ Env = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PlacedLevels:
     """Levels as plans fill them, and which of these each point of each table has."""
 
     levels: Sequence[Sequence[NetworkLevel]]
@@ -36,25 +35,23 @@ def points_of(table: PricingTable, points: Points, levels: Sequence[NetworkLevel
     return points.of((*table.symbols, GPUS) if closed else table.symbols)
 
 
-def places_of(levels: Sequence[NetworkLevel], points: Points, order: str, envs: Sequence[tuple[Env, Index]]) -> Places:
+def places_of(
+    levels: Sequence[NetworkLevel], points: Points, order: str, envs: Sequence[tuple[Env, Index]]
+) -> PlacedLevels:
     """Place the groups of all points; one placement for all where groups lie as their ranks do."""
     word = usual_placement(points.placement, levels)
-    nothing = np.zeros((1, 1))
+    one = np.ones(1)
     if word == RANKS or (word == BLOCKS and BLOCKS not in placements_of(levels)):
-        return Places([levels], [nothing] * len(envs))
+        return PlacedLevels([levels], [np.zeros((1, 1))] * len(envs))
     names, found, which = order.split("-"), dict[tuple[int, ...], int](), list[Array]()
     for env, point in envs:
         num = int(point.max()) + 1
-        columns = [np.broadcast_to(_degree(env, name), num) for name in names]
-        meshes = np.stack([*columns, np.broadcast_to(env.get(GPUS, np.ones(1)), num)], axis=1).astype(np.int64)
+        degrees = ((env.get(INSIDE.get(name, ""), one), env.get(name, one)) for name in names)
+        columns = [np.broadcast_to(inner * outer, num) for inner, outer in degrees]
+        meshes = np.stack([*columns, np.broadcast_to(env.get(GPUS, one), num)], axis=1).astype(np.int64)
         which.append(np.array([[found.setdefault(tuple(mesh), len(found)) for mesh in meshes.tolist()]], dtype=float))
     placed = [place(levels, points.placement, dict(zip(names, mesh, strict=False)), mesh[-1]) for mesh in found]
-    return Places(placed, which)
-
-
-def _degree(env: Env, name: str) -> Array:
-    axes = [axis for axis in (INSIDE.get(name, ""), name) if axis in env]
-    return np.asarray(prod((env[axis] for axis in axes), start=np.ones(1)))
+    return PlacedLevels(placed, which)
 
 
 def placed_system(system: System, plan: Plan) -> System:

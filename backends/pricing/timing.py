@@ -20,7 +20,7 @@ from ..machine.system import System
 from ..network.collectives import CollectiveTime
 from .binding import BoundKernels, BoundProgram, BoundTable, Messages, bind
 from .exchanges import GroupMessages, exchanges
-from .places import Places, places_of, points_of
+from .places import PlacedLevels, places_of, points_of
 from .program import CompiledProgram, MergedEntries, PricedEntry, PricingGroup
 from .riding import along, taken_along
 from .roofline import Backend
@@ -167,7 +167,7 @@ def price(bound: BoundProgram, points: Points) -> Timing:
     places = places_of(levels, points, bound.program.order, placed)
     if bound.num_machines is not None:
         which, _ = _row_by_row(places.which, rows, bound.num_machines)
-        places = Places(places.levels, which)
+        places = PlacedLevels(places.levels, which)
         values, rows = _row_by_row(values, rows, bound.num_machines)
     batches = exchanges(bound, values, places)
     priced: list[PricedGroup] = []

@@ -66,7 +66,7 @@ def topologies_command(
     slipstick topologies llama-3.1-70b --system dgx-h100 --gpus 4096 --tp 8 --pp 4 --zero 1 --seq 8192 --gbs 1024
     slipstick topologies mixtral-8x7b --system dgx-h100 --gpus 512 --topologies torus,fat_tree=2 --vary ep=1,2,4,8
     """  # noqa: D301
-    from ...explore.topologies import EQUALS, USUAL, equalised, steps_on, topology_network
+    from ...explore.topologies import EQUALS, equalised, steps_on, topology_network, usual_networks
     from ...ir.units import parse_typed
     from ...report.results.topologies import TopologyResult
 
@@ -75,8 +75,10 @@ def topologies_command(
     system = system_of(request)
     plans = _plans(request, system, vary)
     num_gpus = plans[0].num_gpus
-    names = (topologies or USUAL).split(",")
-    networks = [topology_network(name, system, num_gpus) for name in names]
+    if topologies is None:
+        networks = usual_networks(system, num_gpus)
+    else:
+        networks = [topology_network(name, system, num_gpus) for name in topologies.split(",")]
     kind = next(one for one in EQUALS if one == equal)
     each = None if budget is None else parse_typed(budget, _UNITS[equal], "--budget")
     whole = None if each is None else each * (1 if kind == "bandwidth" else num_gpus)
@@ -91,8 +93,8 @@ def _plans(request: Request, system: System, vary: tuple[str, ...]) -> list[Plan
 
     axes = {}
     for text in vary:
-        word, _, values = text.partition("=")
-        axes[parameter(word)] = values_of(word, values)
+        word, _, listed = text.partition("=")
+        axes[parameter(word)] = values_of(word, listed)
     if "gpus" in axes:
         raise UsageError("--vary gpus: topologies are of one size; say --gpus")
     found: list[Plan] = []

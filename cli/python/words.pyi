@@ -119,6 +119,7 @@ class EstimateWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -153,6 +154,7 @@ class ServeWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     mtbf: str
     restart_time: str | float
     rent: bool
@@ -203,6 +205,7 @@ class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -270,6 +273,7 @@ class MixedWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -364,6 +368,7 @@ class RecomputeWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -402,6 +407,7 @@ class SearchWords(PlanWords, total=False):
     gbs: int
     gpus: int
     dp: int
+    placement: str
     rent: bool
     objective: str | Sequence[str]
     constraint: str | Sequence[str]
@@ -455,6 +461,7 @@ class SweepWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -506,6 +513,46 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
+class TopologiesWords(PlanWords, total=False):
+    """Words of `topologies`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    scatter_p2p: bool
+    placement: str
+    tokens: str | float
+    samples: str | float
+    steps: str | float
+    checkpoint_every: str
+    checkpoint_bandwidth: str | float
+    checkpoint_node_bandwidth: str | float
+    checkpoint_bytes: str
+    checkpoint_stall: str | float
+    checkpoint_async: bool
+    mtbf: str
+    restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
+    rent: bool
+    passes: str
+    stop_after: str
+    dump_after: str
+    dump_dir: str
+    time_passes: bool
+    topologies: str | Sequence[str]
+    equal: Literal["cost", "power", "bandwidth"]
+    budget: str
+    vary: str | Sequence[str] | Mapping[str, object]
+
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -516,6 +563,7 @@ class CompileWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..schedules.registry import SCHEDULES
 from .case import divisors
 from .cases import LARGEST
+from .layout.ranks import AXES, ORDER, rank_order
 from .legality import check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
-from .ranks import AXES, ORDER, rank_order
 from .structure import Defaults, structure_of
 from .table import PlanTable
 from .words import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..graph import Workload
 from ..records import dataclass
-from .ranks import misfit
+from .layout.ranks import misfit
 from .word import changed
 from .words import WORDS, Family, PlanNumbers
 

@@ -17,8 +17,8 @@ from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import can_run, check_schedule
 from .case import Above, PlanCase, divisors, nearest
+from .layout.ranks import shapes_of
 from .legality import check_exchange, check_family
-from .ranks import shapes_of
 from .words import Family
 
 if TYPE_CHECKING:

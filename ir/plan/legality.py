@@ -8,9 +8,9 @@ from ..errors import NotBuiltError, PlanError, UnknownNameError
 from ..graph import Workload
 from ..schedules.registry import schedule_kind
 from .experts.words import check_placed
+from .layout.ranks import AXES, ORDER, rank_order, shapes_of
 from .optimizer_states import check_states
 from .precision import check_precision
-from .ranks import AXES, ORDER, rank_order, shapes_of
 from .training.adapters import check_adapters
 from .words import (
     CP_METHODS,

@@ -15,7 +15,7 @@ from ..errors import PlanError
 from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import ALIASES
-from .ranks import AXES
+from .layout.ranks import AXES
 from .training.decisions import Decisions, Software
 from .word import changed
 from .words import CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords

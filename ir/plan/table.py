@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InternalError, PlanError
 from ..records import dataclass
 from ..schedules.registry import SCHEDULES, USUAL
-from .ranks import AXES
+from .layout.ranks import AXES
 from .structure import RULES, check_structure
 from .words import CAPACITY, IMBALANCE, Family
 

@@ -18,11 +18,11 @@ from ..types import DType
 from .experts.words import EXCHANGES as EXCHANGES
 from .experts.words import WIRES as WIRES
 from .experts.words import ExpertWords
+from .layout.ranks import AUTO, ORDER, PLACEMENTS
+from .layout.ranks import AXES as AXES
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
-from .ranks import AUTO, ORDER, PLACEMENTS
-from .ranks import AXES as AXES
 from .word import PlanWord, SearchAxis, Word, changed, rows_of
 
 # How blocks fall on pipeline stages; a list of numbers is a layout too.

@@ -68,9 +68,17 @@ class TopologyResult(Result):
     def panels(self) -> Sequence[Panel]:
         """Return the topologies."""
         head = (
-            "topology", "link", "GB/s/GPU", "network/GPU", "power/GPU", "plan", "placement", "step time",
-            METRICS[_PER_USD].label, "bound by",
-        )  # fmt: skip
+            "topology",
+            "link",
+            "GB/s/GPU",
+            "network/GPU",
+            "power/GPU",
+            "plan",
+            "placement",
+            "step time",
+            METRICS[_PER_USD].label,
+            "bound by",
+        )
         return [Panel("Topologies", head, [self._cells(row) for row in self.rows()])]
 
     def _network(self, step: TopologyStep) -> Row:
@@ -89,9 +97,12 @@ class TopologyResult(Result):
             float(str(row[k])) for k in ("link_bytes_per_s", "bytes_per_s_per_gpu", "network_usd", "network_w")
         )
         built = (
-            str(row["topology"]), f"{link * 8e-9:.4g} Gbit/s", f"{rate / 1e9:.4g}", format_usd(usd / self.num_gpus),
+            str(row["topology"]),
+            f"{link * 8e-9:.4g} Gbit/s",
+            f"{rate / 1e9:.4g}",
+            format_usd(usd / self.num_gpus),
             _watts(watts / self.num_gpus),
-        )  # fmt: skip
+        )
         if row["step_time_s"] is None:
             return (*built, "no plan fits", "", "", "", "")
         step_s, per_usd = float(str(row["step_time_s"])), float(str(row[_PER_USD]))

@@ -106,9 +106,10 @@ def lay_out_placed(
 ) -> tuple[LevelShare, ...]:
     """Lay groups of (size, stride) factors as `lay_out` does, each on the levels of its own placement.
 
-    `placed` are the same levels, placed in several ways; `which` is the place of those of each group among them.
+    `placed` are the same levels, placed in several ways; `which` is the place of those of each group among them, None
+    where all have the first.
     """
-    if which is None or len(placed) == 1:
+    if which is None:
         (size, stride), *more = factors
         return lay_out(size, stride, placed[0], more)
     columns: list[list[Array]] = []

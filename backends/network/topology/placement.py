@@ -12,7 +12,7 @@ from math import prod
 from typing import TypeAlias
 
 from ....ir.errors import PlanError
-from ....ir.plan.ranks import AUTO, BLOCKS, CLOSED, RANKS, shapes_of
+from ....ir.plan.layout.ranks import AUTO, BLOCKS, CLOSED, RANKS, shapes_of
 from .level import NetworkLevel
 
 Shape: TypeAlias = tuple[int, ...]
@@ -64,8 +64,10 @@ def place(
     for level in levels:
         whole = level
         if level.dims and word != RANKS:
-            if level.slices and word == CLOSED:
-                dims = _slice_dims(level, num_gpus // inner)
+            num, left = divmod(num_gpus // inner, prod(level.slices))
+            # What is no slice of whole blocks lies in the open ones of the level.
+            if level.slices and word == CLOSED and num and not left and num_gpus < prod(level.dims) * inner:
+                dims = compact_dims(level.slices, num)
                 whole = replace(level, dims=dims, size=prod(dims) * inner)
             whole = replace(whole, blocks=tuple(_blocks(whole, inner, degrees, shapes)))
         found.append(whole)
@@ -73,14 +75,8 @@ def place(
     return tuple(found)
 
 
-def _slice_dims(level: NetworkLevel, chips: int) -> Shape:
-    """Return the dimensions of a slice of whole blocks, as compact as it goes; of the level where it is no slice."""
-    num, left = divmod(chips, prod(level.slices))
-    return level.dims if left or not num or chips >= prod(level.dims) else compact_dims(level.slices, num)
-
-
 def compact_dims(block: Shape, times: int) -> Shape:
-    """Return the most cubic dimensions of so many blocks, shorter ones first.
+    """Return the most cubic dimensions of so many blocks, of cubes shorter ones first.
 
     >>> compact_dims((4, 4, 4), 6), compact_dims((1, 1), 32)
     ((4, 8, 12), (4, 8))
@@ -88,7 +84,7 @@ def compact_dims(block: Shape, times: int) -> Shape:
     dims = list(block)
     for prime in _primes(times):
         dims[min(range(len(dims)), key=lambda k: (dims[k], -k))] *= prime
-    return tuple(dims)
+    return tuple(dims if len(set(block)) > 1 else sorted(dims))
 
 
 def _blocks(

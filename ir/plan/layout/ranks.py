@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from ..errors import PlanError
+from ...errors import PlanError
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
 # sequence for heads, `fsdp` the replicas that share states where groups are copies; `cp` and `dp` are what is left.
