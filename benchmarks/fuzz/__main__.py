@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .judge import MOST_BYTES, MOST_S, Outcome
+from .judge import MOST_BYTES, MOST_S, Depth, Outcome
 
 _AT_ONCE = 50
 # A machine that is shared may need so long for the CPU seconds that a case may take.
@@ -38,8 +38,7 @@ class Count:
     """What came of the hostile files of one format."""
 
     tried: int = 0
-    refused: int = 0
-    deep: int = 0
+    depths: Counter[Depth] = field(default_factory=Counter)
     cpu_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
@@ -47,15 +46,14 @@ class Count:
     def add(self, outcome: Outcome, seed: int) -> None:
         """Count one case."""
         self.tried += 1
-        self.refused += outcome.code not in (0, 3, 5)
-        self.deep += outcome.deep
+        self.depths[outcome.depth] += 1
         if outcome.fault:
             self.faults[outcome.fault] += 1
             self.first.setdefault(outcome.fault, f"seed {seed}\n{outcome.told}")
 
     def kept(self, name: str) -> dict[str, object]:
         """Return what was counted of a format, as JSON can say it."""
-        return {"format": name, "tried": self.tried, "refused": self.refused, "deep": self.deep,
+        return {"format": name, "tried": self.tried, **{depth: self.depths[depth] for depth in Depth},
                 "cpu_s": self.cpu_s, "faults": dict(self.faults), "first": self.first}  # fmt: skip
 
 
@@ -73,7 +71,7 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.formats) - set(FORMATS):
         parser.error(f"no format {', '.join(sorted(unknown))}; of {', '.join(FORMATS)}")
-    print("| format | tried | refused | deep | ms | faults |\n| --- | --: | --: | --: | --: | --: |", flush=True)
+    print(f"| format | tried | {' | '.join(Depth)} | share | ms | faults |\n|{' --- |' * 8}", flush=True)
     # One thread: these processes are forked, and threads of PyTorch are not.
     os.environ["OMP_NUM_THREADS"] = "1"
     faults = 0
@@ -107,8 +105,10 @@ def _campaign(name: str, seed: int, number: int, seconds: float) -> Count:
             if time.monotonic() < end:
                 _batch(name, range(start, min(start + _AT_ONCE, seed + number)), count)
         os.chdir(before)
-    share, each_ms = f"{count.deep / max(count.tried, 1):.0%}", f"{1000 * count.cpu_s / max(count.tried, 1):.1f}"
-    print(f"| {name} | {count.tried} | {count.refused} | {share} | {each_ms} | {count.faults.total()} |", flush=True)
+    tried = max(count.tried, 1)
+    share, each_ms = f"{count.depths[Depth.DEEP] / tried:.0%}", f"{1000 * count.cpu_s / tried:.1f}"
+    cells = (name, count.tried, *(count.depths[depth] for depth in Depth), share, each_ms, count.faults.total())
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return count
 
 
@@ -123,13 +123,13 @@ def _batch(name: str, seeds: range, count: Count) -> None:
     told = 0
     with os.fdopen(reading) as lines:
         for line in lines:
-            seed, code, deep, fault, text = line.rstrip("\n").split("\t", 4)
-            count.add(Outcome(int(code), deep == "1", fault, text.replace("\\n", "\n")), int(seed))
+            seed, code, depth, fault, text = line.rstrip("\n").split("\t", 4)
+            count.add(Outcome(int(code), Depth(depth), fault, text.replace("\\n", "\n")), int(seed))
             told += 1
     _, status, used = os.wait4(child, 0)
     count.cpu_s += used.ru_utime + used.ru_stime
     if told < len(seeds):
-        count.add(Outcome(-1, True, f"the process died: {status}"), seeds[told])
+        count.add(Outcome(-1, Depth.BEHIND, f"the process died: {status}"), seeds[told])
         if told + 1 < len(seeds):
             _batch(name, seeds[told + 1 :], count)
 
@@ -144,7 +144,7 @@ def _cases(name: str, seeds: range, writing: int) -> None:
                 _guard()
                 command, outcome = tried(name, random.Random(seed))
                 told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
-                shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
+                shown = (str(seed), str(outcome.code), outcome.depth, outcome.fault, told)
                 clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]
                 out.write("\t".join(clean).encode("utf-8", "replace").decode() + "\n")
     except Exception:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ..fuzz.judge import Depth
 from ..markdown import table
 from . import attacks, clients, kills, ledgers, nodes
 from .search import Row
@@ -86,16 +87,16 @@ def page(fuzz: Path, kept: Path) -> str:
     told: dict[str, list[int]] = {}
     for file in sorted(fuzz.glob("*.json")):
         one = json.loads(file.read_text(encoding="utf-8"))
-        counts = told.setdefault(one["format"], [0, 0, 0, 0])
-        for at, number in enumerate((one["tried"], one["refused"], one["deep"], sum(one["faults"].values()))):
+        counts = told.setdefault(one["format"], [0] * (len(Depth) + 2))
+        for at, number in enumerate((one["tried"], *(one[depth] for depth in Depth), sum(one["faults"].values()))):
             counts[at] += number
     told = dict(sorted(told.items()))
-    told["all"] = [sum(counts[at] for counts in told.values()) for at in range(4)]
+    told["all"] = [sum(column) for column in zip(*told.values(), strict=True)]
     lines = [
-        (name, f"{tried:,}", f"{refused:,}", f"{deep:,} ({deep / max(tried, 1):.0%})", f"{faults:,}")
-        for name, (tried, refused, deep, faults) in told.items()
+        (name, *(f"{number:,}" for number in (tried, *depths)), f"{depths[-1] / max(tried, 1):.0%}", f"{faults:,}")
+        for name, (tried, *depths, faults) in told.items()
     ]
-    hostile = table(("format", "tried", "refused", "deep", "faults"), lines)
+    hostile = table(("format", "tried", *Depth, "share of deep", "faults"), lines)
     rows = [Row(**row) for name in PARTS if (kept / f"{name}.json").exists()
             for row in json.loads((kept / f"{name}.json").read_text(encoding="utf-8"))]  # fmt: skip
     return _TEXT.format(hostile=hostile, rows=_rows(rows))

@@ -122,7 +122,7 @@ def test_a_value_of_any_kind_arrives_as_if_typed(value: str, at: Path, capsys: p
     for verb in VERBS:
         command = root.get_command(click.Context(root), verb)
         assert command is not None
-        options = {str(p.name): p for p in command.params if isinstance(p, click.Option) and not p.is_eager}
+        options = {str(p.name): p for p in command.get_params(click.Context(command)) if isinstance(p, click.Option)}
         names = [flag_name(p) for p in options.values() if flag_name(p) not in settings._EFFECTS]
         (at / "slipstick.toml").write_text("\n".join(["[defaults]", *(f"{n} = {value}" for n in names)]), "utf-8")
         for name, given in settings.OwnDefaults(root, print)[verb].items():
