@@ -58,8 +58,8 @@ def options_of(verb: str) -> tuple[click.Option, ...]:
 
 
 def command_line(rng: random.Random) -> list[str]:
-    """Return a verb with some of its flags; half the lines have values that it may not take."""
-    if rng.random() < 0.5:
+    """Return a verb with some of its flags; a third of the lines have values that it may not take."""
+    if rng.random() < 0.65:
         verb = rng.choice(_OFTEN)
         words, flag = [verb, *_USUAL.get(verb, _STEP)], rng.choice(options_of(verb))
         return [*words, flag.opts[0]] if flag.is_flag else [*words, flag.opts[0], good_value(rng, flag)]

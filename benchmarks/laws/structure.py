@@ -25,6 +25,7 @@ EXPERTS = "an axis of degree one changes nothing: ep"
 GATHERED = "stage 3 of ZeRO keeps no more memory than stage 2"
 SHARDS = "stage 3 of ZeRO keeps at most its shards of parameters more than stage 2"
 SCATTERED = "sequence parallelism keeps no more memory, with recomputation (ops)"
+SEQUENCE = "sequence parallelism keeps no more memory, over a single rank"
 UNSHARDED = "a higher stage of ZeRO keeps no more memory, over a single rank"
 COPIES = "recomputation is not faster, with activations copied to the host"
 COPIED = "recomputation keeps no more memory, with activations copied to the host"
@@ -38,6 +39,7 @@ NO_LAWS = {
     COPIED: "what is copied to the host is not on the device either way, what is recomputed is for a while",
     GATHERED: "it holds gathered parameters beside the shards: of few layers a stage that is more than sharding saves",
     SCATTERED: "as in torchtitan, what reduce-scatters return is kept, and what all-reduces return is computed again",
+    SEQUENCE: "a collective that moves nothing ends or keeps what it returns; commands price --tp 1 without",
     HELD: "a collective that moves nothing ends what it reads a node later or earlier: temporaries differ",
     HIDING: "a forward phase that keeps less writes less, and what runs again hides messages that take longest",
 }
@@ -101,7 +103,7 @@ def _of_gathers(case: Case, rows: Index, answer: Estimates) -> Iterator[Outcome]
     here, there = case.answer.memory_bytes, answer.memory_bytes
     most = np.asarray(sum(np.asarray(v) for name, v in here.items() if name != "reserved"))[rows]
     beside = np.asarray(sum(np.asarray(v) for name, v in there.items() if name not in ("reserved", "weights")))
-    yield from _of_stages(case, SHARDS, rows, answer, over(beside, most))
+    yield from _of_stages(case, SHARDS, rows, answer, over(beside, most), np.ones(len(rows), dtype=np.bool_))
 
 
 def _of_sequence(case: Case, lowering: Lowering) -> Iterator[Outcome]:
@@ -110,7 +112,9 @@ def _of_sequence(case: Case, lowering: Lowering) -> Iterator[Outcome]:
         return
     rows, answer = found
     law = SCATTERED if case.ready.plans.family.recompute == "ops" else "sequence parallelism keeps no more memory"
-    yield from _of_stages(case, law, rows, answer, over(answer.metrics["peak_mem_bytes"], case.peak_bytes[rows]))
+    shared = case.ready.plans.tp[rows] > 1.0
+    yield from _of_memory(case, law, rows, answer, shared)
+    yield from _of_memory(case, SEQUENCE, rows, answer, ~shared)
 
 
 def _of_recomputation(case: Case, lowering: Lowering, policy: str) -> Iterator[Outcome]:
@@ -138,13 +142,10 @@ def _of_memory(case: Case, law: str, rows: Index, answer: Estimates, part: Flags
     yield from _of_stages(case, law, rows, answer, excess, part)
 
 
-def _of_stages(
-    case: Case, law: str, rows: Index, answer: Estimates, excess: Array, part: Flags | None = None
-) -> Iterator[Outcome]:
-    """Tell, of all or of some of the partners, those whose stages hold the same layers, and the others apart."""
+def _of_stages(case: Case, law: str, rows: Index, answer: Estimates, excess: Array, part: Flags) -> Iterator[Outcome]:
+    """Tell, of some of the partners, those whose stages hold the same layers, and the others apart."""
     alike = case.alike(rows, answer)
-    every = np.ones(len(rows), dtype=np.bool_) if part is None else part
-    for told, here in ((law, alike & every), (f"{law}{BALANCED}", ~alike & every)):
+    for told, here in ((law, alike & part), (f"{law}{BALANCED}", ~alike & part)):
         yield Outcome(told, rows[here], excess[here])
 
 

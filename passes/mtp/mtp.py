@@ -15,6 +15,7 @@ from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
 from ...ir.saved import mark_saved
+from ...ir.text.limits import limits
 from ...ir.types import DType, TensorType
 from ..base import Pass, PassResult, require_sharded
 from .parts import MtpParts, mtp_parts
@@ -50,8 +51,8 @@ class Mtp(Pass):
         """Append the modules; NotBuiltError for a model that cannot take them."""
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        if self.layers < 1:
-            raise PlanError(f"mtp layers={self.layers}: 1 or more")
+        if not 1 <= self.layers <= limits().runs:
+            raise PlanError(f"mtp layers={self.layers}: 1 to {limits().runs:,}")
         parts = mtp_parts(graph)
         shared = parts.shared_grads
         incoming = {parts.head_grad: parts.gradient, **shared}
