@@ -38,7 +38,8 @@ def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
 def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> None:
     found = counted(name, range(COUNT)) + counted(name, FOUND.get(name, ()))
     assert found["refused"] >= 0.1 * found["tried"], "hardly any file is hostile"
-    assert found["deep"] >= 0.3 * found["tried"], "most files get no further than a refusal"
+    # Of every format a third or more are deep at length (docs/robustness.md): of two dozen, a fifth.
+    assert found["deep"] >= 0.2 * found["tried"], "most files get no further than a refusal"
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - {"words"}))
