@@ -58,7 +58,7 @@ def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> 
     # Every fourth of 1,400 seeds; `make fuzz` tries more.
     found = counted("graph", range(1000 + 4 * first, 2400, 16))
     assert found["tried"] == 88 - (first > 1)
-    assert found["deep"] >= 0.4 * found["tried"]
+    assert found["deep"] >= 0.25 * found["tried"]
 
 
 def test_code_runs_only_where_it_is_typed(prepared: Path) -> None:
