@@ -116,7 +116,7 @@ mutants: $(STAMP)  ## put 300 small faults into the product and see which no tes
 grid: $(STAMP)  ## 90,816 estimates by this code and by what AGAINST holds (made so by `--write`): what is refused now, what moved
 	$(BIN)/python -m benchmarks.grid $(if $(AGAINST),--compare $(AGAINST),--write results/grid.json.gz)
 
-fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what gets past the parser, what is a fault (an hour, or FUZZ_SECONDS=480)
+fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what is priced, what is a fault (an hour, or FUZZ_SECONDS=60)
 	$(BIN)/python -m benchmarks.fuzz --total 100000 --seconds $(or $(FUZZ_SECONDS),3600) --keep results/fuzz
 	$(BIN)/python -m benchmarks.robustness --page docs/robustness.md
 
