@@ -84,7 +84,9 @@ def _failures(found: RunEstimate) -> Iterator[tuple[str, str]]:
     if failing is None:
         return
     often = f"one in {_long(found.metrics['job_mtbf_s'])}"
-    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_hours(failing.mtbf_s)})"
+    hours = failing.mtbf_s / 3600
+    mean = f"{hours:,.0f} h" if hours >= 100 else format_time(failing.mtbf_s)
+    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {mean})"
     num = f"{_count(found.metrics['num_failures'])}, " if "num_failures" in found.metrics else ""
     yield "failures", f"{num}{often}{alone}, restart in {format_time(failing.restart_s)}"
 
@@ -96,11 +98,6 @@ def _count(number: float) -> str:
 def _long(seconds: float) -> str:
     """A time of weeks or years, of which all days are of interest."""
     return f"{seconds / 86400:,.0f} days" if seconds >= 1e3 * 86400 else format_time(seconds)
-
-
-def _hours(seconds: float) -> str:
-    """A mean time between failures as people give it."""
-    return f"{seconds / 3600:,.0f} h" if seconds >= 100 * 3600 else format_time(seconds)
 
 
 def run_inputs(found: RunEstimate) -> Mapping[str, object]:
