@@ -153,8 +153,8 @@ def _formula(found: RunEstimate, name: str, step: Mapping[str, float]) -> Iterat
             yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
             yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
     elif name == "job_mtbf_s" and failing is not None:
-        count = failing.mtbf_s / m["job_mtbf_s"]
-        yield f"= {failing.mtbf_s:.7g} s / {count:,.10g} {failing.of.replace('gpu', 'GPU')}{'' if count == 1 else 's'}"
+        count, of = failing.mtbf_s / m["job_mtbf_s"], failing.of.replace("gpu", "GPU")
+        yield f"= {failing.mtbf_s / 3600:,.7g} h x 3600 / {count:,.10g} {of}{'' if count == 1 else 's'}"
     if name in ("train_goodput", "effective_tokens_per_s", "train_time_s", "gpu_hours") and saving is not None:
         yield from _share_of_steps(saving, failing, m, "= " if name == "train_goodput" else "goodput = ")
 
@@ -163,10 +163,10 @@ def _share_of_steps(saving: Saving, failing: Failures | None, m: Mapping[str, fl
     tau, delta = f"{saving.every_s:.7g} s", f"{saving.stall_s:.7g} s"
     if failing is None:
         yield f"{called}{tau} / ({tau} + {delta})"
-        yield "tau / (tau + delta), of steps and of waiting"
+        yield "goodput = tau / (tau + delta), of steps and of waiting"
         return
     mean, restart = f"{m['job_mtbf_s']:.7g} s", f"{failing.restart_s + saving.late_s:.7g} s"
     yield f"{called}{tau} / ({mean} x exp({restart} / {mean}) x (exp(({tau} + {delta}) / {mean}) - 1))"
-    late = f" + late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
-    yield f"tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1)){late}"
+    late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
+    yield f"goodput = tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1)){late}"
     yield "source: Daly, FGCS 22(3), 2006"
