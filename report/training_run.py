@@ -84,7 +84,9 @@ def _failures(found: RunEstimate) -> Iterator[tuple[str, str]]:
     if failing is None:
         return
     often = f"one in {_long(found.metrics['job_mtbf_s'])}"
-    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_hours(failing.mtbf_s)})"
+    hours = failing.mtbf_s / 3600
+    mean = f"{hours:,.0f} h" if hours >= 100 else format_time(failing.mtbf_s)
+    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {mean})"
     num = f"{_count(found.metrics['num_failures'])}, " if "num_failures" in found.metrics else ""
     yield "failures", f"{num}{often}{alone}, restart in {format_time(failing.restart_s)}"
 
@@ -96,11 +98,6 @@ def _count(number: float) -> str:
 def _long(seconds: float) -> str:
     """A time of weeks or years, of which all days are of interest."""
     return f"{seconds / 86400:,.0f} days" if seconds >= 1e3 * 86400 else format_time(seconds)
-
-
-def _hours(seconds: float) -> str:
-    """A mean time between failures as people give it."""
-    return f"{seconds / 3600:,.0f} h" if seconds >= 100 * 3600 else format_time(seconds)
 
 
 def run_inputs(found: RunEstimate) -> Mapping[str, object]:
@@ -156,8 +153,8 @@ def _formula(found: RunEstimate, name: str, step: Mapping[str, float]) -> Iterat
             yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
             yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
     elif name == "job_mtbf_s" and failing is not None:
-        count = failing.mtbf_s / m["job_mtbf_s"]
-        yield f"= {failing.mtbf_s:.7g} s / {count:,.10g} {failing.of.replace('gpu', 'GPU')}{'' if count == 1 else 's'}"
+        count, of = failing.mtbf_s / m["job_mtbf_s"], failing.of.replace("gpu", "GPU")
+        yield f"= {failing.mtbf_s / 3600:,.7g} h x 3600 / {count:,.10g} {of}{'' if count == 1 else 's'}"
     if name in ("train_goodput", "effective_tokens_per_s", "train_time_s", "gpu_hours") and saving is not None:
         yield from _share_of_steps(saving, failing, m, "= " if name == "train_goodput" else "goodput = ")
 
@@ -166,10 +163,10 @@ def _share_of_steps(saving: Saving, failing: Failures | None, m: Mapping[str, fl
     tau, delta = f"{saving.every_s:.7g} s", f"{saving.stall_s:.7g} s"
     if failing is None:
         yield f"{called}{tau} / ({tau} + {delta})"
-        yield "tau / (tau + delta), of steps and of waiting"
+        yield "goodput = tau / (tau + delta), of steps and of waiting"
         return
     mean, restart = f"{m['job_mtbf_s']:.7g} s", f"{failing.restart_s + saving.late_s:.7g} s"
     yield f"{called}{tau} / ({mean} x exp({restart} / {mean}) x (exp(({tau} + {delta}) / {mean}) - 1))"
-    late = f" + late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
-    yield f"tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1)){late}"
+    late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
+    yield f"goodput = tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1)){late}"
     yield "source: Daly, FGCS 22(3), 2006"

@@ -108,7 +108,7 @@ def experts_times(
     if most is not None:
         width, groups = sizes.up_width + sizes.ffn, sizes.touched * sizes.passes
         products = most.held(
-            KernelTimes(both, terms), sizes.rows * sizes.passes, groups, width, sizes.hidden, moved, widen_s
+            KernelTimes(both, terms), sizes.rows * sizes.passes, groups, (width, sizes.hidden), moved, widen_s
         )
         both, terms = products.time_s, dict(products.terms)
     return KernelTimes(terms["overhead"] + both + terms["row_passes"] + terms["token_passes"], terms)

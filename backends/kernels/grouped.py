@@ -87,13 +87,13 @@ class PaddedGroups:
         return cls(PaddedRoofline.of(chip, *rates), like.slack, like.ramp_s)
 
     def held(
-        self, tiled: KernelTimes, rows: Array, touched: Array, n: Array, k: Array, moved: Array, widen_s: Array | float
+        self, tiled: KernelTimes, rows: Array, touched: Array, matrix: tuple[Array, Array], moved: Array, widen_s: Num
     ) -> KernelTimes:
-        """Hold the time of tiles to it, and its terms `tensor` and `ingest` with it."""
+        """Hold the time of tiles to it, and its terms `tensor` and `ingest` with it; a `matrix` is columns x inner."""
         each = rows / np.maximum(touched, 1.0)
         # Rows that chance distributes leave half of what they are padded to empty, one by one.
         spread = np.where(each > 1.0, each + 0.5 * (self.roofline.rows - 1.0), each)
-        computed, ingest, loaded = self.roofline.seconds(spread, n, k, touched, moved)
+        computed, ingest, loaded = self.roofline.seconds(spread, *matrix, touched, moved)
         most = self.ramp_s + (1.0 + self.slack) * np.maximum(np.maximum(computed, ingest), np.maximum(loaded, widen_s))
         is_most = most < tiled.time_s
         tensor = np.where(is_most, (1.0 + self.slack) * computed, tiled.terms["tensor"])
@@ -175,6 +175,6 @@ def grouped_times(
     terms |= {"widen": np.asarray(widen_s)} if clocks else {}
     products = KernelTimes(both, terms)
     if most is not None:
-        products = most.held(products, sizes.rows, sizes.touched, sizes.n, sizes.k, moved, widen_s)
+        products = most.held(products, sizes.rows, sizes.touched, (sizes.n, sizes.k), moved, widen_s)
     start = np.array(constants.overhead_s)
     return KernelTimes(start + products.time_s, {"overhead": start, **products.terms})

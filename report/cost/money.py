@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...cost.ownership.joules_interval import joules_interval
+from ...cost.ownership.energy import joules_interval
 from ...cost.ownership.tco import pue_of
 from ...driver.metrics import format_metric
 from ...ir.units import format_si, format_usd
@@ -139,22 +139,20 @@ def money_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
     That is at the power which the step draws, where `slipstick cost` takes the load of the price book.
     """
     money = found.money
+    between = joules_interval(found.energy, money.system, money.prices)
     return {
         **money_inputs(found),
         "assumptions": {**assumptions(money), "power": "rented" if money.terms.rented else "of the step"},
         **standing_record(money),
         "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()} | {"building": one(found.energy.building_j)},
-        "energy_interval": _interval_record(found),
+        "energy_interval": {
+            "low_j": one(between.low_j),
+            "high_j": one(between.high_j),
+            "factors": {part: {"low": low, "high": high} for part, (low, high) in between.factors.items()},
+        },
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
         "gpu_hour": bill_record(found.owned.gpu_hour),
     }
-
-
-def _interval_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
-    """Between which joules the machines of a step lie, and the factors of its parts."""
-    between = joules_interval(found.energy, found.money.system, found.money.prices)
-    factors = {part: {"low": low, "high": high} for part, (low, high) in between.factors.items()}
-    return {"low_j": one(between.low_j), "high_j": one(between.high_j), "factors": factors}
 
 
 def standing_record(money: Money) -> Mapping[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -91,13 +91,6 @@ def _kernel(
     if work.attention is not None:
         q, kv = (float(size.evaluate(env)) for size in (work.attention.q_len, work.attention.kv_len))
         return kernels, kind, [{"q": q, "kv": kv, "head": float(work.attention.qk_dim), **rate}]
-    rows = "m" if kernels == "products" else "rows"
-    return kernels, kind, list(_products(entry, rows, env, rate))
-
-
-def _products(
-    entry: PricedEntry, rows: str, env: Mapping[str, float], rate: Mapping[str, float]
-) -> Iterator[Mapping[str, float]]:
-    for product in entry.work.gemms:
-        sizes = zip((rows, "n", "k"), (product.m, product.n, product.k), strict=True)
-        yield {**{name: float(size.evaluate(env)) for name, size in sizes}, **rate}
+    names = ("m" if kernels == "products" else "rows", "n", "k")
+    sizes = ([float(size.evaluate(env)) for size in (product.m, product.n, product.k)] for product in work.gemms)
+    return kernels, kind, [{**dict(zip(names, of, strict=True)), **rate} for of in sizes]

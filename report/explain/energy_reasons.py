@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import BEYOND, amounts, idle_w
-from ...cost.ownership.joules_interval import joules_interval
+from ...cost.ownership.energy import joules_interval
 from ...cost.ownership.levels import levels_of, memory_kind, origin_of
 from ...cost.ownership.server import watts_of
 from ...cost.ownership.tco import pue_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -158,17 +159,13 @@ def _per_step(step: _Step, name: str = "= ") -> Iterator[str]:
     yield f"{name}{hour} an hour x {step.num_gpus} GPUs x {step.s:.7g} s / 3600"
 
 
-def _run(step: _Step) -> Iterator[str]:
-    hour = step.usd("usd_per_gpu_hour")
+def _run(name: str, step: _Step) -> Iterator[str]:
+    hour, hours = step.usd("usd_per_gpu_hour"), step.m[name] / step.m["usd_per_gpu_hour"]
     if step.answer is None:
-        yield f"= {hour} an hour x {step.m['usd_run'] / step.m['usd_per_gpu_hour']:.7g} h of GPUs that are there"
+        there = "all replicas" if name == "usd_run_fixed" else "replicas that are there"
+        yield f"= {hour} an hour x {hours:.7g} h of GPUs of {there}"
     else:
         yield f"= {hour} an hour x {step.num_gpus} GPUs x {step.run_s / 3600:.7g} h, the time to train"
-
-
-def _run_of_fixed(step: _Step) -> Iterator[str]:
-    hours = step.m["usd_run_fixed"] / step.m["usd_per_gpu_hour"]
-    yield f"= {step.usd('usd_per_gpu_hour')} an hour x {hours:.7g} h of GPUs of all replicas"
 
 
 def _tokens_per_usd(step: _Step) -> Iterator[str]:
@@ -296,8 +293,8 @@ _FORMULAS: Mapping[str, Callable[[_Step], Iterator[str]]] = MappingProxyType(
         "usd_per_mtok": _per_mtok_of_both,
         "usd_per_step": _per_step,
         "usd_per_request": _per_step,
-        "usd_run_fixed": _run_of_fixed,
-        "usd_run": _run,
+        "usd_run_fixed": partial(_run, "usd_run_fixed"),
+        "usd_run": partial(_run, "usd_run"),
         "tokens_per_usd": _tokens_per_usd,
         "tokens_per_s_per_usd_capex": _tokens_per_capital,
         "model_flops_per_usd": _flops_per_usd,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -154,21 +155,13 @@ def _tokens(answer: ServeEstimate) -> Lines:
     yield f"= {answer.metrics['requests_per_s']:.7g} requests/s x {_number(answer.lengths.output):.7g} tokens out"
 
 
-def _tokens_per_gpu(answer: ServeEstimate) -> Lines:
-    yield f"= {answer.metrics['tokens_per_s']:.7g} tokens/s / {answer.num_gpus} GPUs"
+def _per_gpu(rate: str, answer: ServeEstimate) -> Lines:
+    yield f"= {answer.metrics[rate]:.7g} tokens/s / {answer.num_gpus} GPUs"
 
 
 def _total(answer: ServeEstimate) -> Lines:
     prompt, output = _number(answer.lengths.prompt), _number(answer.lengths.output)
     yield f"= {answer.metrics['requests_per_s']:.7g} requests/s x ({prompt:.7g} + {output:.7g}) tokens"
-
-
-def _total_per_gpu(answer: ServeEstimate) -> Lines:
-    yield f"= {answer.metrics['total_tokens_per_s']:.7g} tokens/s / {answer.num_gpus} GPUs"
-
-
-def _per_user(answer: ServeEstimate) -> Lines:
-    yield f"= 1 / {answer.metrics['tpot_s']:.7g} s of TPOT"
 
 
 def _in_flight(answer: ServeEstimate) -> Lines:
@@ -245,10 +238,10 @@ _FORMULAS: Mapping[str, Callable[[ServeEstimate], Lines]] = MappingProxyType(
         "e2el_s": _e2el,
         "requests_per_s": _rate,
         "tokens_per_s": _tokens,
-        "tokens_per_s_per_gpu": _tokens_per_gpu,
+        "tokens_per_s_per_gpu": partial(_per_gpu, "tokens_per_s"),
         "total_tokens_per_s": _total,
-        "total_tokens_per_s_per_gpu": _total_per_gpu,
-        "tokens_per_s_per_user": _per_user,
+        "total_tokens_per_s_per_gpu": partial(_per_gpu, "total_tokens_per_s"),
+        "tokens_per_s_per_user": lambda answer: iter((f"= 1 / {answer.metrics['tpot_s']:.7g} s of TPOT",)),
         "concurrency": _in_flight,
         "flops_per_request": _flops,
         "max_batch": _max_batch,

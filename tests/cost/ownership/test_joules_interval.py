@@ -7,8 +7,7 @@ from slipstick.backends.machine.files.catalogue import names
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.ownership.activity import Activity, idle_w
-from slipstick.cost.ownership.energy import StepEnergy, step_energy
-from slipstick.cost.ownership.joules_interval import joules_interval, level_factors
+from slipstick.cost.ownership.energy import StepEnergy, joules_interval, level_factors, step_energy
 from slipstick.cost.ownership.system import system_cost
 
 
