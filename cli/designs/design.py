@@ -92,6 +92,7 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="NAME|FILE",
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
+@click.option("--cooling", default="", metavar="NAME", help="air, liquid or two-phase.  [default: the best there is]")
 @click.option("--prices", metavar="NAME|FILE", help="Price book whose limits a package keeps.  [default: the usual]")
 @click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
 def design_command(
@@ -117,6 +118,7 @@ def design_command(
     node_size: int,
     network: str,
     like: str,
+    cooling: str,
     prices: str | None,
     year: int | None,
     die: str | None,
@@ -149,6 +151,7 @@ def design_command(
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
+    budget = replace(budget, cooling=cooling)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)

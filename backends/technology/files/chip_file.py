@@ -129,7 +129,9 @@ def _summary(design: Design, technology: Technology) -> Iterator[str]:
     yield f"# {_areas(design)}."
     latency = technology.memory(b.memory).latency
     waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
-    yield f"# Nodes scaled as: {technology.scaling}.{waits}"
+    heat = float(b.power_w / b.area_mm2)
+    cooled = f"{heat:.3g} W/mm2 of dies: {technology.cooling_for(heat)} cooling"
+    yield f"# Nodes scaled as: {technology.scaling}. {cooled}.{waits}"
     if b.d2d and b.num_dies > 1:
         yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
