@@ -50,12 +50,13 @@ def system_text(
     racks and switches are those of the system that it is `like`; without one, nobody says what they cost.
     """
     num_ranks = num_chips * int(design.budget.num_ranks)
+    level = "" if design.budget.one_device else "d2d"
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
     lines = [
         *_summary(design, technology),
         f"name: {name}",
         "chip:",
-        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
+        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, level, sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
         *((*host_lines(like, num_chips), *surroundings_lines(like, num_chips)) if like else ()),
@@ -73,7 +74,7 @@ def _inside(design: Design, technology: Technology) -> Iterator[str]:
     """The level that joins the dies of a package, if any."""
     budget = design.budget
     dies = int(budget.num_dies)
-    if not budget.d2d or dies == 1:
+    if budget.num_ranks == 1:
         return
     kind = technology.d2d(budget.d2d)
     shape, dims = topology(budget.join, dies)
@@ -133,7 +134,9 @@ def _summary(design: Design, technology: Technology) -> Iterator[str]:
     cooled = f"{heat:.3g} W/mm2 of dies: {technology.cooling_for(heat)} cooling"
     yield f"# Nodes scaled as: {technology.scaling}. {cooled}.{waits}"
     if b.d2d and b.num_dies > 1:
-        yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        one = "The dies are one device, whose memory they read evenly through their interface."
+        each = "Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        yield f"# {one if b.one_device else each}"
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
         yield f"# Dies joined as {b.join}, {rate} to each neighbour and each way over {b.d2d}."
 
