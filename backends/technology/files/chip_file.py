@@ -172,6 +172,8 @@ def _chip(
     yield "  hbm:"
     yield f"    capacity: {_number(m.num_bytes / 1e9, 'GB', f'{m.num_stacks} stacks of {b.memory}')}"
     wires = f"{m.num_links} wires at {m.at.speed:.3f} of their rate"
+    if m.bytes_per_s < m.num_links * technology.memory(b.memory).rate.si * m.at.speed * (1 - 1e-9):
+        wires = f"what {b.d2d} carries between the dies, each of which reads the stacks of all"
     yield f"    bandwidth: {_number(m.bytes_per_s / 1e9, 'GB/s', wires)}"
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"
