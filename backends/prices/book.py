@@ -29,12 +29,12 @@ YEARS = range(2020, 2036)
 
 
 def at_year(profile: str | None, year: int | None) -> str | None:
-    """Return a profile in a year; the usual one where none is given.
+    """Return a profile in a year, whatever year its name has; the usual one where none is given.
 
     >>> at_year(None, 2027), at_year("catch", None)
     ('market@2027', 'catch')
     """
-    return profile if year is None else f"{profile or USUAL}{AT}{year}"
+    return profile if year is None else f"{(profile or USUAL).partition(AT)[0]}{AT}{year}"
 
 
 def books_of(profile: str | None) -> tuple[str, ...]:
@@ -140,8 +140,8 @@ def profile_file(profile: str | Path, folder: Path | None = None) -> File:
     """Find a profile by name, or by a path that starts from `folder`; a year behind it is one of its keys."""
     name, _, year = str(profile).partition(AT)
     if year:
-        file = profile_file(name, folder)
-        return replace(file, tree={**file.tree, "year": year})
+        plain = profile_file(name, folder)
+        return replace(plain, tree={**plain.tree, "year": year})
     path = Path(profile)
     if path.suffix in (".yaml", ".yml"):
         path = path if folder is None else folder / path
