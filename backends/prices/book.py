@@ -100,7 +100,7 @@ def laid_down(files: Sequence[File], overrides: Sequence[str] = ()) -> tuple[dic
     Over each file lie its own `years` up to the year that the last file or an override says, if any does.
     """
     year = _year_of(files, overrides)
-    tree: dict[str, Tree] = {"name": files[-1].name}
+    tree: dict[str, Tree] = {}
     origins: list[FileOrigin] = []
     for file in files:
         for part in (file, *_dated(file, year)):
@@ -133,7 +133,9 @@ def _dated(file: File, year: int | None) -> Iterator[File]:
 def profile_files(profile: str | Path, folder: Path | None = None) -> list[File]:
     """Return a profile; a YAML file with the usual profile below it."""
     file = profile_file(profile, folder)
-    return [file] if file.where.startswith(_PROFILES) else [profile_file(USUAL), file]
+    if file.where.startswith(_PROFILES):
+        return [file]
+    return [profile_file(USUAL), replace(file, tree={"name": file.name, **file.tree})]
 
 
 def profile_file(profile: str | Path, folder: Path | None = None) -> File:
@@ -146,6 +148,9 @@ def profile_file(profile: str | Path, folder: Path | None = None) -> File:
     if path.suffix in (".yaml", ".yml"):
         path = path if folder is None else folder / path
         return read_at(path.name, str(path), path, f"price file '{path}'")
+    if name == ALL:
+        told = "`cost` of several systems, `choose` of a training run, `sweep`"
+        raise UsageError(f"prices 'all' are of a ranking: {told}")
     if str(profile) not in profile_names():
         raise UnknownNameError.of("price profile", str(profile), profile_names())
     file = _BOOK / "profiles" / f"{profile}.yaml"
