@@ -16,8 +16,8 @@ from ..ir import __version__
 from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
-from .books import order_notes
 from .columns import in_columns
+from .cost.books import order_notes
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
 from .ranking import CandidateRanking, RankedCandidate, evidence_word, rank
@@ -63,7 +63,7 @@ class ClusterComparison:
         tally: where all plans went.
         left_out: systems without a cluster, each with why.
         by_evidence: whether systems whose chip nobody measured stand behind the others.
-        orders: systems in the order of each book of prices, where several were asked for.
+        others: the same clusters under other books of prices, by name.
     """
 
     model: str
@@ -73,12 +73,16 @@ class ClusterComparison:
     tally: CandidateTally
     left_out: Mapping[str, str]
     by_evidence: bool = True
-    orders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    others: Mapping[str, Sequence[Cluster]] = field(default_factory=dict)
 
     @property
-    def names(self) -> list[str]:
-        """Systems, the best first."""
-        return [one.name for one in self.ranking.candidates]
+    def orders(self) -> dict[str, list[str]]:
+        """Systems in the order of each book of prices, the best first; nothing where there is one book."""
+        if not self.others:
+            return {}
+        books = {str(self.clusters[0].machine.prices): self.clusters, **self.others}
+        rankings = {book: replace(self, clusters=clusters).ranking for book, clusters in books.items()}
+        return {book: [one.name for one in ranking.candidates] for book, ranking in rankings.items()}
 
     @property
     def ranking(self) -> CandidateRanking[Cluster]:

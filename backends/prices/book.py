@@ -29,12 +29,12 @@ YEARS = range(2020, 2036)
 
 
 def at_year(profile: str | None, year: int | None) -> str | None:
-    """Return a profile in a year; the usual one where none is given.
+    """Return a profile in a year, whatever year its name has; the usual one where none is given.
 
     >>> at_year(None, 2027), at_year("catch", None)
     ('market@2027', 'catch')
     """
-    return profile if year is None else f"{profile or USUAL}{AT}{year}"
+    return profile if year is None else f"{(profile or USUAL).partition(AT)[0]}{AT}{year}"
 
 
 def books_of(profile: str | None) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def laid_down(files: Sequence[File], overrides: Sequence[str] = ()) -> tuple[dic
     Over each file lie its own `years` up to the year that the last file or an override says, if any does.
     """
     year = _year_of(files, overrides)
-    tree: dict[str, Tree] = {"name": files[-1].name}
+    tree: dict[str, Tree] = {}
     origins: list[FileOrigin] = []
     for file in files:
         for part in (file, *_dated(file, year)):
@@ -133,19 +133,24 @@ def _dated(file: File, year: int | None) -> Iterator[File]:
 def profile_files(profile: str | Path, folder: Path | None = None) -> list[File]:
     """Return a profile; a YAML file with the usual profile below it."""
     file = profile_file(profile, folder)
-    return [file] if file.where.startswith(_PROFILES) else [profile_file(USUAL), file]
+    if file.where.startswith(_PROFILES):
+        return [file]
+    return [profile_file(USUAL), replace(file, tree={"name": file.name, **file.tree})]
 
 
 def profile_file(profile: str | Path, folder: Path | None = None) -> File:
     """Find a profile by name, or by a path that starts from `folder`; a year behind it is one of its keys."""
     name, _, year = str(profile).partition(AT)
     if year:
-        file = profile_file(name, folder)
-        return replace(file, tree={**file.tree, "year": year})
+        plain = profile_file(name, folder)
+        return replace(plain, tree={**plain.tree, "year": year})
     path = Path(profile)
     if path.suffix in (".yaml", ".yml"):
         path = path if folder is None else folder / path
         return read_at(path.name, str(path), path, f"price file '{path}'")
+    if name == ALL:
+        told = "`cost` of several systems, `choose` of a training run, `sweep`"
+        raise UsageError(f"prices 'all' are of a ranking: {told}")
     if str(profile) not in profile_names():
         raise UnknownNameError.of("price profile", str(profile), profile_names())
     file = _BOOK / "profiles" / f"{profile}.yaml"

@@ -28,8 +28,20 @@ _OWN_SCALING = "own"
 _SCALING = "scaling="
 _DATA = Path(__file__).parent / "data"
 # Files that are shipped, and what a file may hold; the last one holds all that the area model has.
-FILES = ("units", "links", "d2d", "area")
-PARTS = ("nodes", "units", "memories", "links", "d2d", "densities", "circuits", "phys", "multiprocessors", "dies")
+FILES = ("units", "links", "d2d", "cooling", "area")
+PARTS = (
+    "nodes",
+    "units",
+    "memories",
+    "links",
+    "d2d",
+    "cooling",
+    "densities",
+    "circuits",
+    "phys",
+    "multiprocessors",
+    "dies",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,19 @@ class Technology:
         256000000000.0
         """
         return _named("D2D interface", self.section.d2d, name).kind(name)
+
+    def flux_w_per_mm2(self, cooling: str) -> float:
+        """Return what a kind of cooling takes from dies, of an empty name the best; UnknownNameError names the nearest.
+
+        >>> load_technology().flux_w_per_mm2("air"), load_technology().flux_w_per_mm2("")
+        (1.0, 3.0)
+        """
+        kinds = self.section.cooling
+        return _named("cooling", kinds, cooling).flux.si if cooling else max(kind.flux.si for kind in kinds.values())
+
+    def cooling_for(self, w_per_mm2: float) -> str:
+        """Name the least cooling that takes so much; empty where none does."""
+        return next((name for name, kind in self.section.cooling.items() if w_per_mm2 <= kind.flux.si), "")
 
     def multiprocessor(self, name: str) -> MultiprocessorSection:
         """Return a multiprocessor of the area model; UnknownNameError names the nearest."""

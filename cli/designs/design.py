@@ -53,6 +53,9 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option(
     "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
 )
+@click.option(
+    "--one-device", is_flag=True, help="With --d2d: the dies are one device, which reads its memory through it."
+)
 @click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
 @click.option("--join", type=Named(JOINS), default="line", show_default=True, help="Topology of the die-to-die links.")
 @click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Compute unit and floor plan to scale.")
@@ -92,6 +95,7 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="NAME|FILE",
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
+@click.option("--cooling", default="", metavar="NAME", help="air, liquid or two-phase.  [default: the best there is]")
 @click.option("--prices", metavar="NAME|FILE", help="Price book whose limits a package keeps.  [default: the usual]")
 @click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
 def design_command(
@@ -102,6 +106,7 @@ def design_command(
     power: str | None,
     dies: int,
     d2d: str,
+    one_device: bool,
     d2d_bandwidth: str | None,
     join: str,
     unit: str,
@@ -117,6 +122,7 @@ def design_command(
     node_size: int,
     network: str,
     like: str,
+    cooling: str,
     prices: str | None,
     year: int | None,
     die: str | None,
@@ -149,6 +155,9 @@ def design_command(
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
+    if one_device and not d2d:
+        raise UsageError("--one-device is of an interface between dies: say which, as in --d2d ucie-advanced")
+    budget = replace(budget, cooling=cooling, one_device=one_device)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)

@@ -123,13 +123,22 @@ def sweep_command(
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
     goals = design_goals(objectives, request.source.model != NO_MODEL)
-    books = books_of(request.machine.prices)
+    books = books_of(request.machine.book)
     if len(books) > 1 and chosen is not None:
         raise UsageError(
             "--prices all ranks a whole space under each book: give lists of values, and no ranges and trials"
         )
     setting, *rest = (
-        _setting(request.said({"prices": book}), technology, scaling, packages, network, like, volume, gross_margin)
+        _setting(
+            request.said({"prices": book, "year": None}),
+            technology,
+            scaling,
+            packages,
+            network,
+            like,
+            volume,
+            gross_margin,
+        )
         for book in books
     )
     others = {other.prices.name: other for other in rest}

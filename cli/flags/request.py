@@ -71,6 +71,13 @@ class MachineRequest:
     served_by: str | None = None
     assumed: tuple[str, ...] = ()
 
+    @property
+    def book(self) -> str | None:
+        """The price book with its year; None for that of the system."""
+        from ...backends.prices.book import at_year
+
+        return at_year(self.prices, self.year)
+
     def dated(self, software: str) -> str:
         """Return a stack or an engine as people ran it in the month asked for; one with a version of its own as it is.
 
@@ -141,12 +148,7 @@ class Request:
         own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
         found = cls(words=words, **parts, **own)  # type: ignore[arg-type]
         stack = found.machine.stack
-        found = found if stack is None else found.said({"stack": found.machine.dated(stack)})
-        if found.machine.year is None:
-            return found
-        from ...backends.prices.book import at_year
-
-        return found.said({"prices": at_year(found.machine.prices, found.machine.year), "year": None})
+        return found if stack is None else found.said({"stack": found.machine.dated(stack)})
 
     def said(self, values: Mapping[str, object]) -> Request:
         """Return the request with other values of some flags, by their parameters."""

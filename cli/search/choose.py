@@ -35,7 +35,6 @@ from .memory import collect_seldom, rows_at_once
 from .progress import counted, progress
 
 if TYPE_CHECKING:
-    from ...explore.block import Found
     from ...explore.clusters import Cluster, Requirements
     from ...explore.plans.job import PlanJob
     from ...explore.searching import CandidateTally
@@ -347,23 +346,20 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
     from ...report.clusters import ClusterComparison
 
     requirements = _requirements(request, wanted)
-    usual, *others = books_of(request.machine.prices) if request.machine.prices else (None,)
-    request = request.said({"prices": usual})
-    asked = replace(asked, rows_at_once=rows_at_once("2GiB"))
+    usual, *others = books_of(request.machine.book)
+    flags = {**asked.flags, "prices": (usual,)} if others else asked.flags
+    asked = replace(asked, flags=flags, rows_at_once=rows_at_once("2GiB"))
     left_out = dict(_unsuited(request, asked))
     able = tuple(name for name in asked.flags["system"] if name not in left_out)
     if not able:
         raise UsageError(f"none of the systems can run this: {'; '.join(f'{k}: {v}' for k, v in left_out.items())}")
     job = job_of(replace(asked, flags={**asked.flags, "system": able}), request, space_yaml(asked))
+    executor = executor_of(wanted.executor, wanted.jobs)
     with progress(sum(map(len, job.blocks())), request.quiet) as bar:
-
-        def watch(found: Found) -> None:
-            bar.advance(found.num_candidates, "")
-
-        rows, tally = best_rows(job, executor_of(wanted.executor, wanted.jobs), watch)
+        rows, tally = best_rows(job, executor, lambda found: bar.advance(found.num_candidates, ""))
     clusters = clusters_in(job, requirements, rows)
     left_out |= _without(job, clusters, tally)
-    found = ClusterComparison(
+    return ClusterComparison(
         model=asked.model,
         wanted=requirements,
         aim=_AIMS[wanted.aim],
@@ -371,10 +367,8 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
         tally=tally,
         left_out=left_out,
         by_evidence=wanted.by_evidence,
+        others={book: clusters_in(job, requirements, rows, book) for book in others},
     )
-    books = {book: replace(found, clusters=clusters_in(job, requirements, rows, book)) for book in others}
-    orders = {book: one.names for book, one in {str(usual): found, **books}.items()} if others else {}
-    return replace(found, orders=orders)
 
 
 def _unsuited(request: Request, asked: Asked) -> Iterator[tuple[str, str]]:

@@ -162,7 +162,7 @@ def _machines(asked: Asked, plain: Request, graph: Graph, excuses: bool = False)
                 overrides=own,
                 stack=at.stack,
                 calibration=at.calibration,
-                prices=at.prices,
+                prices=at.book,
                 served_by=at.served_by,
                 assumed=at.assumed,
             )

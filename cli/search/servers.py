@@ -123,7 +123,7 @@ def _machines(asked: Asked, plain: Request) -> tuple[MachineChoice, ...]:
             overrides=overrides,
             stack=at.stack,
             calibration=at.calibration,
-            prices=at.prices,
+            prices=at.book,
             assumed=assumed,
         )
         for name in names

@@ -124,7 +124,8 @@ def _in_one(rack: Rack, server_w: Num) -> Num:
     if rack.power_w is None:
         return rack.num_servers
     share = np.maximum(rack.power_w - rack.rest_w, _LEAST_W) / np.asarray(server_w)
-    return np.where(share < 1.0, 1.0 / np.ceil(1.0 / share), np.minimum(np.floor(share), rack.num_servers))
+    held: Num = np.where(share < 1.0, 1.0 / np.ceil(1.0 / share), np.minimum(np.floor(share), rack.num_servers))
+    return held
 
 
 def _network(system: System, levels: Sequence[LevelCost], basis: Basis) -> Iterator[Owned]:

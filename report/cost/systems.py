@@ -12,11 +12,11 @@ from ...ir.errors import UnknownNameError, UsageError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_usd
-from ..books import order_notes
 from ..columns import in_columns
 from ..numbers import one
 from ..results.documents import DocumentResult
 from .bills import right
+from .books import order_notes
 from .money import reservations, usd_text
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ class SweepResult(Result):
 
     def json(self) -> str:
         """Return the document."""
-        from ..books import order_notes
+        from ..cost.books import order_notes
         from ..designs.designs import designs_json
 
         chosen = self.ranking.chosen(self.only_pareto, self.top)
@@ -140,7 +140,7 @@ class SweepResult(Result):
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the table: where nobody says how many, of the first twenty."""
-        from ..books import order_notes
+        from ..cost.books import order_notes
         from ..designs.designs_table import designs_table
 
         rows = self.ranking.chosen(self.only_pareto, SCREEN if self.top is None else self.top)

@@ -95,8 +95,8 @@ def test_a_package_that_cost_would_refuse_is_not_designed(cli: Cli) -> None:
     assert (wide.returncode, wide.stdout, usual.returncode, usual.stderr) == (2, "", 0, "")
     assert "a die of 900 mm2 is beyond the field of 858 mm2" in wide.stderr
     # Wires for 5.5 fields carry no four dies of 800 mm2 with twenty stacks; those of 2027 do.
-    large = ("--chiplets", "4", "--die-area", "800mm2", "--power", "2800W", "--memory", "hbm3e", "--stacks", "20")
-    large = (*words[:4], *large)
+    dies = ("--chiplets", "4", "--die-area", "800mm2", "--power", "2800W", "--memory", "hbm3e", "--stacks", "20")
+    large = (*words[:4], *dies)
     today, later = cli(*large), cli(*large, "--year", "2027")
     assert (today.returncode, later.returncode) == (2, 0)
     assert "interposer of 5940 mm2 is beyond the largest of 2831.4 mm2" in today.stderr

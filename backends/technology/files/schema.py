@@ -19,6 +19,7 @@ from .schema_numbers import (
     Count,
     Density,
     Energy,
+    Flux,
     Footprint,
     Frequency,
     Gain,
@@ -209,6 +210,12 @@ def _or(number: Number | None, otherwise: float) -> float:
     return otherwise if number is None else number.si
 
 
+class CoolingSection(Section):
+    """A way to cool packages."""
+
+    flux: Flux
+
+
 class LinkSection(Section):
     """A lane to other chips: one wire pair each way."""
 
@@ -227,6 +234,7 @@ class TechnologySection(Section):
     memories: Annotated[dict[str, MemorySection], Least()]
     links: Annotated[dict[str, LinkSection], Least()]
     d2d: Annotated[dict[str, D2dSection], Least()]
+    cooling: Annotated[dict[str, CoolingSection], Least()]
     densities: Annotated[dict[str, DensitySection], Least()]
     circuits: CircuitsSection
     phys: dict[str, PhySection]

@@ -22,6 +22,7 @@ Area: TypeAlias = Annotated[Number, NumberKind("Area", "An area of silicon or pa
 Footprint: TypeAlias = Annotated[
     Number, NumberKind("Footprint", "What memory takes of a package, or none.", "mm2", (1e-6, 1e6), zero=True)
 ]
+Flux: TypeAlias = Annotated[Number, NumberKind("Flux", "Power that leaves an area of dies.", "W/mm2", (1e-3, 1e3))]
 Voltage: TypeAlias = Annotated[Number, NumberKind("Voltage", "A voltage.", "V", (0.01, 10.0))]
 Energy: TypeAlias = Annotated[Number, NumberKind("Energy", "Energy to move data.", "J/B", (1e-16, 1e-6))]
 Leakage: TypeAlias = Annotated[

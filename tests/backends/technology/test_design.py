@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,14 +14,15 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_chip, load_system
 from slipstick.backends.technology import engine
 from slipstick.backends.technology.data import Technology, load_technology
-from slipstick.backends.technology.design import Budget, Design, design, study
+from slipstick.backends.technology.design import Budget, Design, design, design_table, study
 from slipstick.backends.technology.engine import Share
 from slipstick.backends.technology.files.chip_file import chip_text, system_text
+from slipstick.backends.technology.fits import Reason
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
 A100 = Budget("N7", 826.0, 400.0, "a100", "hbm2e", "nvlink3")
-B200 = Budget("N5", 1600.0, 1000.0, "b200", "hbm3e", "nvlink5", num_dies=2)
+B200 = Budget("N5", 1600.0, 1000.0, "b200", "hbm3e", "nvlink5", num_dies=2, num_stacks=8)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,8 @@ def test_more_area_is_never_less_compute_or_cache_or_lanes(budget: Budget, facto
 @given(BUDGETS, st.floats(1.0, 4.0))
 def test_more_power_is_never_less_of_anything(budget: Budget, factor: float) -> None:
     before, after = made(budget), made(replace(budget, power_w=budget.power_w * factor))
-    if before is None:
+    # No cooling takes more than 3 W/mm2.
+    if before is None or budget.power_w * factor > 3.0 * budget.area_mm2:
         return
     assert after is not None
     pairs = (
@@ -276,3 +279,14 @@ def test_a_designed_chip_is_a_chip_of_a_system(technology: Technology, tmp_path:
     text = "\n".join([*referring[:chip_at], "chip: chip.yaml", *referring[node_at:]])
     (tmp_path / "refers.yaml").write_text(text, encoding="utf-8")
     assert load_system(tmp_path / "refers.yaml").chip == chip
+
+
+@pytest.mark.parametrize(("cooling", "most"), [("air", 1.0), ("liquid", 2.0), ("two-phase", 3.0), ("", 3.0)])
+def test_dies_get_rid_of_what_their_cooling_takes(cooling: str, most: float) -> None:
+    at_most = Budget("N5", 800.0, 800.0 * most, cooling=cooling)
+    assert design(at_most, TECHNOLOGY).power_w == 800.0 * most
+    with pytest.raises(UsageError, match=rf"get rid of {most + 0.1:.3g} W/mm2, and their cooling takes {most:g} W/mm2"):
+        design(replace(at_most, power_w=800.0 * (most + 0.1)), TECHNOLOGY)
+    watts = np.array([799.0, 801.0]) * most
+    fits = design_table(replace(at_most, power_w=watts), TECHNOLOGY).fit.reason
+    assert fits.tolist() == [Reason.FITS, Reason.COOLING]

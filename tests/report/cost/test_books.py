@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstick.report.books import order_notes
+from slipstick.report.cost.books import order_notes
 
 
 def test_one_book_says_nothing() -> None:
