@@ -29,6 +29,9 @@ from .words import (
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
 
+# Each module of these is in the graph; no layer is as wide as this.
+_MOST = {"mtp_num_layers": 64, "lora_rank": 1 << 16}
+
 
 def check_family(family: Family) -> None:
     """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
@@ -49,6 +52,9 @@ def check_family(family: Family) -> None:
     _check_data(family)
     check_precision(family)
     check_adapters(family)
+    for name, most in _MOST.items():
+        if getattr(family, name) > most:
+            raise PlanError(f"{name.replace('_', '-')}={getattr(family, name)}: at most {most:,}")
     if family.mtp_num_layers and family.lora_rank:
         raise NotBuiltError("mtp-num-layers with --lora-rank: not built in this version; use one of them")
     check_states(*family.states)
