@@ -157,6 +157,9 @@ def _whole(tree: Mapping[str, object], path: str) -> str:
 def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:
     if not metrics:
         raise ParseError(f"'{path}' has no metrics; {_HOW}")
+    for name, value in metrics.items():
+        if value < 0 and name in METRICS and METRICS[name].unit in ("s", "B"):
+            raise ParseError(f"'{path}': metrics.{name} is {value:g}, less than nothing; {_HOW}")
     return metrics
 
 

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.errors import ParseError, UnknownNameError, UsageError
+from slipstick.measured.run import MeasuredRun
 from slipstick.report.compare.compare_text import comparison_json, comparison_markdown, comparison_text
 from slipstick.report.compare.comparison import Change, Comparison, compare
-from slipstick.report.compare.gates import judged, read_gate
+from slipstick.report.compare.gates import Gate, judged, read_gate
+from slipstick.report.compare.measured import against
 from slipstick.report.compare.saved import read_saved
 
 GIB = 2.0**30
@@ -209,6 +211,21 @@ def test_a_metric_that_one_report_has_alone_cannot_be_held_against_anything(tmp_
     assert "only in B: gpu_hours" in comparison_text(found, (), 0.001)
     with pytest.raises(UsageError, match="only report B has 'gpu_hours'"):
         read_gate("gpu_hours>+3%", found)
+
+
+def test_a_gate_lets_nothing_through_that_is_no_number_and_no_time_below_zero(tmp_path: Path) -> None:
+    change = Change("step_time_s", "s", 10.0, float("nan"))
+    for symbol in (">", ">=", "<", "<="):
+        for kind in ("value", "change", "relative"):
+            assert Gate("", change, symbol, 0.03, kind).failed
+    before = json.loads(json.dumps(BEFORE))
+    before["metrics"]["step_time_s"] = -1.0
+    with pytest.raises(ParseError, match="less than nothing"):
+        compared(before, AFTER, tmp_path)
+    predicted = read_saved(saved(BEFORE, tmp_path / "a.json"))
+    for value in (float("nan"), -1.0, 1e10):
+        with pytest.raises(ParseError, match="seconds of a run are 0 to ten years"):
+            against(predicted, MeasuredRun("t.json", "trace", {"step_time_s": value}))
 
 
 def test_json_has_everything(between: Comparison) -> None:
