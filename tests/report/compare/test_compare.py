@@ -225,7 +225,7 @@ def test_a_gate_lets_nothing_through_that_is_no_number_and_no_time_below_zero(tm
     predicted = read_saved(saved(BEFORE, tmp_path / "a.json"))
     for value in (float("nan"), -1.0, 1e10):
         with pytest.raises(ParseError, match="seconds of a run are 0 to ten years"):
-            against(predicted, MeasuredRun("t.json", "trace", {"step_time_s": value}))
+            against(predicted, MeasuredRun(path="t.json", kind="trace", metrics={"step_time_s": value}))
 
 
 def test_json_has_everything(between: Comparison) -> None:
