@@ -143,3 +143,19 @@ def test_a_sum_is_what_bash_makes_of_it_or_not_known() -> None:
             known += 1
             assert found == (value,), text
     assert known > 200
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("N=1\nfor i in 1 2 3; do N=$((N*2)); done\nrun $N $i", ("$N", "3")),
+        ("N=1; i=0\nwhile [ $i -lt 3 ]; do i=$((i+1)); N=$((N*2)); done\nrun $N", ("$N",)),
+        ("for i in 1 2 3; do TP=8; done\nrun $TP", ("8",)),
+        ("TP=0\nfor i in 7; do TP=$((TP+i)); done\nrun $TP", ("7",)),
+        ("TP=2\n(TP=32; run $TP)\nrun $TP", ("2",)),
+    ],
+    ids=["for", "while", "the same each time", "once", "subshell"],
+)
+def test_what_a_loop_or_a_subshell_leaves_behind(text: str, told: tuple[str, ...]) -> None:
+    """What another turn of a loop changes again is not known; a subshell keeps its variables."""
+    assert tuple(word.replace(UNKNOWN, "") for word in words(text)[-1][1:]) == told
