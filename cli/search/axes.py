@@ -298,9 +298,9 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) != 3 or not re.fullmatch(r"[0-9]+", parts[2]) or not 2 <= int(parts[2][:9]) <= MOST_VALUES:
+    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,9}", parts[2]) or not 2 <= int(parts[2]) <= MOST_VALUES:
         raise UsageError(
-            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, of 2 to {MOST_VALUES:,}, or a list with commas"
+            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, of 2 to {MOST_VALUES:,}, or a list by commas"
         )
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
     whole = parse_quantity(f"1 {unit}".strip())
