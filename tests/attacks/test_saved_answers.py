@@ -46,8 +46,8 @@ def changed(tree: dict[str, Tree], place: Place, value: Tree) -> dict[str, Tree]
     found = copy.deepcopy(tree)
     above: Tree = found
     for key in place[:-1]:
-        above = above[key]  # type: ignore[index, call-overload]
-    above[place[-1]] = value  # type: ignore[index, call-overload]
+        above = above[key]  # type: ignore[index]
+    above[place[-1]] = value  # type: ignore[index]
     return found
 
 
