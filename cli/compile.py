@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ..ir.errors import UsageError
+from ..ir.units import is_digits
 from .flags.request import PlanCommand, Request
 from .flags.run import run_of
 from .output.answers import Answering
@@ -194,7 +195,7 @@ def _ranks(said: str) -> list[int]:
     found: dict[int, None] = {}
     for part in said.split(","):
         first, colon, last = (word.strip() for word in part.partition(":"))
-        if not (first.isdecimal() and (last.isdecimal() if colon else True)):
+        if not (is_digits(first) and (is_digits(last) if colon else True)):
             raise UsageError(f"--ranks: '{said}' is no list of ranks; write 0,4 or 0:8")
         start, end = int(first), int(last) if colon else int(first) + 1
         if not start < end <= MOST_RANKS:

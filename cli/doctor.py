@@ -18,7 +18,7 @@ from ..ir.text.json_text import json_text
 from .flags.numbers import Named
 
 # `numpy>=2.0`, `optuna>=5; extra == "search"`: a name, the least version, and the extra that asks for it.
-_REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == [\"'](\w+)[\"'])?")
+_REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra == [\"'](\w+)[\"'])?")
 # Extras that developers need alone.
 _OF_DEVELOPERS = ("dev", "docs")
 
@@ -86,7 +86,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     >>> _numbers("2.13.0+cpu"), _numbers("2.13") <= _numbers("2.13.0")
     ((2, 13, 0), True)
     """
-    release = re.match(r"\d+(?:\.\d+)*", text)
+    release = re.match(r"[0-9]+(?:\.[0-9]+)*", text)
     return tuple(map(int, release[0].split("."))) if release else ()
 
 

@@ -51,7 +51,7 @@ def range_of(name: str, text: str, dimension: str | None = None) -> Range:
         raise UsageError(f"{name}={text}: the first must be below the last{_turned(first, last, unit)}")
     if scale == _LOG and first <= 0:
         raise UsageError(f"{name}={text}: a logarithmic range is of numbers above zero")
-    whole = not unit and all(re.fullmatch(r"[+-]?\d+", match[end].strip()) for end in ("first", "last"))
+    whole = not unit and all(re.fullmatch(r"[+-]?[0-9]+", match[end].strip()) for end in ("first", "last"))
     return Range(
         name=name,
         first=int(first) if whole else first,

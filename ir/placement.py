@@ -50,7 +50,7 @@ Placement: TypeAlias = Replicate | Shard | Partial
 REPLICATE = Replicate()
 PARTIAL = Partial()
 
-_SHARD = re.compile(r"S\((\d+)(p?)(r?)\)")
+_SHARD = re.compile(r"S\(([0-9]+)(p?)(r?)\)")
 
 
 def parse_placement(text: str) -> Placement:

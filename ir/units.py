@@ -27,7 +27,8 @@ class Quantity:
 
 # Groups of three digits may be parted by commas, and an amount of US dollars may begin with its sign.
 _NUMBER = re.compile(
-    r"\s*(?P<sign>[+-]?)(?P<usd>\$?)(?P<number>(?:\d{1,3}(?:,\d{3})+\.?\d*|\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"\s*(?P<sign>[+-]?)(?P<usd>\$?)"
+    r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+\.?[0-9]*|[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"\s*(?P<unit>.*?)\s*"
 )
 _DOLLARS = re.compile(r"([kM]?)(|/.+)")
@@ -94,6 +95,26 @@ def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
     if dimension is not None and unit.dimension != dimension:
         raise UsageError(f"wrong unit '{name}' in '{text}': allowed: {units_of(dimension)}")
     return Quantity(_finite(number * unit.value_si, text), unit.dimension)
+
+
+def is_digits(text: str) -> bool:
+    """Whether a text is digits from 0 to 9 alone: numbers of other scripts are words.
+
+    >>> is_digits("08"), is_digits("\N{ARABIC-INDIC DIGIT EIGHT}"), is_digits("8_0"), is_digits("")
+    (True, False, False, False)
+    """
+    return text.isascii() and text.isdecimal()
+
+
+def number_of(text: str) -> float:
+    """Return the number that a text is, in digits from 0 to 9; ValueError for another, and for underscores in it.
+
+    >>> number_of(" -1.5e3 ")
+    -1500.0
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"'{text[:40]}' is no number: its digits are 0 to 9")
+    return float(text)
 
 
 @lru_cache(maxsize=4096)

@@ -64,7 +64,7 @@ def _region(region: Region) -> Iterator[str]:
             yield f"value %{v.id} shares storage with %{v.storage}, no such value"
     yield from (f"output '{p.name}' is %{p.value}, no such value" for p in region.outputs if p.value not in known)
     ports = [p.name for p in region.outputs]
-    yield from (f"output '{name}' is given {ports.count(name)} times" for name in _repeated(ports))
+    yield from (f"output '{name}' is given {ports.count(name)} times" for name in repeated(ports))
 
 
 def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"unknown op '{node.op}' at {_place(node)}"
         return
     unmade = [i for i in node.inputs if i not in known]
-    again = [*(o for o in node.outputs if o in known), *_repeated(node.outputs)]
+    again = [*(o for o in node.outputs if o in known), *repeated(node.outputs)]
     unlisted = [o for o in node.outputs if o not in region.by_id]
     if unmade or again or unlisted or not node.outputs:
         yield f"'{node.op}' at {_place(node)}: reads {unmade} before made, makes {again} again, {unlisted} unlisted"
@@ -94,10 +94,10 @@ def _place(node: Node) -> str:
     return node.scope or "the top"
 
 
-def _repeated(items: Iterable[T]) -> list[T]:
+def repeated(items: Iterable[T]) -> list[T]:
     """Return what occurs more than once.
 
-    >>> _repeated("abca")
+    >>> repeated("abca")
     ['a']
     """
     return [item for item, times in Counter(items).items() if times > 1]

@@ -58,7 +58,7 @@ class _Line:
 
 
 def _line(metric: str, pattern: str, scale: float = 1.0) -> _Line:
-    return _Line(metric, re.compile(pattern.replace("NUMBER", r"([\d.,]+(?:[eE][+-]?\d+)?)\s?([KMGBT]?)\b")), scale)
+    return _Line(metric, re.compile(pattern.replace("NUMBER", r"([0-9.,]+(?:[eE][+-]?[0-9]+)?)\s?([KMGBT]?)\b")), scale)
 
 
 # What training frameworks print of each step.
@@ -71,7 +71,7 @@ _LOGS: Mapping[str, Sequence[_Line]] = MappingProxyType(
         "log of torchtitan": (
             _line("tokens_per_s_per_gpu", r"\btps: NUMBER"),
             _line("mfu", r"\bmfu: NUMBER%", 0.01),
-            _line("peak_mem_bytes", r"\bmemory: +([\d.]+)()GiB", _GIB),
+            _line("peak_mem_bytes", r"\bmemory: +([0-9.]+)()GiB", _GIB),
         ),
         "log of nanotron": (
             _line("step_time_s", r"(?:elapsed_)?time_per_iteration_ms: NUMBER", 1e-3),

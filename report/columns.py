@@ -9,8 +9,8 @@ GAP = "  "
 # A last column narrower than this reads worse than lines of its own below the row.
 NARROWEST = 40
 # Spaces, and words with the colors around them; a list without spaces breaks behind its commas, a number does not.
-_PIECES = re.compile(r"\s+|(?:[^\s,]|,(?=\d))+,?|,")
-_COLORS = re.compile(r"\x1b\[[\d;]*m")
+_PIECES = re.compile(r"\s+|(?:[^\s,]|,(?=[0-9]))+,?|,")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def in_columns(rows: Sequence[Sequence[str]], columns: int | None = None) -> str:

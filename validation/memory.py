@@ -27,7 +27,7 @@ from .training.sources import completed
 SAFE_SHARE = 0.9
 # How the note of a row says that the values are those of the last rank, which is on the last stage.
 LAST_RANK = "rank that logs"
-_CAPACITY = re.compile(r"(\d+) ?GB")
+_CAPACITY = re.compile(r"([0-9]+) ?GB")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ..machine.files.system_tree import Tree
     from .section import Prices
 
-_STACKS = re.compile(r"(\d+)x([a-z0-9_]+)", re.IGNORECASE)
-_DOMAIN = re.compile(r"(?:[a-z]+[-]?)?(\d+)", re.IGNORECASE)
+_STACKS = re.compile(r"([0-9]+)x([a-z0-9_]+)", re.IGNORECASE)
+_DOMAIN = re.compile(r"(?:[a-z]+[-]?)?([0-9]+)", re.IGNORECASE)
 # Networks of the catalogue whose outermost level a port of a rate is, by the family of the port that it replaces.
 _NETWORKS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -197,7 +197,7 @@ def _nic(bench: Refitted, word: str) -> Refitted:
     equipment = new.equipment
     assert equipment is not None
     # The rate of a port is in its name: `ndr-400g`.
-    each = re.search(r"(\d+)g$", str(old))
+    each = re.search(r"([0-9]+)g$", str(old))
     ports = 1.0 if each is None else max((bench.number(*path, "bandwidth") or 0.0) * 8e-9 / float(each[1]), 1.0)
     bench = bench.put((*path, "bandwidth"), ports * float(new.bytes_per_s), "B/s", part)
     bench = bench.put((*path, "latency"), float(new.latency_s), "s", part)

@@ -49,7 +49,16 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option("--area", metavar="AREA", help="Total area of all dies, e.g. 814mm2.")
 @click.option("--die-area", metavar="AREA", help="Area of one die, instead of --area.")
 @click.option("--power", metavar="POWER", help="Power of the package, e.g. 700W.")
-@click.option("--dies", "--chiplets", "dies", default=1, show_default=True, help="Number of dies.")
+@click.option(
+    "--dies",
+    "--chiplets",
+    "dies",
+    type=Whole(),
+    default=1,
+    show_default=True,
+    metavar="INTEGER",
+    help="Number of dies.",
+)
 @click.option(
     "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
 )
@@ -84,7 +93,9 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
-@click.option("--node-size", default=8, show_default=True, help="Packages per node of a system.")
+@click.option(
+    "--node-size", type=Whole(), default=8, show_default=True, metavar="INTEGER", help="Packages per node of a system."
+)
 @click.option(
     "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Network between nodes of a system."
 )

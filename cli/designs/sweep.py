@@ -53,7 +53,15 @@ USUAL_GPUS = 1024
 @click.option("--stacks", metavar="AXIS", help="Stacks of a package.  [default: as many as fit]")
 @click.option("--link", default="nvlink4", show_default=True, metavar="LIST", help="Lanes to other packages.")
 @click.option("--joint", metavar="LIST", help="How dies and memory are joined.  [default: as usual with the memory]")
-@click.option("--packages", "--node-size", default=8, show_default=True, help="Packages of a node.")
+@click.option(
+    "--packages",
+    "--node-size",
+    type=Whole(),
+    default=8,
+    show_default=True,
+    metavar="INTEGER",
+    help="Packages of a node.",
+)
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
 @click.option(

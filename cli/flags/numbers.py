@@ -8,6 +8,7 @@ from typing import SupportsIndex, SupportsInt
 import click
 
 from ...ir.errors import did_you_mean
+from ...ir.units import is_digits
 
 # Degrees, batches, tokens and rows that are more than this are slips of the finger; see `ir/plan/cases.py`.
 MOST = 10**9
@@ -20,7 +21,15 @@ def tokens_of(text: str) -> str:
     ('8192', '8192', '1048576', '8q')
     """
     digits, scale = text[:-1].strip(), {"k": 2**10, "m": 2**20}.get(text[-1:].lower())
-    return str(int(digits) * scale) if scale and digits.isascii() and digits.isdigit() and len(digits) <= 9 else text
+    return str(int(digits) * scale) if scale and is_digits(digits) and len(digits) <= 9 else text
+
+
+def check_digits(
+    kind: click.types.ParamType[object, object], value: object, param: click.Parameter | None, ctx: click.Context | None
+) -> None:
+    """Fail for a text with digits other than 0 to 9, or with underscores between them: Python reads these too."""
+    if isinstance(value, str) and (not value.isascii() or "_" in value):
+        kind.fail(f"'{value[:40]}' is no number: its digits are 0 to 9.", param, ctx)
 
 
 class Named(click.Choice[str]):
@@ -39,6 +48,7 @@ class Whole(click.IntRange):
 
     def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number, or fail with what is allowed."""
+        check_digits(self, value, param, ctx)
         most, text = MOST if self.max is None else int(self.max), str(value)
         # Python reads no number of some thousand digits.
         number = int(super().convert(value, param, ctx)) if len(text) <= 40 else most + 1
@@ -57,6 +67,7 @@ class One(click.types.IntParamType):
         self, value: SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """Return the number, or fail with what is allowed."""
+        check_digits(self, value, param, ctx)
         if "," in str(value) and param is not None and ctx is not None:
             varies = any(one.name == "vary" for one in ctx.command.get_params(ctx))
             cure = f"--vary {param.name}={value} tries several" if varies else "give one"
@@ -69,6 +80,7 @@ class Real(click.FloatRange):
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number, or fail with what is allowed."""
+        check_digits(self, value, param, ctx)
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{str(value)[:40]} is not a finite number.", param, ctx)
@@ -83,6 +95,7 @@ class Tokens(click.types.IntParamType):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number, or fail with what is allowed."""
+        check_digits(self, value, param, ctx)
         try:
             return int(tokens_of(str(value).strip()))
         except ValueError:

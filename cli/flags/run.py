@@ -10,6 +10,7 @@ import click
 
 from ...ir.errors import UsageError, did_you_mean
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from .numbers import Whole
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
         return None, None
     if match := _STEPS.fullmatch(text.strip()):
         return int(match[1]), None
-    if text.strip().isdecimal():
+    if is_digits(text.strip()):
         raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
     return None, quantity_of(text, "s", "--checkpoint-every")
 

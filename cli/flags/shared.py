@@ -11,7 +11,7 @@ import click
 from ...ir.plan.word import PAIRS, PlanWord
 from ...ir.plan.words import WORDS
 from .names import of_catalogue
-from .numbers import Named, One, Tokens, Whole
+from .numbers import Named, One, Real, Tokens, Whole
 from .run import RUN_FLAGS
 from .talk import talk_flags
 
@@ -109,7 +109,7 @@ def option_of(row: PlanWord) -> click.Option:
     return click.Option(flags, type=named or kind, metavar=shown, default=told, show_default=True, help=word.help)
 
 
-_KINDS: Mapping[object, tuple[type | One, str]] = MappingProxyType({int: (One(), "N"), float: (float, "X")})
+_KINDS: Mapping[object, tuple[One | Real, str]] = MappingProxyType({int: (One(), "N"), float: (Real(), "X")})
 _BETWEEN: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"seq": (_IMAGES, _DIMS, *DESCRIBING), "gbs": (_DTYPE,)}
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import PlanError, SlipstickError, UsageError
+from ...ir.units import is_digits
 from ..flags.names import of_catalogue
 from ..flags.request import PlanCommand, Request
 from ..flags.run import run_of
@@ -131,7 +132,7 @@ def _named(stages: str) -> list[tuple[str, int]]:
     found = []
     for text in stages.split(","):
         name, _, num = text.strip().rpartition(":")
-        if not name or not num.isdecimal() or int(num) < 1:
+        if not name or not is_digits(num) or int(num) < 1:
             raise UsageError(f"--stages {stages}: SYSTEM:N,SYSTEM:N, as in dgx-h100:5,dgx-a100-80gb:3")
         found.append((name, int(num)))
     return found

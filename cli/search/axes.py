@@ -24,6 +24,8 @@ from .sampling import Sampling
 
 # Every legal value: what an axis of numbers is by default of it.
 ALL = "all"
+# Of one axis; all of them together are held to less.
+MOST_VALUES = 10_000
 
 
 def _of(axis: SearchAxis) -> Mapping[str, str]:
@@ -271,7 +273,7 @@ def _value(key: str, name: str, word: str) -> Value:
 def _etp(word: str) -> Value:
     if word == "tp":
         return "tp"
-    if not re.fullmatch(r"\d+", word) or int(word) < 1:
+    if not re.fullmatch(r"[0-9]+", word) or int(word) < 1:
         raise UsageError(f"etp: '{word}' is not allowed: 1 for whole experts, or tp for experts split like the rest")
     return int(word)
 
@@ -298,8 +300,10 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
-        raise UsageError(f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, or a list with commas")
+    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,9}", parts[2]) or not 2 <= int(parts[2]) <= MOST_VALUES:
+        raise UsageError(
+            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, of 2 to {MOST_VALUES:,}, or a list by commas"
+        )
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
     whole = parse_quantity(f"1 {unit}".strip())
     start = first.value_si if not split_quantity(parts[0])[1] else first.value_si / whole.value_si

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
 _USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
 _AIMS = {"cost": "usd_run", "time": "train_time_s", "energy": "kwh", "carbon": "tco2e"}
-_RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
+_RANGE = re.compile(r"([0-9]+):([0-9]+)(?::([0-9]+))?")
 _MOST_COUNTS = 200
 _RUN = frozenset({"tokens", "samples", "steps", "mtbf", "restart_time"})
 
@@ -312,7 +312,7 @@ def counts_of(text: str) -> tuple[int, ...]:
     """
     match = _RANGE.fullmatch(text.strip())
     if match is None:
-        found = tuple(int(one) for one in re.findall(r"\d+", text)) if re.fullmatch(r"[\d, ]+", text) else ()
+        found = tuple(int(one) for one in re.findall(r"[0-9]+", text)) if re.fullmatch(r"[0-9, ]+", text) else ()
     else:
         first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
         doubled = (first << k for k in range(_MOST_COUNTS) if 0 < first << k <= last)

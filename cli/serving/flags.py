@@ -9,6 +9,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from ..flags.names import of_catalogue
 from ..flags.numbers import MOST, Real, Whole, tokens_of
 from ..flags.request import PlanCommand
@@ -255,7 +256,7 @@ class Serving(Simulation):
 
 def _one_length(flag: str, text: str) -> int:
     """Read one number of tokens; sizes that differ from request to request take a simulation."""
-    length = count_of(tokens_of(text.strip())) if text[:1].isdecimal() and ".." not in text else 0.0
+    length = count_of(tokens_of(text.strip())) if is_digits(text[:1]) and ".." not in text else 0.0
     if not 1 <= length <= MOST or length != int(length):
         raise UsageError(
             f"{flag} {text[:40]}: tokens, a whole number of 1 or more, and up to {MOST:,}; sizes that differ take "

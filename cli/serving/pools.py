@@ -8,6 +8,7 @@ import click
 
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from ..flags.names import of_catalogue
 from ..flags.numbers import Whole
 from ..flags.run import refuse_idle
@@ -77,7 +78,7 @@ class Apart:
             refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")
             return None
         first, colon, then = self.disagg.partition(":")
-        if not colon or not first.isdecimal() or not then.isdecimal() or not int(first) * int(then):
+        if not colon or not is_digits(first) or not is_digits(then) or not int(first) * int(then):
             raise UsageError(f"--disagg {self.disagg}: workers of prompts and of answers, as in 2:6")
         return int(first), int(then)
 

@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.text.json_text import json_text
+from ...ir.units import is_digits
 from .dragged_server import Point, read_point
 
 HOST = "127.0.0.1"
@@ -159,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "application/json is needed")
             return None
         length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdigit() or "Transfer-Encoding" in self.headers:
+        if not is_digits(length) or "Transfer-Encoding" in self.headers:
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a length is needed")
             return None
         # Of thousands of digits Python makes no number.

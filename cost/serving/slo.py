@@ -33,7 +33,7 @@ _Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 # A share of the requests, or their mean, before a limit: `p99:500ms`, `mean:500ms`.
-_SHARE = re.compile(r"\s*(?:(mean)|p(\d{1,2}(?:\.\d+)?))\s*:\s*(.+)", re.IGNORECASE)
+_SHARE = re.compile(r"\s*(?:(mean)|p([0-9]{1,2}(?:\.[0-9]+)?))\s*:\s*(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

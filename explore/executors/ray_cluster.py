@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from sysconfig import get_path
 
 from ...ir.errors import ClusterLostError, UsageError
+from ...ir.units import is_digits
 from .messages import ONE_THREAD
 
 # Nothing is told to Ray's makers, and nothing is told here: a worker that dies is our affair, and what Ray says of it
@@ -163,7 +164,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
         raise UsageError(
             f"'{address}' is no address of a head node: give HOST:PORT or 'auto', on a machine of the cluster"
         )
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not host or not is_digits(port) or not 0 < int(port) < 1 << 16:
         raise UsageError(f"'{address}' is no address of a Ray cluster: give HOST:PORT, such as {_example(address)}")
     return host.strip("[]"), int(port)
 

@@ -11,6 +11,7 @@ from shutil import rmtree
 from ...ir.errors import StorageError, UnknownNameError, UsageError
 from ...ir.host.folders import user_folder
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of, shards_of
 from .lock import Lock
@@ -120,4 +121,4 @@ def called(path: Path) -> str:
 
 
 def _as_counted(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if is_digits(part) else (-1, part) for part in re.split(r"([0-9]+)", name)]

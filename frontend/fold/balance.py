@@ -153,7 +153,7 @@ def _said(n: Node, values: Mapping[int, Value]) -> tuple[object, ...]:
     return n.phase, n.op, ", ".join(str(values[o].type) for o in n.outputs)
 
 
-_NUMBER = re.compile(r"\*\+\d+|\d+")
+_NUMBER = re.compile(r"\*\+[0-9]+|[0-9]+")
 _NAMED = 3
 
 

@@ -127,7 +127,7 @@ def whole(flat: Flat, identity: Identity) -> Graph:
     return fold_recorded(cut(flat, Layers({}, ())), identity)
 
 
-_MEMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
+_MEMBER = re.compile(r"(?:^|(?<=\.))[0-9]+(?=\.|$)")
 # Layers that hold a smaller part of the matrices in use do not make up a region: they are lists inside of one layer.
 _LEAST_SHARE = 0.5
 # Where a node stands: before the first layer, behind the last, or in the run of a layer with this number.

@@ -47,7 +47,7 @@ class Cut:
 
     def own_star(self, place: int, text: str) -> str:
         """Return a name with a star for the number of the layer itself, and for that of its cache."""
-        text = re.sub(r"^cache\.\d+\.", "cache.*.", text)
+        text = re.sub(r"^cache\.[0-9]+\.", "cache.*.", text)
         for path in self.paths[place] if place in range(len(self.paths)) else ():
             if text == path or text.startswith(f"{path}."):
                 outer, dot, last = path.rpartition(".")
@@ -57,7 +57,7 @@ class Cut:
 
 def stack_layers(flat: Flat, path: str, num_layers: int) -> Layers:
     """Return the members of one list of modules as layers, by the paths in which nodes stand."""
-    pattern = re.compile(rf"^{re.escape(path)}\.(\d+)(?:\.|$)")
+    pattern = re.compile(rf"^{re.escape(path)}\.([0-9]+)(?:\.|$)")
     scopes = {n.scope: pattern.match(clean_scope(n.scope)) for n in flat.nodes}
     found = {scope: int(m.group(1)) for scope, m in scopes.items() if m is not None}
     return Layers(found, tuple((f"{path}.{k}",) for k in range(num_layers)))

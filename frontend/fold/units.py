@@ -10,6 +10,7 @@ from itertools import groupby
 
 from ...ir.graph import Phase, Role
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from ..aten.flat import Flat, clean_scope
 
 # A stack of layers has at least this part of the forward operators; one that is found inside of what looks like a
@@ -69,7 +70,7 @@ def starred(text: str) -> str:
     >>> starred("stages.2.blocks.17.conv1")
     'stages.*.blocks.*.conv*'
     """
-    return re.sub(r"\d+", "*", text)
+    return re.sub(r"[0-9]+", "*", text)
 
 
 @dataclass
@@ -153,7 +154,7 @@ def _unequal(tree: _Tree) -> list[list[_Call]]:
     """The list with most operators whose members are a chain and all differ."""
     lists: dict[tuple[str, int], list[_Call]] = {}
     for call in _within(tree.root):
-        if call.parent is not None and call.name.isdecimal():
+        if call.parent is not None and is_digits(call.name):
             lists.setdefault((call.family, id(call.parent)), []).append(call)
     chains = [members for members in lists.values() if len(members) > 1 and _is_chain(tree.flat, members)]
     best = max(chains, key=lambda members: (_weight(members), -len(members[0].path)), default=None)
@@ -221,7 +222,7 @@ def _is_stack(flat: Flat, around: _Call, members: Sequence[_Call]) -> bool:
     """Whether two are equal and all a chain; calls that are no members of a list make up half of what is around."""
     if len({m.digest for m in members}) == len(members):
         return False
-    is_list = all(m.name.isdecimal() for m in members) and len({m.path for m in members}) > 1
+    is_list = all(is_digits(m.name) for m in members) and len({m.path for m in members}) > 1
     return (is_list or 2 * _weight(members) >= len(around.places)) and _is_chain(flat, members)
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ...ir.errors import ParseError
 from ...ir.records import dataclass
+from ...ir.units import number_of
 from .shell.words import UNKNOWN
 
 # A setting's value: None for a flag that stands alone.
@@ -99,7 +100,7 @@ class Reading:
             return None
         text = str(value).replace("_", "").strip()
         try:
-            found = float(text)
+            found = number_of(text)
         except ValueError:
             raise ParseError(f"{self.shown(name)}: '{_printable(str(value))}' is no number") from None
         if not abs(found) <= 2**53:

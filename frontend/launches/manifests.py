@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import field
 
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 
 _DEVICES = re.compile(r".*/(gpu|tpu|neuron|gaudi|mig-\S+)")
 # Copies of a pod, by the kinds of workload that there are.
@@ -109,4 +110,4 @@ def _devices(container: Mapping[str, object]) -> int:
     limits = resources.get("limits") or resources.get("requests") if isinstance(resources, Mapping) else None
     if not isinstance(limits, Mapping):
         return 0
-    return sum(int(str(n)) for name, n in limits.items() if _DEVICES.fullmatch(str(name)) and str(n).isdecimal())
+    return sum(int(str(n)) for name, n in limits.items() if _DEVICES.fullmatch(str(name)) and is_digits(str(n)))

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ...ir.errors import ParseError, UsageError, did_you_mean
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
@@ -232,7 +233,7 @@ def _of_command(framework: str, at: int, command: Command, others: Sequence[Comm
 
 def _whole(value: Value) -> int | None:
     text = str(value[0] if isinstance(value, tuple) and value else value).split(":")[-1]
-    return int(text) if text.isdecimal() else None
+    return int(text) if is_digits(text) else None
 
 
 def _read(

@@ -68,7 +68,7 @@ def catalogue_name(text: str) -> str | None:
     >>> catalogue_name("llama3.1_8B.yaml"), catalogue_name("llama3_70b_16k"), catalogue_name("my-model")
     ('llama-3.1-8b', 'llama-3.1-70b', None)
     """
-    plain = _plain(re.sub(r"(-fp8|_\d+k)?(\.ya?ml)?$", "", text.rsplit("/", 1)[-1], count=1))
+    plain = _plain(re.sub(r"(-fp8|_[0-9]+k)?(\.ya?ml)?$", "", text.rsplit("/", 1)[-1], count=1))
     known = {_plain(name): name for name in names()} | {_plain(name): known for name, known in aliases().items()}
     return known.get(plain) or next((known[_plain(ours)] for theirs, ours in _SPELLED if plain == theirs), None)
 

@@ -29,8 +29,8 @@ LIKELY = {"batch": 3.0, "seq": 48.0, "kv": 80.0}
 _TABLES = re.compile(r"inv_freq|(cos|sin)_?cache|rotary|position_ids|(^|[._])(causal_)?mask([._]|$)", re.IGNORECASE)
 # What builders put between a module and its weight, and what they call a packed one.
 _OPERATOR = re.compile(r"[A-Z]\w*")
-_WEIGHT = re.compile(r"q?weight(_?(Q\d|quant|q\d|int\d|B)\w*)?$", re.IGNORECASE)
-_GENERIC = re.compile(r"^(onnx::\w+_\d+|val_\d+|\d+|_?\w*(initializer|const)\w*)$")
+_WEIGHT = re.compile(r"q?weight(_?(Q[0-9]|quant|q[0-9]|int[0-9]|B)\w*)?$", re.IGNORECASE)
+_GENERIC = re.compile(r"^(onnx::\w+_[0-9]+|val_[0-9]+|[0-9]+|_?\w*(initializer|const)\w*)$")
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Builder:
         old = self.flat.values[value]
         if old.role is not Role.INPUT:
             return
-        digits = re.findall(r"\d+", old.name)
+        digits = re.findall(r"[0-9]+", old.name)
         layer = digits[-1] if digits else str(self.num_caches)
         self.num_caches += what == "keys"
         self.flat.values[value] = replace(old, role=Role.CACHE, name=f"cache.{layer}.{what}")

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-_NUMBERED = re.compile(r"[A-Za-z_]\w*\.\d+(\.|$)")
+_NUMBERED = re.compile(r"[A-Za-z_]\w*\.[0-9]+(\.|$)")
 # Modules are called in lower case, operators as classes are.
 _OPERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(_\w*)?")
-_PARAMETER = re.compile(r"^(?P<path>.*\.\d+(?:\.\w+)*?)(?:\.\w+)$")
-_LAYER = re.compile(r"^(?P<path>(?:.*?\.)?(?P<number>\d{1,9}))(?:\.|$)")
+_PARAMETER = re.compile(r"^(?P<path>.*\.[0-9]+(?:\.\w+)*?)(?:\.\w+)$")
+_LAYER = re.compile(r"^(?P<path>(?:.*?\.)?(?P<number>[0-9]{1,9}))(?:\.|$)")
 # What no path of modules has, and the text of a graph could not hold.
 _STRANGE = re.compile(r"[^\w.\-]")
 _MAX_TEXT = 4096

@@ -269,7 +269,7 @@ def _settle(grad: fx.Node, place: Mapping[fx.Node, int]) -> None:
 
 
 def _unnumbered(node: fx.Node) -> str:
-    return re.sub(r"\d+", "*", str(node.meta["scope"]))
+    return re.sub(r"[0-9]+", "*", str(node.meta["scope"]))
 
 
 @contextmanager

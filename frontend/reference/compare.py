@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,8 @@ from ...ir.records import dataclass
 from ...ir.types import DType
 from ..fold.blocks import Identity
 from ..fold.trace import trace
-from ..huggingface.configs.architectures import ModelConfig, choose
-from ..huggingface.configs.building import build_noted
+from ..huggingface.configs.architectures import choose
+from ..huggingface.configs.building import build_noted, config_object
 from ..huggingface.configs.models import Config
 from ..huggingface.recording import hints_on
 from ..loss import returned_tensor
@@ -123,11 +122,9 @@ def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> ComparedM
 
 
 def _real(config: Config, workload: Workload) -> nn.Module:
-    import transformers
-
     fields: dict[str, object] = json.loads(config.text)
     model_type = str(fields.pop("model_type"))
-    chosen = choose(cast("ModelConfig", transformers.AutoConfig.for_model(model_type, **fields)))
+    chosen = choose(config_object(model_type, fields))
     torch.manual_seed(0)
     options = {"dtype": torch.float64, "attn_implementation": "eager"}
     settable = getattr(chosen.model_class, "_can_set_experts_implementation", None)
@@ -255,11 +252,17 @@ def relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:
     """Return the largest difference over the largest entry; infinite where shapes differ or one is no number.
 
     A gradient that is nothing but rounding (of a bias of keys, which a softmax does not see) has no size of its own:
-    it is compared with `floor`.
+    it is compared with `floor`. NotComputedError where the module itself gives inf or nan and the graph another
+    entry there, or where it gives nothing else.
     """
     if ours.numel() != theirs.numel():
         return float("inf")
     theirs = theirs.reshape(ours.shape)
+    if not (finite := theirs.isfinite()).all():
+        same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+        if not finite.any() or not same[~finite].all():
+            raise NotComputedError("the module itself gives inf or nan; not judged")
+        ours, theirs = ours[finite], theirs[finite]
     scale = max(float(theirs.abs().max()), floor, float(torch.finfo(torch.float64).tiny))
     found = float((ours - theirs).abs().max()) / scale
     return found if found == found else float("inf")

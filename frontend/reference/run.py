@@ -21,6 +21,7 @@ from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 from .axes import Where, axes_of
 from .call import LayoutMismatchError, Local, LocalDim, NotComputedError, RankCall
 from .layout import LocalSizes, is_source, put_back, scattered
@@ -116,7 +117,7 @@ class Runner:
     def _number(self, name: str, member: int) -> int:
         """Return the number of the n-th part of a list that has weights: an activation between two has none."""
         rest = (n.removeprefix(name).partition(".")[0] for n in self.state if n.startswith(name))
-        numbers = sorted({int(n) for n in rest if n.isdecimal()})
+        numbers = sorted({int(n) for n in rest if is_digits(n)})
         return numbers[member] if member < len(numbers) else member
 
     def _results(self, rounds: Sequence[Instance]) -> Iterator[tuple[str, Tensor]]:

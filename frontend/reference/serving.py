@@ -122,7 +122,7 @@ def _filled(given: Tensor | None) -> Tensor | None:
 
 
 _NORMED, _TABLE = "_normed", ".table_"
-_LAYER = re.compile(r"\.(\d+)(\.|$)")
+_LAYER = re.compile(r"\.([0-9]+)(\.|$)")
 _LENGTH = 2  # dim of tokens in a cache of keys [batch, heads, tokens, head dim]
 _NAMES = {"kv_append": ("keys", "values", "index_keys"), "keep_state": ("conv_state", "state")}
 

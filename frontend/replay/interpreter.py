@@ -32,7 +32,7 @@ _WRAPPERS: Mapping[str, int] = {
     "hints_wrapper": 0,
 }
 _MOVES = ("cuda", "cpu", "xpu")
-_DEVICE = re.compile(r"^(?:cuda|xpu|mps|hpu|npu|tpu|meta)(?::\d+)?$")
+_DEVICE = re.compile(r"^(?:cuda|xpu|mps|hpu|npu|tpu|meta)(?::[0-9]+)?$")
 _NO_SCOPE = "_empty_nn_module_stack"
 
 
@@ -151,7 +151,7 @@ def plain_path(path: str) -> str:
     >>> plain_path("L['self']._modules['layers']._modules['0']._parameters['weight']")
     'layers.0.weight'
     """
-    path = re.sub(r"@\d+", "", path)
+    path = re.sub(r"@[0-9]+", "", path)
     path = re.sub(r"^(?:L\['\w+'\]|L__self__|self)(?=\.|$)\.?", "", path)
     path = re.sub(r"\.?_(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", path)
     return path.lstrip(".")
@@ -160,6 +160,6 @@ def plain_path(path: str) -> str:
 def _place(node: fx.Node) -> str:
     scope = scope_of(node)
     where = f"module '{scope}'" if scope else "the top module"
-    lines = re.findall(r'File "([^"\n]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
+    lines = re.findall(r'File "([^"\n]+)", line ([0-9]+)', str(node.meta.get("stack_trace") or ""))
     line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     return f"node '{node.name}' in {where}{line}"

@@ -52,7 +52,7 @@ from .joint import (
 from .program import HeldInput, ReadGraph, ReplayProgram
 from .sizes import BATCH, NAMES, SEQ, Naming, hints_for, longest, name_sizes
 
-_NUMBERED = re.compile(r"^.*?(?:^|\.)\d+(?=\.|$)")
+_NUMBERED = re.compile(r"^.*?(?:^|\.)[0-9]+(?=\.|$)")
 
 
 def guessed_scopes(program: ReplayProgram, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:

@@ -10,6 +10,7 @@ from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol
+from ...ir.units import is_digits
 from .program import ReplayProgram, SizeInput, TensorInput
 
 BATCH, SEQ, KV = "batch", "seq", "kv"
@@ -116,7 +117,7 @@ def _places(program: ReplayProgram) -> Iterator[tuple[str, tuple[TensorInput | N
 
 
 def _meant(name: str, value: str | int) -> Dim:
-    if isinstance(value, int) or value.isdecimal():
+    if isinstance(value, int) or is_digits(value):
         if int(value) < 1:
             raise UsageError(f"size {name}={value}: a size is at least 1")
         return int(value)

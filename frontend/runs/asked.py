@@ -9,6 +9,7 @@ from dataclasses import field
 from ...ir.errors import UnknownNameError, UsageError, check_once
 from ...ir.records import dataclass
 from ...ir.types import DType
+from ...ir.units import is_digits
 
 _INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")
 _LEAF = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)=(?P<made>\w+)(?:\((?P<options>[^)]*)\))?")
@@ -81,7 +82,7 @@ def read_input(text: str) -> InputText:
 
 
 def _dim(text: str, word: str) -> int | str:
-    if word.isdecimal() and int(word):
+    if is_digits(word) and int(word):
         return int(word)
     if word not in _WORDS:
         raise UnknownNameError.of(f"dim in --input {text}:", word, [*_WORDS, "a number"])
@@ -97,7 +98,7 @@ def read_fixed(texts: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts:
         name, _, size = text.partition("=")
-        if not size.isdecimal() or not int(size):
+        if not is_digits(size) or not int(size):
             raise UsageError(f"--fixed {text}: SIZE=NUMBER, as in --fixed seq=2048; sizes: {', '.join(_WORDS)}")
         if name not in _WORDS:
             raise UnknownNameError.of(f"size in --fixed {text}:", name, _WORDS)
@@ -144,4 +145,4 @@ def read_leaf(text: str) -> LeafText:
 def _value(word: str) -> bool | int | str:
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
-    return int(word) if word.isdecimal() else word
+    return int(word) if is_digits(word) else word

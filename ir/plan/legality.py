@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import NotBuiltError, PlanError, UnknownNameError
 from ..graph import Workload
 from ..schedules.registry import schedule_kind
+from ..units import is_digits
 from .experts.words import check_placed
 from .layout.ranks import AXES, ORDER, rank_order, shapes_of
 from .optimizer_states import check_states
@@ -26,6 +27,9 @@ from .words import (
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
 
+# Each module of these is in the graph; no layer is as wide as this.
+_MOST = {"mtp_num_layers": 64, "lora_rank": 1 << 16}
+
 
 def check_family(family: Family) -> None:
     """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
@@ -34,7 +38,7 @@ def check_family(family: Family) -> None:
         if row.word.noun and getattr(family, row.field) not in row.word.choices:
             raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
     schedule_kind(family.schedule)
-    if family.pp_layout not in LAYOUTS and not all(n.strip().isdecimal() for n in family.pp_layout.split(",")):
+    if family.pp_layout not in LAYOUTS and not all(is_digits(n.strip()) for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     _check_workload(family)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
@@ -46,6 +50,9 @@ def check_family(family: Family) -> None:
     _check_data(family)
     check_precision(family)
     check_adapters(family)
+    for name, most in _MOST.items():
+        if getattr(family, name) > most:
+            raise PlanError(f"{name.replace('_', '-')}={getattr(family, name)}: at most {most:,}")
     if family.mtp_num_layers and family.lora_rank:
         raise NotBuiltError("mtp-num-layers with --lora-rank: not built in this version; use one of them")
     check_states(*family.states)
@@ -130,7 +137,7 @@ def _check_saved(family: Family) -> None:
         raise PlanError(f"recompute save-rest {named}: of layers behind --recompute-layers, with --recompute save")
     if not chunks:
         return
-    if not all(part.strip().isdecimal() for part in chunks.split(",")) or not any(map(int, chunks.split(","))):
+    if not all(is_digits(part.strip()) for part in chunks.split(",")) or not any(map(int, chunks.split(","))):
         raise PlanError(f"recompute by chunk {chunks!r}: layers of each chunk, as 4,3,1,0, not all of them 0")
     if family.recompute_layers or policy not in ("full", "save"):
         raise PlanError(

@@ -25,7 +25,7 @@ Number: TypeAlias = Union[float, "NDArray[np.float64]"]
 # Rows of the busiest rank over the mean, where that is a number of its own.
 IMBALANCE = "imb"
 _SCALE = 10_000
-_NAME = re.compile(r"busy_([a-z]+(?:x[a-z]+)*)((?:_\d+at\d+)+)")
+_NAME = re.compile(r"busy_([a-z]+(?:x[a-z]+)*)((?:_[0-9]+at[0-9]+)+)")
 
 
 @dataclass(frozen=True, slots=True)

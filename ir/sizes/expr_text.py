@@ -10,8 +10,10 @@ from ..records import dataclass
 from .expr import Coefficient, Dim, Expr, Monomial, as_expr
 from .rounding import floor_div, larger, smaller
 
-_FACTOR = re.compile(r"\s*(?P<op>[*/])?\s*(?:(?P<num>\d+\.?\d*(?:e[+-]?\d+)?)|(?P<sym>[A-Za-z_]\w*(?P<call>\()?))")
-_POWER = re.compile(r"\^(?P<exp>\d+)")
+_FACTOR = re.compile(
+    r"\s*(?P<op>[*/])?\s*(?:(?P<num>[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)|(?P<sym>[A-Za-z_]\w*(?P<call>\()?))"
+)
+_POWER = re.compile(r"\^(?P<exp>[0-9]+)")
 # What stands between the arguments of a derived symbol, and what makes it of them.
 _CALLS = {"floor": ("/", floor_div), "max": (";", larger), "min": (";", smaller)}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_NAME = re.compile(r"ceil_([1-9]\d*)_([a-z]+)")
-_LEAST = re.compile(r"least_(\d+)_([a-z]+)")
+_NAME = re.compile(r"ceil_([1-9][0-9]*)_([a-z]+)")
+_LEAST = re.compile(r"least_([0-9]+)_([a-z]+)")
 
 
 def share_name(size: int, axis: str) -> str:

@@ -10,7 +10,8 @@ from ..errors import InternalError, ParseError, SlipstickError, VerifyError
 from ..graph import Graph, Node, Phase, Region, Role
 from ..ops import work_of
 from ..sizes.expr import Expr
-from ..verify import verify
+from ..verify import repeated, verify
+from .limits import limits, too_much
 
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 # What code stumbles with over a graph that makes no sense.
@@ -39,8 +40,8 @@ def admit(graph: Graph) -> None:
 
 
 @contextmanager
-def refuse_incoming(origin: str) -> Iterator[None]:
-    """Turn what a graph that comes in stumbles over into an error of its file: nothing of ours has touched it yet."""
+def refuse_incoming(origin: str, what: str = "graph") -> Iterator[None]:
+    """Turn what a graph or an answer that comes in stumbles over into an error of its file: ours has not touched it."""
     try:
         yield
     except InternalError as error:
@@ -49,18 +50,32 @@ def refuse_incoming(origin: str) -> Iterator[None]:
         raise
     except _UNLAWFUL as error:
         words = " ".join(str(error).split())[:300]
-        raise ParseError(f"'{origin}': no graph can be made of it ({type(error).__name__}: {words})") from error
+        raise ParseError(f"'{origin}': no {what} can be made of it ({type(error).__name__}: {words})") from error
 
 
 def admission_problems(graph: Graph) -> Iterator[str]:
     """Yield why a graph of a file, which keeps the rules of `verify`, cannot be lowered."""
     if not graph.schedule:
         yield "it has no schedule"
+    if sum(run.count * len(run.regions) for run in graph.schedule) > limits().runs:
+        yield str(too_much("the schedule", f"regions run more than {limits().runs:,} times"))
+    yield from (
+        f"the schedule runs '{run.regions[0]}' no time" for run in graph.schedule if not run.count + len(graph.axes)
+    )
+    yield from (f"the schedule runs no region '{name}'" for name in _left_out(graph))
+    yield from (
+        f"hint {axis} of '{path}' is given twice" for axis, path in repeated([(h.axis, h.path) for h in graph.hints])
+    )
     for region in graph.regions:
         yield from (f"{region.name}: {problem}" for problem in _region(region, bool(graph.axes)))
     if not graph.axes:
         yield from _ports(graph)
         yield from _symbols(graph)
+
+
+def _left_out(graph: Graph) -> list[str]:
+    named = {name for run in graph.schedule for name in run.regions}
+    return [region.name for region in graph.regions if region.name not in named]
 
 
 def _region(region: Region, is_sharded: bool) -> Iterator[str]:
@@ -79,6 +94,9 @@ def _region(region: Region, is_sharded: bool) -> Iterator[str]:
             work_of(region, node)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             yield f"the work of '{node.op}' (%{node.key}) cannot be told: {type(error).__name__}: {error}"
+    yield from (f"parameter %{one} is given several gradients" for one in repeated([p for p, _ in region.grads]))
+    shapes = {(value.name, value.type) for value in region.of_role(Role.PARAM)}
+    yield from (f"parameter '{name}' has several types" for name in repeated([name for name, _ in shapes]))
     for param, grad in region.grads:
         if grad not in region.producer:
             yield f"gradient %{grad} of parameter %{param} is made by no node"

@@ -22,7 +22,7 @@ from .printer import print_graph
 from .stages import told
 from .untrusted import read_text
 
-_HEAD = re.compile(r'slipstick\.graph \d+\ngraph "([^"]*)"[^\n]*\n(?:positions (\d+)\n)?')
+_HEAD = re.compile(r'slipstick\.graph [0-9]+\r?\ngraph "([^"]*)"[^\n]*\n(?:positions ([0-9]+)\r?\n)?')
 # Behind a text that is kept: who changed the text did not make it.
 _CHECKSUM = "checksum "
 

@@ -63,7 +63,7 @@ def check_digits(text: str, where: str) -> None:
     """Raise ParseError for a number that is longer than any that means something."""
     digits = limits().digits
     # Of base 16 five digits are six of base 10.
-    if found := re.search(rf"\d[\d_]{{{digits},}}|0[xX][\da-fA-F_]{{{digits * 5 // 6 + 1},}}", text):
+    if found := re.search(rf"[0-9][0-9_]{{{digits},}}|0[xX][0-9a-fA-F_]{{{digits * 5 // 6 + 1},}}", text):
         raise too_much(f"{where}:{line_at(text, found.start())}", f"a number of more than {digits} digits")
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from ..errors import ParseError, UsageError
 from ..records import dataclass
+from ..units import is_digits
 
 RAISE = "SLIPSTICK_LIMITS"
 _GZIP = b"\x1f\x8b"
@@ -30,7 +31,7 @@ class Limits:
         archive_members: files in an archive.
         depth: of brackets within brackets, or of lists and mappings in one another.
         digits: of one whole number: a float holds each of so many.
-        runs: times that a region of a graph may run.
+        runs: times that regions of a graph may run, added up: each is a layer, and models have some hundred.
     """
 
     settings_bytes: int = 4_000_000
@@ -42,7 +43,7 @@ class Limits:
     archive_members: int = 1_000_000
     depth: int = 100
     digits: int = 300
-    runs: int = 1_000_000
+    runs: int = 2_500
 
 
 def limits() -> Limits:
@@ -52,7 +53,7 @@ def limits() -> Limits:
     100
     """
     text = os.environ.get(RAISE) or "1"
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text)):
+    if not (is_digits(text) and len(text) <= 6 and int(text)):
         raise UsageError(f"{RAISE}='{text[:40]}': a whole number from 1 to 999999, by which limits of files are raised")
     return Limits(**{field.name: getattr(Limits(), field.name) * int(text) for field in fields(Limits)})
 

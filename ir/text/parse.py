@@ -28,23 +28,26 @@ from ..placement import Placement, parse_placement
 from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
+from ..units import is_digits
 from .attrs_text import parse_attrs
 from .formats import check_characters
 from .limits import limits, too_much
 from .printer import HEADER
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_SOURCE = re.compile(rf"%(\d+) = (\w+) ({_STRING}) : (.+)")
+_SOURCE = re.compile(rf"%([0-9]+) = (\w+) ({_STRING}) : (.+)")
 _NODE = re.compile(
-    r"(?P<outs>%[\d, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
-    r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
-    r"(?: in %(?P<kernel>\d+))?"
+    r"(?P<outs>%[0-9, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
+    r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>[0-9]+))?"
+    r"(?: in %(?P<kernel>[0-9]+))?"
 )
-_VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
+_VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~([0-9]+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
-_BOUND = re.compile(rf"bound (\w+) (\d+) to (\d+) by (\d+)(?: but ([\d,]+))? ({_STRING})")
-_RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
+_BOUND = re.compile(rf"bound (\w+) ([0-9]+) to ([0-9]+) by ([0-9]+)(?: but ([0-9,]+))? ({_STRING})")
+# Words of which a second line would take the place of the first.
+_ONCE = frozenset({"graph", "positions", "axes", "schedule", "spelled_out"})
+_RUN = re.compile(r"(.*?[^,])(?: x([0-9]+))?")
 
 
 class _Reader:
@@ -52,6 +55,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.headed = False
+        self.words: set[str] = set()
         self.name, self.workload, self.dtype = "", Workload.TRAIN, DType.BF16
         self.notes: list[str] = []
         self.max_positions = 0
@@ -75,6 +79,8 @@ class _Reader:
             self._inside(line.strip())
         elif self.region is not None:
             raise ParseError(f"region '{self.region}' has no end")
+        elif word in _ONCE and word in self.words:
+            raise ParseError(f"'{word}' is given twice")
         elif word == "graph":
             self._head(rest)
         elif word == "note":
@@ -100,6 +106,7 @@ class _Reader:
             self.region, self.values, self.nodes, self.outputs, self.grads = rest, [], [], [], []
         else:
             raise ParseError(f"unknown word '{word}'")
+        self.words.add(word)
 
     def _head(self, rest: str) -> None:
         self.headed = True
@@ -189,10 +196,7 @@ def _run(text: str) -> Run:
     match = _RUN.fullmatch(text)
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
-    times, most = match.group(2) or "1", limits().runs
-    if len(times) > len(str(most)) or int(times) > most:
-        raise ParseError(f"'{text[:60]}' runs more than {most:,} times")
-    return Run(tuple(match.group(1).split(", ")), int(times))
+    return Run(tuple(match.group(1).split(", ")), int(match.group(2) or "1"))
 
 
 def _constraint(line: str) -> Constraint:
@@ -230,7 +234,7 @@ def _placements(text: str) -> tuple[tuple[str, Placement], ...]:
 
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim:
-    return int(text) if text.isdecimal() else as_dim(parse_expr(text))
+    return int(text) if is_digits(text) else as_dim(parse_expr(text))
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ _MARKS = re.compile(r"[\\`*_\[\]<|~]|&(?=#?\w+;)")
 # A mention, a reference to an issue, the address of a page.
 _LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 # The mark that makes a line a heading, an entry of a list, a rule or a quotation.
-_BLOCK = re.compile(r"\s*\d*(?=(?:#{1,6}|[+-]|(?<=\d)[.)])(?:\s|$)|[=-]+\s*$|>)")
+_BLOCK = re.compile(r"\s*[0-9]*(?=(?:#{1,6}|[+-]|(?<=[0-9])[.)])(?:\s|$)|[=-]+\s*$|>)")
 _TICKS = re.compile(r"`+")
 
 

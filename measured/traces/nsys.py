@@ -25,7 +25,7 @@ _COPIES = {"CUPTI_ACTIVITY_KIND_MEMCPY": "gpu_memcpy", "CUPTI_ACTIVITY_KIND_MEMS
 # Ranges that are pushed and popped nest as calls do; NVTX_EVENTS.eventType of `NvtxPushPopRange`.
 _PUSHED = 59
 # What people, Megatron-LM and MLPerf's codes call a step.
-_STEPS = re.compile(r"(?:train[ _])?(?:step|iteration|iter)[ _:#]*(\d+)$", re.IGNORECASE)
+_STEPS = re.compile(r"(?:train[ _])?(?:step|iteration|iter)[ _:#]*([0-9]+)$", re.IGNORECASE)
 _SIZES = re.compile(r", sizes = (\[.*\])")
 # A number of a thread is that of its process in the bits above these.
 _THREAD_BITS = 24

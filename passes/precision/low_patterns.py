@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 
+from ...ir.errors import ParseError
 from ...ir.plan.training import wildcards
 from ...ir.records import dataclass
+from ...ir.units import is_digits
 
 _WILD = re.compile(r"[*?\[]")
 _REGEX = "re:"
+# Escapes and sets of letters, which repeat nothing; what repeats; a group that does.
+_ESCAPED = re.compile(r"\\.|\[\^?\]?[^\]]*\]")
+_REPEATED, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
+_MOST_REPEATED, _LONGEST = 4, 1000
 Pair = tuple[str, str]
 
 
@@ -36,7 +42,7 @@ class Patterns:
     @property
     def numbered(self) -> bool:
         """Whether layers have to be told apart by their numbers."""
-        return any(c.isdigit() for p, _ in self.pairs for c in p)
+        return any(is_digits(c) for p, _ in self.pairs for c in p)
 
     def naming(self, name: str) -> list[int]:
         """Return the pairs that name a parameter, in order."""
@@ -60,7 +66,27 @@ def matches(scope: str, pattern: str) -> bool:
     """
     if not pattern.startswith(_REGEX):
         return wildcards.matches(scope, pattern)
-    return re.match(pattern.removeprefix(_REGEX), scope.replace("*", "0")) is not None
+    return _expression(pattern).match(scope.replace("*", "0")) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Compile what stands behind `re:`; ParseError for none, and for one that could be tried for ever.
+
+    >>> _expression("re:(a+)+b")
+    Traceback (most recent call last):
+    slipstick.ir.errors.ParseError: 're:(a+)+b': at most 4 repetitions, none of a group, and 1,000 characters
+    """
+    text = pattern.removeprefix(_REGEX)
+    bare = _ESCAPED.sub("c", text)
+    if len(text) > _LONGEST or len(_REPEATED.findall(bare)) > _MOST_REPEATED or _NESTED.search(bare):
+        raise ParseError(
+            f"'{pattern[:80]}': at most {_MOST_REPEATED} repetitions, none of a group, and {_LONGEST:,} characters"
+        )
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ParseError(f"'{pattern[:80]}' is no regular expression: {error}") from error
 
 
 def _scopes(name: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ Datum = Mapping[str, object]
 
 # The release of the grammar that charts are written in.
 VERSION = "6.4"
-_CLIPS = re.compile(r"\bclip\d+\b")
+_CLIPS = re.compile(r"\bclip[0-9]+\b")
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 # A chart that fills its page has so many pixels where nothing says how wide the page is.
 _WIDTH = 720

@@ -13,6 +13,7 @@ from ...frontend.launches.launch import flattened, settings_of
 from ...frontend.launches.reading import BARE
 from ...ir.plan.words import WORDS
 from ...ir.text.json_text import json_text
+from ...ir.units import is_digits
 from .deepspeed import deepspeed
 from .export import Export, ExportSubject
 from .megatron import megatron
@@ -139,7 +140,7 @@ def _written(framework: str, name: str, value: object) -> str:
     form, text = _FORMS.get(framework, "flag"), " ".join(map(str, value)) if isinstance(value, tuple) else value
     if form == "toml":
         section, _, key = name.rpartition(".")
-        said = "true" if text is None else text if str(text).replace(".", "").isdecimal() else json_text(text)
+        said = "true" if text is None else text if is_digits(str(text).replace(".", "")) else json_text(text)
         return f"[{section}] {key} = {said}" if section else f"--{key.replace('_', '-')} {text}"
     if form == "yaml":
         return f"{name}: {json_text(text)}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slipstick.driver import lower
 from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
-from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError, UsageError
+from slipstick.ir.errors import NotBuiltError, ParseError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Region, Role, Workload
 from slipstick.ir.plan import Family, check_family
 from slipstick.ir.plan.precision import check_units
@@ -19,6 +19,7 @@ from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.text.printer import print_graph
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
+from slipstick.passes.precision.low_patterns import matches
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
@@ -229,3 +230,30 @@ def test_a_chip_needs_the_units_of_every_recipe() -> None:
     family = Family(workload=Workload.DECODE, precision="fp8", precision_of=(("*.mlp", "nvfp4"),))
     with pytest.raises(PlanError, match="precision=nvfp4 runs on fp4 matrix units, and H100 has"):
         check_units(family, "H100", ("bf16", "fp8"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(((",
+        "(a+)+b",
+        "(.*.*)*",
+        "(a|a)*b",
+        ".*.*.*.*.*x",
+        "a{1,60000}{1,60000}",
+        "(?P<x>",
+        "x" * 1001,
+        "[z-a]",
+        r"(\w+\.?)+!",
+    ],
+)
+def test_an_expression_that_is_none_or_has_no_end_is_refused(pattern: str) -> None:
+    with pytest.raises(ParseError, match="'re:"):
+        matches("model.layers.*.self_attn.q_proj", f"re:{pattern}")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"model\.layers\.[0-9]+\.mlp", ".*mlp.experts.*.(gate|up)_proj.*", "(?:a|b)?model", "[*+{]?m"]
+)
+def test_expressions_of_checkpoints_are_read(pattern: str) -> None:
+    assert matches("model.layers.*.mlp.experts.*.up_proj", f"re:{pattern}")

@@ -162,7 +162,7 @@ _RULES: Mapping[str, Callable[[Row], str]] = MappingProxyType({"nanotron_h100": 
 
 # The state of the network that a run recorded, as what its stack adds to messages.
 
-_BUS = re.compile(r"all-reduce bus bandwidth ([\d.]+) GB/s at this world size, intra-node ([\d.]+)")
+_BUS = re.compile(r"all-reduce bus bandwidth ([0-9.]+) GB/s at this world size, intra-node ([0-9.]+)")
 # An all-reduce over a healthy network of one 400 Gbit/s port a GPU: eight ports of a node at 22 GB/s each.
 HEALTHY_BUS_BYTES_PER_S = 8 * 22e9
 # The same as a setting of the machine, whose ports reach nine tenths of what is said of them.

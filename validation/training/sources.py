@@ -24,7 +24,7 @@ _X86 = ("B200 (DGX)", "B300 (DGX)", "H100-SXM-80GB (DGX)")
 # A token goes to no more nodes than this: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
 _LIMITED = MappingProxyType({"DeepSeekV3": 4})
 _EXPERTS_OF_A_TOKEN = 8
-_CONTAINER = re.compile(r"container (\d+)\.(\d+)")
+_CONTAINER = re.compile(r"container ([0-9]+)\.([0-9]+)")
 
 
 def bridge_cells(row: Row) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from ....ir.errors import UsageError, did_you_mean
 from ....ir.records import dataclass
-from ....ir.units import units_of
+from ....ir.units import number_of, units_of
 from .faults import FileFault, Keys
 from .kinds import NumberKind
 from .number import Number, one_of, read_number
@@ -367,7 +367,7 @@ def _real(given: Tree) -> float:
     if not isinstance(given, int | float | str):
         raise UsageError
     try:
-        return float(given)
+        return number_of(given) if isinstance(given, str) else float(given)
     except ValueError:
         raise UsageError(", unable to parse string as a number") from None
 

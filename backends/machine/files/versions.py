@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from ....ir.errors import UsageError
 from ....ir.records import dataclass
+from ....ir.units import is_digits
 
 AT = "@"
 # A year, a month or a day; of a year its last month is meant.
-_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2])(?:-[0-3]\d)?)?")
-_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:[.+_-]?[a-z]\w*)?")
+_DATE = re.compile(r"(20[0-9][0-9])(?:-(0[1-9]|1[0-2])(?:-[0-3][0-9])?)?")
+_VERSION = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)(?:[.+_-]?[a-z]\w*)?")
 _BETWEEN = " .. "
 
 
@@ -137,4 +138,4 @@ def _of_version(asked: str, version: tuple[int, ...], known: Sequence[Validity])
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.strip().split(".") if part.isdecimal())
+    return tuple(int(part) for part in text.strip().split(".") if is_digits(part))

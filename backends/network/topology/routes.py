@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.records import dataclass
+from ....ir.units import is_digits
 from .level import Edge
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def members_of(edges: Sequence[Edge]) -> tuple[str, ...]:
     ('0', '1')
     """
     nodes = {node for edge in edges for node in (edge.one, edge.other)}
-    return tuple(sorted((node for node in nodes if node.isdecimal()), key=int))
+    return tuple(sorted((node for node in nodes if is_digits(node)), key=int))
 
 
 @lru_cache(maxsize=256)

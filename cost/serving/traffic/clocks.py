@@ -27,7 +27,7 @@ _EXACT = Context(prec=1000)
 _OTHER = "is one of them of another clock?"
 _DAY = datetime(1970, 1, 1, tzinfo=UTC)
 # As many digits as a sum with the seconds since 1970 keeps.
-_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,15})\d*")
+_FRACTION = re.compile(r"(?<=:[0-9][0-9])[.,]([0-9]{1,15})[0-9]*")
 
 
 def unit_of(column: str) -> str:

@@ -22,6 +22,7 @@ from ....ir.errors import ParseError, UsageError
 from ....ir.records import dataclass
 from ....ir.text.formats import read_json, table_lines
 from ....ir.text.untrusted import read_text
+from ....ir.units import number_of
 from .clocks import UNITS, has_zone, read_moment, read_number, seconds_behind_first, unit_of
 from .sizes import MOST_TOKENS, DrawnRequests, Requests
 from .traffic import Index, Traffic, check_traffic
@@ -195,7 +196,7 @@ def _sessions(table: _Table) -> Index | None:
 
 
 def _whole(text: str) -> int:
-    number = float(text)
+    number = number_of(text)
     if not number.is_integer() or abs(number) > MOST_TOKENS:
         raise ValueError
     return int(number)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ....ir.errors import UsageError, did_you_mean
-from ....ir.units import parse_quantity, parse_typed
+from ....ir.units import number_of, parse_quantity, parse_typed
 from .sizes import MOST_REQUESTS, MOST_TOKENS, Fixed, Length, LengthMix, LengthSource, Lognormal, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
@@ -158,6 +158,6 @@ def _seed(options: Mapping[str, str]) -> int:
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        return number_of(text)
     except ValueError:
         raise UsageError(f"{name} must be a number, and is '{text[:40]}'") from None

@@ -21,7 +21,7 @@ from ....cost.serving.slo import SLO
 from ....cost.serving.traffic.requests import Lengths
 from ....cost.serving.traffic.traffic import Traffic
 from ....ir.errors import UsageError, did_you_mean
-from ....ir.units import format_time, parse_quantity, parse_typed
+from ....ir.units import format_time, is_digits, number_of, parse_quantity, parse_typed
 from ..answer import ServeEstimate
 from ..load import most_within
 from ..server import Server
@@ -101,14 +101,14 @@ def _words(text: str) -> dict[str, str]:
 
 
 def _count(text: str) -> int:
-    if not text.strip().isdecimal() or len(text) > 9 or int(text) > MOST_REPLICAS:
+    if not is_digits(text.strip()) or len(text) > 9 or int(text) > MOST_REPLICAS:
         raise UsageError(f"--autoscale: replicas are 0 to {MOST_REPLICAS:,}, not '{text[:40]}'; allowed: {_FORM}")
     return int(text)
 
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return number_of(text)
     except ValueError:
         raise UsageError(f"--autoscale: '{text[:40]}' is no number; allowed: {_FORM}") from None
 

@@ -9,11 +9,13 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from ....ir.errors import NotUnderstoodError, SlipstickError
 from ....ir.records import dataclass
@@ -30,10 +32,11 @@ Fields = Mapping[str, object]
 # Beyond these a file is a slip or a trap: building takes time and memory for each layer, expert and head.
 MAX_LAYERS = 4096
 MAX_COUNT = 1 << 16
+MAX_MODULES = 1 << 16
 MAX_SIZE = 1 << 31
 MAX_POSITIONS = 1 << 27
 
-_LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)*layers?")
+_LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)*layers?|depths?|\w*block_sizes")
 _COUNTS = re.compile(
     r"(num|n)_\w*(heads?|experts?|groups?|codebooks|experts_per_tok|labels)|moe_(num_experts|top_k)|num_blocks"
 )
@@ -55,6 +58,8 @@ _HEAD_SIZES = (
     "head_size",
     "qk_head_dim",
 )
+# By these, transformers asks a hub for another model.
+_FETCHED = frozenset({"backbone", "backbone_checkpoint", "use_pretrained_backbone"})
 _HIDDEN = ("hidden_size", "d_model", "n_embd")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
@@ -126,6 +131,8 @@ def _limits(name: str) -> tuple[int, int] | None:
 
 def _check(name: str, value: object, low: int, high: int) -> None:
     numbers = value if isinstance(value, list | tuple) else (value,)
+    if _LAYERS.fullmatch(name.rpartition(".")[2]) and len(numbers) > 1:
+        numbers = (*numbers, sum(n for n in numbers if isinstance(n, int)))
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             shown = str(number) if isinstance(number, int) else repr(number)
@@ -136,6 +143,12 @@ def _check_other(name: str, value: object) -> None:
     """Refuse numbers that are none, sizes beyond all bounds, and a class that is not in a list."""
     if isinstance(value, float) and not math.isfinite(value):
         raise NotUnderstoodError(f"'{name}' is {value}; give a finite number")
+    if isinstance(value, list) and len(value) > MAX_COUNT // 16:
+        raise NotUnderstoodError(f"'{name}' has {len(value):,} entries; give at most {MAX_COUNT // 16:,}")
+    if name.rpartition(".")[2] in _FETCHED and value not in (None, False):
+        raise NotUnderstoodError(
+            f"'{name}' is {str(value)[:80]!r}: a model of a hub, and nothing is fetched; give a 'backbone_config'"
+        )
     is_size = isinstance(value, int) and _OTHER_SIZES.fullmatch(name.rpartition(".")[2]) is not None
     if is_size and isinstance(value, int) and value > MAX_SIZE:
         raise NotUnderstoodError(f"'{name}' is {str(value)[:40]}; give at most {MAX_SIZE}")
@@ -217,15 +230,15 @@ def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built
     fields: dict[str, object] = json.loads(config_text)
     model_type = str(fields.pop("model_type"))
     check_fields(fields)
-    transformers = _import_transformers()
+    _import_transformers()
     register()
     config: ModelConfig | None = None
     try:
         kept = {key: value for key, value in fields.items() if key not in _NOT_OF_THE_MODEL}
-        config = cast(ModelConfig, transformers.AutoConfig.for_model(model_type, **kept))
+        config = config_object(model_type, kept)
         chosen = choose(config, is_whole)
         check_heads(chosen.config)
-        with torch.device("meta"), _undrawn():
+        with torch.device("meta"), _undrawn(), _counted():
             return _built(chosen, dtype)
     except SlipstickError:
         raise
@@ -239,6 +252,16 @@ def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built
         raise NotUnderstoodError(
             f"{said}; sizes that are not given: {', '.join(missing)}" if missing else said
         ) from error
+
+
+def config_object(model_type: str, fields: Fields) -> ModelConfig:
+    """Return what transformers makes of a config; its classes would ask a hub for a backbone that is named."""
+    check_fields(fields)
+    transformers = _import_transformers()
+    from huggingface_hub import constants
+
+    with swapped(constants, "HF_HUB_OFFLINE", True):
+        return cast(ModelConfig, transformers.AutoConfig.for_model(model_type, **fields))
 
 
 def _built(chosen: Architecture, dtype: DType) -> BuiltModel:
@@ -290,6 +313,24 @@ def _undrawn() -> Contexts:
     """Draw no weights: on `meta` they have no values, and what would set these takes as long as building the model."""
     for name in [n for n in vars(nn.init) if n.endswith("_") and not n.startswith("_")]:
         yield swapped(nn.init, name, lambda tensor, *args, **options: tensor)
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    """Refuse a model of more modules than any has, whichever numbers of its config made them."""
+    made = 0
+
+    def count(*_: object) -> None:
+        nonlocal made
+        made += 1
+        if made > MAX_MODULES:
+            raise NotUnderstoodError(f"it has more than {MAX_MODULES:,} modules; give it fewer layers or experts")
+
+    hook = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _import_transformers() -> ModuleType:

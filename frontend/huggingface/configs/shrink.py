@@ -147,17 +147,18 @@ def shallow_fields(fields: Fields) -> tuple[Fields, Fields]:
 
     NotUnderstoodError for a type that transformers does not know.
     """
-    from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from .building import config_object
 
     model_type = str(fields["model_type"])
     if model_type not in CONFIG_MAPPING:
         near = did_you_mean(model_type, list(CONFIG_MAPPING))
         raise NotUnderstoodError(f"transformers has no model type '{model_type}'{near}")
     rest = {k: v for k, v in fields.items() if k != "model_type"}
-    config = cast("ConfigFields", AutoConfig.for_model(model_type, **rest))
+    config = cast("ConfigFields", config_object(model_type, rest))
     few = {**reduced(config, rest), "model_type": model_type}
-    made = AutoConfig.for_model(model_type, **{k: v for k, v in few.items() if k != "model_type"})
+    made = config_object(model_type, {k: v for k, v in few.items() if k != "model_type"})
     return few, cast("Fields", made.to_dict())
 
 

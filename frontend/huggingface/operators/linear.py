@@ -221,7 +221,7 @@ _FUNCTIONS: Mapping[str, Callable[..., object]] = MappingProxyType(
     }
 )
 _METHODS = (lightning_methods, griffin_methods, rwkv_methods, mlstm_methods, short_conv_methods, norms_methods)
-_LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
+_LAYER = re.compile(r"(?:^|\.)([0-9]+)(?:\.|$)")
 
 
 @one_context

@@ -85,6 +85,6 @@ def _binary(scope: Variables, left: Node, operator: Node, right: Node) -> bool |
             scope.look(one, two, right)
         same = bool(re.match(translate(two), one)) if is_pattern else one == two
         return same if how != "!=" else not same
-    if how in _TESTS and re.fullmatch(r"-?\d{1,18}", one) and re.fullmatch(r"-?\d{1,18}", two):
+    if how in _TESTS and re.fullmatch(r"-?[0-9]{1,18}", one) and re.fullmatch(r"-?[0-9]{1,18}", two):
         return _TESTS[how](int(one), int(two))
     return None

@@ -66,7 +66,7 @@ def read_script(written: str, environment: Mapping[str, str] | None = None) -> S
     """Read a script as a shell would, without running anything.
 
     What cannot be known otherwise stands as an unknown in its word, see `UNKNOWN`. Both branches of a condition that
-    cannot be known are read, in order; a loop is read once, with the first of its values.
+    cannot be known are read, in order; the commands of a loop are those of its first turn, see `_read_loop`.
 
     Args:
         written: the script, or one command line.
@@ -121,6 +121,13 @@ def _read(script: ShellScript, node: Node, above: int) -> None:
             _read_case(script, node, above)
         case "for_statement":
             _read_for(script, node, above)
+        case "while_statement" | "c_style_for_statement":
+            _read_loop(script, node.children, above)
+        case "subshell":
+            known = dict(script.scope.known)
+            _read_all(script, node.children, above)
+            script.scope.known.clear()
+            script.scope.known.update(known)
         case "list":
             _read_list(script, node, above)
         case "function_definition":
@@ -184,8 +191,23 @@ def _read_for(script: ShellScript, node: Node, above: int) -> None:
     values = [word for child in node.children_by_field_name("value") for word in words(script.scope, child)]
     if variable is not None and values:
         script.scope.known[source(variable)] = values[0]
-    if body is not None:
+    if body is not None and len(values) == 1:
         _read(script, body, above)
+    elif body is not None:
+        _read_loop(script, [body], above)
+        if variable is not None and values:
+            script.scope.known[source(variable)] = values[-1]
+
+
+def _read_loop(script: ShellScript, body: Sequence[Node], above: int) -> None:
+    """Read a body that runs several times: its commands of the first, and what another changes again is not known."""
+    _read_all(script, body, above)
+    once, count = dict(script.scope.known), len(script.commands)
+    _read_all(script, body, above)
+    del script.commands[count:]
+    for name, value in script.scope.known.items():
+        if once.get(name) != value:
+            script.scope.known[name] = f"{UNKNOWN}${name}{UNKNOWN}"
 
 
 def _read_list(script: ShellScript, node: Node, above: int) -> bool | None:

@@ -23,6 +23,7 @@ BRACKETS = ("[", "[[", "((", "$((", "(", ")", "))", "]]", "]", ";")
 def number(node: Node, told: Callable[[Node], str]) -> int | None:
     """Work a sum out; None where a part is not known.
 
+    Digits behind a 0 are not known, as a shell counts them by eights.
     Division is cut towards zero; a comparison is 1 or 0, of a choice `a ? b : c` the side that holds counts.
 
     Args:
@@ -34,6 +35,8 @@ def number(node: Node, told: Callable[[Node], str]) -> int | None:
         case "arithmetic_expansion" | "parenthesized_expression":
             inner = [child for child in parts if child.type not in BRACKETS]
             return number(inner[0], told) if len(inner) == 1 else None
+        case "binary_expression" | "unary_expression" if _is_bound_otherwise(node):
+            return None
         case "binary_expression" if len(parts) == 3:
             return _worked_out(number(parts[0], told), parts[1].type, number(parts[2], told))
         case "ternary_expression" if len(parts) == 5:
@@ -45,7 +48,18 @@ def number(node: Node, told: Callable[[Node], str]) -> int | None:
             return signed.get(parts[0].type)
         case _:
             written = told(node).strip()
-            return int(written) if re.fullmatch(r"-?\d{1,18}", written) else None
+            return int(written) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", written) else None
+
+
+def _is_bound_otherwise(node: Node) -> bool:
+    """Whether a shell may read a sum in another order: the grammar has powers from the left, and signs bind loosely."""
+    first, last = node.children[0], node.children[-1]
+    if node.type == "binary_expression":
+        return node.children[1].type == "**" and first.type in ("binary_expression", "unary_expression")
+    if last.type == "binary_expression" and first.type in "+-" and last.children[1].type in ("*", "/", "%"):
+        # -(a/b) is (-a)/b, but not behind another operator.
+        return node.parent is not None and node.parent.type == "binary_expression"
+    return last.type in ("binary_expression", "ternary_expression")
 
 
 def _worked_out(left: int | None, operator: str, right: int | None) -> int | None:

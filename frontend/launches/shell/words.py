@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError
 from ....ir.records import dataclass
+from ....ir.units import is_digits
 from .sums import number
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _joined(scope: Variables, node: Node) -> list[str]:
 
 def _range(written: str) -> list[str]:
     """Return `{1..4}` as its numbers, in both directions."""
-    match = re.fullmatch(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", written)
+    match = re.fullmatch(r"\{(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})\}", written)
     if match is None:
         return [written]
     first, last = int(match[1]), int(match[2])
@@ -252,7 +253,7 @@ def _element(scope: Variables, name: str, index: str | None, node: Node) -> str 
     if name in scope.tables:
         return scope.tables[name].get(key)
     elements = scope.arrays.get(name, [])
-    return elements[int(key)] if key.isdecimal() and len(key) < 9 and int(key) < len(elements) else None
+    return elements[int(key)] if is_digits(key) and len(key) < 9 and int(key) < len(elements) else None
 
 
 def _or_other(scope: Variables, value: str | None, operator: str, node: Node, name: str) -> str:
@@ -282,7 +283,7 @@ def _changed(scope: Variables, value: str, change: str, node: Node) -> str:
     if change in ("^^", ",,", "^", ","):
         whole = value.upper() if "^" in change else value.lower()
         return whole if len(change) == 2 else whole[:1] + value[1:]
-    if (cut := re.fullmatch(r":\s*(\d{1,7})(?::(\d{1,7}))?", change)) is not None:
+    if (cut := re.fullmatch(r":\s*([0-9]{1,7})(?::([0-9]{1,7}))?", change)) is not None:
         start = int(cut[1])
         return value[start:] if cut[2] is None else value[start : start + int(cut[2])]
     if (off := re.match(r"##?|%%?", change)) is not None:
@@ -326,7 +327,7 @@ def _printed(scope: Variables, node: Node) -> str:
 
 
 def _seq(arguments: Sequence[str]) -> str | None:
-    if not 1 <= len(arguments) <= 3 or not all(re.fullmatch(r"\d{1,7}", word) for word in arguments):
+    if not 1 <= len(arguments) <= 3 or not all(re.fullmatch(r"[0-9]{1,7}", word) for word in arguments):
         return None
     numbers = [int(word) for word in arguments]
     first, step, last = (

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from ....ir.errors import ParseError
+from ....ir.units import is_digits
 from ..launch import Launch, Reading, Value
 from ..shapes import catalogue_name
 from .maxtext_policy import memory_policy
@@ -113,7 +114,7 @@ def _devices(r: Reading) -> int | None:
     """Return the devices that it compiles for: `compile_topology=v5p-256`, in cores of which a chip has two."""
     topology = r.text("compile_topology") or ""
     kind, _, count = topology.partition("-")
-    if not count.isdecimal():
+    if not is_digits(count):
         return None
     slices = max(r.count("compile_topology_num_slices", least=-1) or 1, 1)
     r.understand(f"{count} of {kind}", "compile_topology", "compile_topology_num_slices")

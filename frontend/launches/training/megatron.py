@@ -94,7 +94,7 @@ def _parallel(r: Reading) -> None:
         if kind not in _CP:
             raise ParseError(f"--cp-comm-type: '{kind}' is none of {', '.join(_CP)}")
         r.say("cp_method", _CP[kind], "cp_comm_type")
-        sizes = re.findall(r"\d+", r.text("hierarchical_context_parallel_sizes") or "")
+        sizes = re.findall(r"[0-9]+", r.text("hierarchical_context_parallel_sizes") or "")
         if kind == "a2a+p2p" and sizes:
             r.say("cp_ulysses", int(sizes[0]), "hierarchical_context_parallel_sizes")
     r.understand("of one rank", *(n for n in ("cp_comm_type", "hierarchical_context_parallel_sizes") if cp == 1))
@@ -155,13 +155,13 @@ def layers_of_layout(text: str) -> tuple[int, ...]:
     if len(text) > MOST_STAGES:
         raise ParseError(f"--pipeline-model-parallel-layout '{text[:60]}': more than {MOST_STAGES:,} characters")
     for _ in range(100):
-        opened = re.sub(r"\(([^()]*)\)\*(\d{1,4})", lambda m: m[1] * int(m[2]), text)
+        opened = re.sub(r"\(([^()]*)\)\*([0-9]{1,4})", lambda m: m[1] * int(m[2]), text)
         if opened == text or len(opened) > MOST_STAGES:
             break
         text = opened
-    if len(text) + sum(map(int, re.findall(r"\*(\d{1,5})", text))) > 10 * MOST_STAGES:
+    if len(text) + sum(map(int, re.findall(r"\*([0-9]{1,5})", text))) > 10 * MOST_STAGES:
         raise ParseError(f"--pipeline-model-parallel-layout '{text[:60]}': more than {10 * MOST_STAGES:,} layers")
-    single = re.sub(r"(\w)\*(\d{1,5})", lambda m: m[1] * int(m[2]), text.replace(",", ""))
+    single = re.sub(r"(\w)\*([0-9]{1,5})", lambda m: m[1] * int(m[2]), text.replace(",", ""))
     if re.search(r"[^EtmLd|]", single):
         raise ParseError(
             f"--pipeline-model-parallel-layout '{text[:60]}': E, t, m, L, |, brackets and repeats are known"

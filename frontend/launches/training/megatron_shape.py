@@ -142,7 +142,7 @@ def _dense(r: Reading, layers: int) -> int:
     import re
 
     freq = (r.text("moe_layer_freq") or "1").replace(" ", "").strip("()")
-    match = re.fullmatch(r"(?:\[0\]\*(\d{1,5})\+)?\[1\](?:\*\d{1,5})?|1", freq)
+    match = re.fullmatch(r"(?:\[0\]\*([0-9]{1,5})\+)?\[1\](?:\*[0-9]{1,5})?|1", freq)
     # Experts in other layers than the last are a shape that no config.json of these says.
     r.understand("shape of the model", *(["moe_layer_freq"] if match else []))
     return min(int(match[1]), layers) if match and match[1] else 0

@@ -83,7 +83,7 @@ _NAMES: Mapping[str, str] = {
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "keep_fp8_transpose_cache": "no_fp8_weight_transpose_cache",
 }
-_RECIPE = re.compile(r"(?P<model>\w+?)_(?:pretrain|sft|finetune)_(?:config_)?(?:(?P<gpus>\d+)gpu)?\w*")
+_RECIPE = re.compile(r"(?P<model>\w+?)_(?:pretrain|sft|finetune)_(?:config_)?(?:(?P<gpus>[0-9]+)gpu)?\w*")
 # Recipes of NeMo have these names in every file, which has the model's as its NAME.
 _OF_NEMO = re.compile(r"(pretrain|finetune)_recipe(_performance)?")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ....ir.errors import ParseError
 from ....ir.schedules.registry import SCHEDULES
+from ....ir.units import is_digits
 from ..launch import MOST_STAGES, OFFLOADED_BY_FSDP, Launch, Reading, Value
 from ..shapes import catalogue_name
 
@@ -187,7 +188,7 @@ def _titan_policy(r: Reading) -> None:
     )
     if policy != "none" and r.has("activation_checkpoint.early_stop"):
         r.words["early_stop"] = r.flag("activation_checkpoint.early_stop")
-    if mode == "selective" and kind not in (None, "op") and str(kind).isdecimal():
+    if mode == "selective" and kind not in (None, "op") and is_digits(str(kind)):
         r.assume(f"recompute full: every layer, where the launch names every {kind}.")
     recipe = _titan_recipe(r)
     converts = bool(r.text(*_CONVERTERS))

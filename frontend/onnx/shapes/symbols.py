@@ -10,6 +10,7 @@ from ....ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ....ir.graph import Workload
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, as_dim, as_expr, symbol
+from ....ir.units import is_digits
 
 MEANINGS = ("batch", "seq", "kv", "total", "tokens")
 MAX_DIM = 2**40
@@ -40,10 +41,10 @@ _PLACES: Mapping[str, Mapping[tuple[int, int], str]] = {
     "cache": {(4, 0): "batch", (4, 2): "kv", (5, 1): "batch", (5, 3): "kv", (3, 0): "batch", (3, 1): "kv"},
 }
 _CACHE = re.compile(r"past|present|cache|(^|[._])(key|value|pk|pv|kv)s?([._]|$)", re.IGNORECASE)
-_TERM = re.compile(r"\s*([A-Za-z_][\w.]*|\d+)\s*")
+_TERM = re.compile(r"\s*([A-Za-z_][\w.]*|[0-9]+)\s*")
 # A number that a tensor holds, `shape[1]`; unlike sizes these may be negative.
-_ENTRY = re.compile(r"\[\d+\]$")
-_WHOLE = re.compile(r"-?\d{1,19}")
+_ENTRY = re.compile(r"\[[0-9]+\]$")
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 _MAX_TEXT, _MAX_ENTRIES = 200, 64
 
 
@@ -130,7 +131,7 @@ class NamedSizes:
             for factor in part.split("*"):
                 found = _TERM.fullmatch(factor)
                 word = "" if found is None else found.group(1)
-                size = int(word) if word.isdecimal() else self.find(word) if word else None
+                size = int(word) if is_digits(word) else self.find(word) if word else None
                 if size is None:
                     return None
                 term = term * size

@@ -21,6 +21,7 @@ from ....ir.ops.tensors.layout import SliceAttrs
 from ....ir.placement import Placement
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, Expr, as_expr
+from ....ir.units import is_digits
 from ..annotate import DP
 from ..facts import GraphFacts
 from .plans import MADE_PLANS, Style, TpPlan
@@ -52,7 +53,7 @@ def is_auto(name: str) -> bool:
 def degree_of(name: str) -> int:
     """Return the degree at which a plan must be legal; PlanError when it is no number above 1."""
     given = name.partition(":")[2] or str(SMALLEST_DEGREE)
-    if not given.isdecimal() or int(given) < 1:
+    if not is_digits(given) or int(given) < 1:
         raise PlanError(f"'{name}': behind auto: stands the tensor-parallel degree, a number; allowed: auto, auto:8")
     return max(int(given), SMALLEST_DEGREE)
 

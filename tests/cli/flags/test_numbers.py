@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
+import click
 import pytest
 
-from slipstick.cli import run
+import slipstick
+from slipstick.cli import VERBS, root, run
+from slipstick.ir.errors import SlipstickError
 
 SERVE = ["estimate", "llama-3.1-8b", "--system", "dgx-h100", "--phase", "serve"]
 STEP = ["estimate", "llama-3.1-8b", "--system", "dgx-h100"]
@@ -50,6 +54,55 @@ def test_a_number_that_is_none_or_beyond_all_is_refused(
 ) -> None:
     assert run(words) == 2
     assert told in capsys.readouterr().err
+
+
+ARABIC = {ord("0") + n: chr(0x660 + n) for n in range(10)}
+IN_TEXTS = (
+    [*STEP, "--gpus", "8", "--set", "chip.clock=2GHz"],
+    [*STEP, "--gpus", "8", "--recompute", "full", "--pp-layout", "16,16"],
+    [*STEP, "--gpus", "8", "--tokens", "15T"],
+    [*STEP, "--gpus", "8", "--seq", "8k"],
+    [*SERVE, "--isl", "128", "--osl", "64", "--concurrency", "8"],
+    [*SERVE, "--serve", "poisson:4,n=100"],
+    [*SERVE, "--serve", "burst:4", "--isl", "10..99"],
+    [*SERVE, "--disagg", "2:6"],
+    ["sweep", "none", "--die-area", "200:800:50mm2"],
+    ["search", "gpt2", "--system", "dgx-h100", "--gpus", "8", "--vary", "tp=1,2"],
+    ["choose", "gpt2", "--system", "dgx-h100", "--gpus", "8:16:8"],
+)
+
+
+@pytest.mark.parametrize("digits", [ARABIC, {ord(str(n)): f"{n}_{n}" for n in range(10)}], ids=["script", "parted"])
+def test_a_number_is_in_digits_from_0_to_9(digits: dict[int, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Python reads numbers of other scripts and with underscores: no type of a flag does, of any verb."""
+    tried = 0
+    for verb in VERBS:
+        command = root.get_command(click.Context(root), verb)
+        assert command is not None
+        for param in command.get_params(click.Context(command)):
+            for number in ("1", "64"):
+                try:
+                    param.type.convert(number, None, None)
+                except (click.UsageError, SlipstickError):
+                    continue
+                if isinstance(param.type, click.types._NumberParamTypeBase):
+                    with pytest.raises(click.UsageError, match="is no number"):
+                        param.type.convert(number.translate(digits), param, None)
+                    tried += 1
+    assert tried > 200
+    for words in IN_TEXTS if digits is ARABIC else ():
+        *rest, last = words
+        assert run([*rest, last.translate(digits), "-q"]) in (2, 4), last
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def test_no_code_reads_digits_of_other_scripts() -> None:
+    """Digits of a pattern are [0-9], those of a text `is_digits`: `\\d` and isdecimal() take 760 others."""
+    top, odd = Path(slipstick.__file__).parent, re.compile(r"\\d|\.(isdecimal|isnumeric|isdigit)\(")
+    shipped = [floor.parent for floor in top.glob("*/__init__.py") if floor.parent.name not in ("tests", "benchmarks")]
+    paths = [path for floor in shipped for path in floor.rglob("*.py")]
+    found = [str(path.relative_to(top)) for path in paths if odd.search(path.read_text(encoding="utf-8"))]
+    assert found == ["ir/units.py"]
 
 
 def test_numbers_of_flags_are_checked_by_these_types_alone() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.cli.search.axes import parameter, values_of
+from slipstick.cli.search.axes import numbers_of, parameter, values_of
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 from ..conftest import Cli
@@ -127,6 +127,12 @@ def test_a_space_that_is_no_text_is_refused(cli: Cli, tmp_path: Path) -> None:
     wrong.write_bytes(b"\xff\xfe\xff")
     done = cli(*PLANS, "--space", str(wrong))
     assert (done.returncode, "wrong.yaml:1: it is not UTF-8 text" in done.stderr) == (4, True)
+
+
+@pytest.mark.parametrize("count", ["1", "10001", "100000000", "9" * 5000])
+def test_an_axis_of_more_values_than_are_tried_is_refused_before_they_are_made(count: str) -> None:
+    with pytest.raises(UsageError, match="of 2 to 10,000"):
+        numbers_of("chip.memory.hbm.bandwidth", f"1TB/s:9TB/s:{count}")
 
 
 def test_a_number_with_no_value_is_refused(cli: Cli, tmp_path: Path) -> None:

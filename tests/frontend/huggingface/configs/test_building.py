@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import slipstick
+from slipstick.frontend.huggingface.configs import building
 from slipstick.frontend.huggingface.configs.building import build, build_noted, check_fields
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.lengths import with_source
@@ -308,3 +310,39 @@ def _told(text: str) -> str:
     except NotUnderstoodError as error:
         return str(error)
     return ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"model_type": "detr", "backbone": "microsoft/resnet-50"}, "nothing is fetched"),
+        ({"model_type": "dpt", "use_pretrained_backbone": True}, "nothing is fetched"),
+        ({"model_type": "upernet", "text_config": {"backbone": "x/y"}}, "nothing is fetched"),
+        ({"model_type": "resnet", "depths": [100000], "hidden_sizes": [64]}, "from 1 to 4096"),
+        ({"model_type": "convnext", "depths": [3000, 3000]}, "from 1 to 4096"),
+        ({"model_type": "wav2vec2", "conv_dim": [512] * 100000}, "give at most 4,096"),
+        ({"model_type": "bert", "num_hidden_layers": 5}, "more than 64 modules"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value)[:60],
+)
+def test_a_config_fetches_nothing_and_has_an_end(fields: Fields, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "MAX_MODULES", 64)
+    with pytest.raises(NotUnderstoodError, match=told):
+        build(json.dumps(fields), DType.BF16)
+
+
+@pytest.mark.parametrize("model_type", ["detr", "dpt", "upernet", "vitmatte", "llama"])
+def test_no_config_opens_a_connection(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a variable says, and where the hub's library was loaded before us."""
+    from huggingface_hub import constants
+
+    opened: list[object] = []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("socket.socket.connect", lambda _, address: opened.append(address))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *where, **_: opened.append(where))
+    named: tuple[Fields, ...] = ({"use_timm_backbone": False}, {"backbone_config": {"model_type": "resnet"}})
+    for keys in ({}, *named, {"_name_or_path": "a/b"}):
+        with suppress(NotUnderstoodError):
+            build(json.dumps({"model_type": model_type, **keys}), DType.BF16)
+    assert opened == []
+    assert constants.HF_HUB_OFFLINE is False
