@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from picture import BLACK, BLUE
 from study import Table
 
 WIDTH = 0.8
@@ -34,9 +37,39 @@ def curves(axes: Axes, tables: Mapping[str, Table], x: str, y: str) -> None:
         axes.plot(table.numbers(x), table.numbers(y), marker="o", markersize=3, label=label)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.legend(fontsize="x-small")
+    axes.legend()
 
 
 def _label(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_xticks(np.arange(len(names)), names, rotation=60, ha="right", fontsize="x-small")
-    axes.legend(fontsize="x-small")
+    axes.set_xticks(np.arange(len(names)), names, rotation=60, ha="right")
+    axes.legend()
+
+
+def waterfall(axes: Axes, table: Table) -> None:
+    """Draw factors that multiply, one bar a change from where the last one ended, on a logarithmic axis.
+
+    Whiskers reach from the least to the most that a change brings in other orders.
+    """
+    names, factors = [str(name) for name in table.column("change")], table.numbers("factor")
+    ends = np.cumprod(factors)
+    starts = ends / np.asarray(factors)
+    places = np.arange(len(names))[::-1]
+    axes.barh(places[1:], (ends - starts)[1:], WIDTH, left=starts[1:], color=BLUE)
+    for place, start, least, most, factor in zip(
+        places[1:], starts[1:], table.numbers("least")[1:], table.numbers("most")[1:], factors[1:], strict=True
+    ):
+        axes.plot([start * least, start * most], [place, place], color=BLACK, linewidth=0.8)
+        axes.annotate(
+            f"{factor:.2f}", (start * max(most, factor), place), (3, 0), textcoords="offset points", va="center"
+        )
+    axes.annotate(f"{ends[-1]:.1f} in all", (ends[-1], 0), (0, -11), textcoords="offset points", ha="center", va="top")
+    axes.set(xscale="log", xlabel="speed over A100 of 2022", xlim=(0.9, 1.6 * ends[-1]), ylim=(-1.2, len(names) - 1.4))
+    axes.set_yticks(places[1:], names[1:])
+    plain_ticks(axes.xaxis, (1, 2, 5, 10, 20))
+
+
+def plain_ticks(axis: Axis, places: Sequence[float]) -> None:
+    """Put ticks of a logarithmic axis where they are told, written as plain numbers."""
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.set_minor_locator(NullLocator())

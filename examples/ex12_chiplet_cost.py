@@ -82,7 +82,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     for k, rows in _by_dies(Table(table.columns, n5)).items():
         panels[1].plot(rows.numbers("defects (1/cm2)"), rows.numbers("made for ($)"), marker="o", label=f"{k} dies")
     panels[1].set(xlabel="defects of N5 (1/cm2)", ylabel="a good organic package ($)", ylim=(0, None))
-    panels[1].legend(fontsize="x-small")
+    panels[1].legend()
 
 
 def _by_dies(table: Table) -> dict[int, Table]:

@@ -125,7 +125,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     front = Table(table.columns, sorted((r for r in table.rows if r[-1] == "yes"), key=lambda r: float(r[8])))
     panels[0].plot(front.numbers("step (s)"), front.numbers("$/Mtoken"), color="grey", linewidth=0.8, zorder=0)
     panels[0].set(xlabel="step (s)", ylabel="$ of 1M tokens")
-    panels[0].legend(fontsize="x-small")
+    panels[0].legend()
     for (kind, dies), rows in _groups(table).items():
         n5 = Table(rows.columns, [row for row in rows.rows if row[1] == "N5" and row[3] == 1000.0])
         if kind == "devices":
@@ -133,7 +133,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         elif n5.rows:
             panels[1].axhline(n5.numbers("$/Mtoken")[0], linewidth=0.8, label=f"{dies} dies: {kind}", color=f"C{dies}")
     panels[1].set(xlabel="D2D to each neighbour (TB/s), N5, 1 kW", ylabel="$ of 1M tokens")
-    panels[1].legend(fontsize="x-small")
+    panels[1].legend()
 
 
 def _groups(table: Table) -> dict[tuple[str, str], Table]:

@@ -211,7 +211,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         points = sorted(zip(best.numbers(time), best.numbers(usd), strict=True))
         panel.plot([x for x, _ in points], [y for _, y in points], color="grey", linewidth=0.8, zorder=0)
         panel.set(xlabel=time, ylabel=usd, yscale="log")
-        panel.legend(fontsize="x-small")
+        panel.legend()
 
 
 if __name__ == "__main__":
