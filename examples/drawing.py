@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from picture import BLACK, BLUE
+from picture import BLACK, BLUE, GREY, ORANGE, SKY
 from study import Table
 
 WIDTH = 0.8
@@ -73,3 +74,16 @@ def plain_ticks(axis: Axis, places: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(places))
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def matrix(axes: Axes, rows: Sequence[str], columns: Sequence[Sequence[str]], words: Sequence[Sequence[str]]) -> None:
+    """Draw a field of words, coloured by word and marked with its first letter; columns have labels of two lines."""
+    kinds = {"compute": ORANGE, "memory": SKY, "overhead": GREY}
+    for y, line in enumerate(words):
+        for x, word in enumerate(line):
+            axes.add_patch(Rectangle((x, y), 0.94, 0.9, color=kinds[word], linewidth=0))
+            axes.text(x + 0.47, y + 0.47, word[0], ha="center", va="center")
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+    axes.set_xticks(np.arange(len(columns)) + 0.47, ["\n".join(column) for column in columns])
+    axes.set_yticks(np.arange(len(rows)) + 0.47, rows)
+    axes.tick_params(length=0)

@@ -1,10 +1,10 @@
 """From A100 to B200: what makes a training step of GPT 175B on 1024 accelerators faster, one change at a time.
 
-Software comes first: Megatron-LM of 2022 with full recomputation, then Megatron Core with flash attention. Next come B200's
-SMs, caches and kernels under the rates of A100, and then six changes to B200's: precision, peak, HBM, links, micro-batches
-and capacity. Each machine runs the fastest plan that fits it, so a factor is what a change is worth with a plan of its own.
-Factors depend on the order of changes; the table has the stated order beside the extremes and the mean over others. A
-published study finds about 35 times; its plans and numbers are not public.
+Software comes first: Megatron-LM of 2022 with full recomputation, then Megatron Core with flash attention. Next come
+B200's SMs, caches and kernels under the rates of A100, and then six changes to B200's: precision, peak, HBM, links,
+micro-batches and capacity. Each machine runs the fastest plan that fits it, so a factor is what a change is worth
+with a plan of its own. Factors depend on the order of changes: beside the stated one are the extremes and the mean of
+others. A published study finds about 35 times; its plans and numbers are not public.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,8 +190,8 @@ def conclude(table: Table) -> Iterator[str]:
         least <= mean <= most and mean <= rows[1][0], name=name, most=most - 1,
     )  # fmt: skip
     yield say(
-        "The published {published:g} times are {over:.2f} times what comes out, more than today's software brings to the "
-        "old machine ({software:.2f})",
+        "The published {published:g} times are {over:.2f} times what comes out, more than software brings to the old "
+        "machine ({software:.2f})",
         published > whole and published / whole > factors[1], published=published, over=published / whole,
         software=factors[1],
     )  # fmt: skip
