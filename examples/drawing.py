@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from picture import BLACK, BLUE, GREY, ORANGE, SKY
 from study import Table
 
@@ -66,12 +66,12 @@ def waterfall(axes: Axes, table: Table) -> None:
     axes.annotate(f"{ends[-1]:.1f} in all", (ends[-1], 0), (0, -11), textcoords="offset points", ha="center", va="top")
     axes.set(xscale="log", xlabel="speed over A100 of 2022", xlim=(0.9, 1.6 * ends[-1]), ylim=(-1.2, len(names) - 1.4))
     axes.set_yticks(places[1:], names[1:])
-    plain_ticks(axes.xaxis, (1, 2, 5, 10, 20))
+    plain_ticks(axes.xaxis)
 
 
-def plain_ticks(axis: Axis, places: Sequence[float]) -> None:
-    """Put ticks of a logarithmic axis where they are told, written as plain numbers."""
-    axis.set_major_locator(FixedLocator(places))
+def plain_ticks(axis: Axis) -> None:
+    """Put ticks of a logarithmic axis at 1, 2 and 5 of each decade, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
     axis.set_minor_locator(NullLocator())
 
@@ -87,3 +87,12 @@ def matrix(axes: Axes, rows: Sequence[str], columns: Sequence[Sequence[str]], wo
     axes.set_xticks(np.arange(len(columns)) + 0.47, ["\n".join(column) for column in columns])
     axes.set_yticks(np.arange(len(rows)) + 0.47, rows)
     axes.tick_params(length=0)
+
+
+def dots(axes: Axes, rows: Sequence[str], points: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Draw marks on named rows, the first row on top: of each series its places, row and number."""
+    for (label, places), mark in zip(points.items(), "osD^vP", strict=False):
+        axes.plot([x for _, x in places], [y for y, _ in places], mark, label=label)
+    axes.set_yticks(np.arange(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="y", linewidth=0.3)
