@@ -96,3 +96,15 @@ def dots(axes: Axes, rows: Sequence[str], points: Mapping[str, Sequence[tuple[in
     axes.set_yticks(np.arange(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="y", linewidth=0.3)
+
+
+def spans(axes: Axes, rows: Sequence[str], series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Draw a bar from least to most on named rows, the first row on top, those of several series below one another."""
+    places, height = np.arange(len(rows)), WIDTH / len(series)
+    for k, (label, ends) in enumerate(series.items()):
+        low, high = (np.array([pair[end] for pair in ends]) for end in (0, 1))
+        above = places + (k - (len(series) - 1) / 2) * height
+        axes.barh(above, np.maximum(high - low, 0.4), 0.8 * height, left=low, label=label)
+    axes.axvline(0.0, color=BLACK, linewidth=0.6)
+    axes.set_yticks(places, rows)
+    axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -34,6 +34,12 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse rows that are not as long as there are columns."""
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{len(row)} cells for {len(self.columns)} columns: {row}")
+
     def column(self, name: str) -> list[Cell]:
         """Return one column."""
         place = list(self.columns).index(name)
