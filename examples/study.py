@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
-from picture import column_figure
+from picture import PANEL_IN, TALL_IN, column_figure
 
 Cell: TypeAlias = "str | float | int"
 # Placeholders of a template, and what would be a number typed into it.
@@ -110,7 +110,7 @@ def run(
     text = f"# {title}\n\n{as_markdown(table, conclude)}"
     (given.output / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
     (given.output / f"{name}.md").write_text(text, encoding="utf-8")
-    figure, axes = column_figure(title, panels)
+    figure, axes = column_figure(title, panels, PANEL_IN if conclude else TALL_IN)
     draw(axes, table)
     figure.savefig(given.output / f"{name}.svg", metadata={"Date": None, "Title": title})
     print(f"{text}\nwrote {given.output / name}.csv, .md, .svg")

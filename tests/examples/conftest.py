@@ -25,9 +25,12 @@ def by(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], Row]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for a `script` every one there is."""
+    """Give a test that asks for a `script` every one there is, and for a `concluding` one those with sentences."""
+    scripts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("ex[0-9]*.py"))}
     if "script" in metafunc.fixturenames:
-        metafunc.parametrize("script", sorted(path.stem for path in EXAMPLES.glob("ex[0-9]*.py")))
+        metafunc.parametrize("script", list(scripts))
+    if "concluding" in metafunc.fixturenames:
+        metafunc.parametrize("concluding", [name for name, text in scripts.items() if "def conclude(" in text])
 
 
 @pytest.fixture(scope="session")
