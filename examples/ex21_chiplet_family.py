@@ -172,7 +172,8 @@ def conclude(table: Table) -> Iterator[str]:
             "The product that {name} cheapest "
             + ("flips between books: {books}" if flips else "is in all books {product}")
             + ", for {a:.3g} to {b:.3g} $ of a million tokens",
-            flips == (len(set(words.values())) > 1), name=name, product=next(iter(words.values())), a=min(usd),
+            flips == (len(set(words.values())) > 1) and max(usd) < 2 * min(usd), name=name,
+            product=next(iter(words.values())), a=min(usd),
             b=max(usd), books="; ".join(f"{product} ({book})" for book, product in words.items()),
         )  # fmt: skip
     wide, narrow = (
