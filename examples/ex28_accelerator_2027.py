@@ -60,7 +60,7 @@ def rows_of(
     space, devices = KINDS[kind]
     setting = DesignSetting(
         technology=TECHNOLOGY, prices=load_prices(book), num_packages=PACKAGES, like="gb200-nvl72",
-        num_gpus=PACKAGES * devices, overrides=("rack.power=400kW",),
+        num_gpus=PACKAGES * devices, stack="vllm", overrides=("rack.power=400kW",),
     )  # fmt: skip
     for batch in batches:
         gpus = PACKAGES * devices
@@ -100,7 +100,8 @@ def make(full: bool) -> Table:
     return Table(columns, rows, [
         f"A decode step of {Path(model).stem} at {CONTEXT} tokens in fp8, batch and tokens/s a package, {PACKAGES} "
         f"packages in one domain; {STACKS} stacks of {MEMORY} a package; experts over as many ranks as divide both.",
-        "All is owned at what it is made for, racks carry 400 kW; package yield is of packages begun with good dies.",
+        "vLLM as it is. All is owned at what it is made for, racks carry 400 kW; yields are of packages begun with good "
+        "dies.",
         "Energies of links are those of the price book, whatever the lanes; optics change the power left for the "
         "units.",
         "Pareto: no other row of the book has both a shorter TPOT and cheaper tokens.",

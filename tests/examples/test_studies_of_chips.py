@@ -79,3 +79,21 @@ def test_a_family_of_chiplets_trains_on_logic_and_serves_on_memory(study: Study)
         for row in rows:
             beaten = any(t < float(row[time]) and c < float(row[usd]) for t, c in on)
             assert beaten == (row[front] == "no")
+
+
+def test_packages_of_2027_are_alike_but_for_their_dies_and_lanes(study: Study) -> None:
+    rows = study("ex28_accelerator_2027")
+    found = by(rows, "book", "dies", "lanes", "batch", "package (W)")
+    for (book, dies, lanes, batch, watts), row in found.items():
+        assert float(row["silicon (mm2)"]) == 1600
+        assert float(row["W/mm2"]) == pytest.approx(float(watts) / 1600)
+        assert float(row["tokens/s"]) == pytest.approx(1e3 * float(batch) / float(row["TPOT (ms)"]))
+        # Money changes nothing of time; optics that carry more are no slower.
+        for other in {row["book"] for row in rows}:
+            assert found[other, dies, lanes, batch, watts]["TPOT (ms)"] == row["TPOT (ms)"]
+        copper = found[book, dies, "nvlink5", batch, watts]
+        assert float(row["lanes (TB/s)"]) >= float(copper["lanes (TB/s)"])
+        assert float(row["TPOT (ms)"]) <= float(copper["TPOT (ms)"]) * 1.001
+        points = [(float(other["TPOT (ms)"]), float(other["$/Mtoken"])) for other in rows if other["book"] == book]
+        beaten = any(t < float(row["TPOT (ms)"]) and c < float(row["$/Mtoken"]) for t, c in points)
+        assert beaten == (row["Pareto"] == "no")
