@@ -100,8 +100,8 @@ def make(full: bool) -> Table:
     return Table(columns, rows, [
         f"A decode step of {Path(model).stem} at {CONTEXT} tokens in fp8, batch and tokens/s a package, {PACKAGES} "
         f"packages in one domain; {STACKS} stacks of {MEMORY} a package; experts over as many ranks as divide both.",
-        "vLLM as it is. All is owned at what it is made for, racks carry 400 kW; yields are of packages begun with good "
-        "dies.",
+        "vLLM as it is. All is owned at what it is made for, racks carry 400 kW; yields are of packages begun with "
+        "good dies.",
         "Energies of links are those of the price book, whatever the lanes; optics change the power left for the "
         "units.",
         "Pareto: no other row of the book has both a shorter TPOT and cheaper tokens.",
