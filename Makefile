@@ -28,7 +28,7 @@ UV := 0.13.9
 
 # Pictures that examples/README.md shows, and tables that its sentences follow from.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
-TABLES := $(patsubst examples/%.py,results/%.csv,$(shell grep -l 'def conclude(' examples/ex*.py))
+TABLES := $(patsubst examples/%.py,results/%.csv,$(shell grep -l 'def conclude' examples/ex*.py))
 
 # What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
 RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
