@@ -86,7 +86,7 @@ def _notes() -> list[str]:
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw published and estimated latencies beside one another."""
-    names = [f"{model} {system} tp{tp}" for model, system, tp, *_ in table.rows]
+    names = [f"{model} {system} tp{float(tp):g}" for model, system, tp, *_ in table.rows]
     dots(panels[0], names, {name: list(enumerate(table.numbers(name))) for name in ("published (s)", "ours (s)")})
     panels[0].set(xlabel="latency (s)", xscale="log")
     plain_ticks(panels[0].xaxis)

@@ -78,9 +78,9 @@ def conclude(table: Table) -> Iterator[str]:
         )  # fmt: skip
     seen, closed = table.numbers("p99 TTFT (ms)"), table.numbers("closed form (ms)")
     yield say(
-        "Simulated requests keep the p99 of TTFT, at {most:.0f} ms at most; the closed form says {low:.2f} to "
+        "Simulated requests keep the limit of {kept}, at {most:.0f} ms at most; the closed form says {low:.2f} to "
         "{high:.2f} times as much",
-        max(seen) <= 1000, most=max(seen), low=min(c / s for c, s in zip(closed, seen, strict=True)),
+        max(seen) <= 1000, kept="p99 TTFT", most=max(seen), low=min(c / s for c, s in zip(closed, seen, strict=True)),
         high=max(c / s for c, s in zip(closed, seen, strict=True)),
     )  # fmt: skip
 

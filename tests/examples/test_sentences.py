@@ -47,9 +47,10 @@ def _shuffled(script: ModuleType, text: str) -> Iterator[None]:
     words = [k for k in places if all(isinstance(row[k], str) for row in table.rows)]
     for seed in range(40):
         dice, sign = random.Random(seed), (1, 1, 0, -1)[seed % 4]
+        scale = [dice.uniform(-1, 1) for _ in places]
         rows = [
             [
-                cell if k in counts or isinstance(cell, str) else _other(cell, dice.uniform(-1, 1), sign)
+                cell if k in counts or isinstance(cell, str) else _other(cell, scale[k] + dice.uniform(-1, 1), sign)
                 for k, cell in enumerate(row)
             ]
             for row in table.rows
@@ -64,7 +65,7 @@ def _shuffled(script: ModuleType, text: str) -> Iterator[None]:
 
 
 def _other(number: float, power: float, sign: int) -> float:
-    """Return another number: up to ten times as large or small, of its own sign where none is told."""
+    """Return another number: up to a hundred times as large or small, of its own sign where none is told."""
     return (abs(number) * sign if sign else number) * 10**power
 
 
