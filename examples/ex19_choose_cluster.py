@@ -21,6 +21,7 @@ from slipstick.cli import run as slipstick
 MODEL, SYSTEMS = "llama-3.1-70b", (
     "dgx-a100-80gb", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "mi300x-platform", "tpu-v5p-pod", "tpu-v6e-pod",
 )  # fmt: skip
+DEADLINE_DAYS = 60
 ASKED = ("--tokens", "15T", "--deadline", "60d", "--seq", "8192", "--gbs", "2048", "-q")
 DAY_S = 86400.0
 
@@ -73,12 +74,12 @@ def conclude(table: Table) -> Iterator[str]:
     names, gpus = priced.column("system"), priced.numbers("GPUs")
     yield say(
         "The cheapest that keeps the deadline is {gpus:,.0f} {name}: {days:.0f} days for {usd:.1f} M$",
-        priced.column("keeps the deadline")[first] == "yes" and usd[first] == min(usd), gpus=gpus[first],
+        priced.column("keeps the deadline")[first] == "yes" and days[first] <= DEADLINE_DAYS, gpus=gpus[first],
         name=names[first], days=days[first], usd=usd[first],
     )  # fmt: skip
     yield say(
         "The fastest, {gpus:,.0f} {name}, takes {days:.0f} days for {usd:.1f} M$",
-        days[fast] == min(days) and usd[fast] >= min(usd), gpus=gpus[fast], name=names[fast], days=days[fast],
+        days[fast] <= DEADLINE_DAYS, gpus=gpus[fast], name=names[fast], days=days[fast],
         usd=usd[fast],
     )  # fmt: skip
     last = usd.index(max(usd))
@@ -98,7 +99,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         points = [(k, float(cell)) for k, cell in enumerate(table.column(name)) if cell != ""]
         dots(panel, names, {name: points})
         panel.set(xlabel=name, xlim=(0, None))
-    panels[0].axvline(60, linewidth=0.8, linestyle="--")
+    panels[0].axvline(DEADLINE_DAYS, linewidth=0.8, linestyle="--")
 
 
 if __name__ == "__main__":

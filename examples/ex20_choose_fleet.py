@@ -73,7 +73,7 @@ def conclude(table: Table) -> Iterator[str]:
         yield say(
             "{model} is cheapest on {gpus:.0f} GPUs of {best} for {least:.0f} $/hour and dearest on {others:.0f} of "
             "{worst} for {most:.0f}",
-            usd[best] < usd[worst], model=model, gpus=gpus[best], best=names[best], least=usd[best],
+            usd[worst] < 3 * usd[best], model=model, gpus=gpus[best], best=names[best], least=usd[best],
             others=gpus[worst], worst=names[worst], most=usd[worst],
         )  # fmt: skip
     seen, closed = table.numbers("p99 TTFT (ms)"), table.numbers("closed form (ms)")

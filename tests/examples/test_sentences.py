@@ -43,8 +43,8 @@ def _shuffled(script: ModuleType, text: str) -> Iterator[None]:
     """Yield after each try to conclude from another table: numbers multiplied, words dealt anew."""
     table = import_module("study").read_table(text)
     places = range(len(table.columns))
-    counts = {k for k in places if all(str(row[k]).removesuffix(".0").isdigit() for row in table.rows)}
-    words = [k for k in places if all(isinstance(row[k], str) for row in table.rows)]
+    counts = {k for k in places if all(_is_chosen(str(row[k])) for row in table.rows)}
+    words = [None, *(k for k in places if all(isinstance(row[k], str) for row in table.rows))]
     for seed in range(40):
         dice, sign = random.Random(seed), (1, 1, 0, -1)[seed % 4]
         scale = [dice.uniform(-1, 1) for _ in places]
@@ -56,12 +56,18 @@ def _shuffled(script: ModuleType, text: str) -> Iterator[None]:
             for row in table.rows
         ]
         moved = words[seed // 4 % len(words)]
-        for row, cell in zip(rows, dice.sample([row[moved] for row in rows], len(rows)), strict=True):
-            row[moved] = cell
+        if moved is not None:
+            for row, cell in zip(rows, dice.sample([row[moved] for row in rows], len(rows)), strict=True):
+                row[moved] = cell
         # A table on which nothing can be said is no support either.
         with suppress(ArithmeticError, LookupError, ValueError):
             list(script.conclude(type(table)(table.columns, rows)))
         yield
+
+
+def _is_chosen(number: str) -> bool:
+    """Say whether a number is one of an axis, such as a batch or 0.25, and no result."""
+    return number.removesuffix(".0").isdigit() or len(number) <= len("1.25")
 
 
 def _other(number: float, power: float, sign: int) -> float:
