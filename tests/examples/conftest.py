@@ -32,8 +32,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "concluding" in metafunc.fixturenames:
         metafunc.parametrize("concluding", [name for name, text in scripts.items() if "def conclude(" in text])
     if "pictured" in metafunc.fixturenames:
-        pictures = {path.stem for path in (EXAMPLES / "pictures").glob("*.svg")}
-        metafunc.parametrize("pictured", [name for name in scripts if name in pictures])
+        drawn, tables = ({path.stem for path in (EXAMPLES / name).iterdir()} for name in ("pictures", "tables"))
+        metafunc.parametrize("pictured", [name for name in scripts if name in drawn & tables])
 
 
 @pytest.fixture(scope="session")
