@@ -94,8 +94,9 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
 @click.option(
-    "--node-size", type=Whole(), default=8, show_default=True, metavar="INTEGER", help="Packages per node of a system."
-)
+    "--node-size", "--packages", type=Whole(), default=8, show_default=True, metavar="INTEGER",
+    help="Packages per node of a system.",
+)  # fmt: skip
 @click.option(
     "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Network between nodes of a system."
 )
