@@ -40,6 +40,19 @@ class AreaShares:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeShares:
+    """Parts of the perimeter of the dies, in place of those of the unit of compute."""
+
+    memory: Num
+    network: Num
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.memory + self.network
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What a chip may take, and of what it is made; numbers may be arrays, one number a chip of a table.
 
@@ -58,6 +71,7 @@ class Budget:
         num_stacks: stacks of memory of the package; None for as many as fit.
         area_shares: how the silicon is shared out; None for as the unit says.
         power_shares: how the power is; None for as the unit says.
+        edge_shares: how the perimeter is; None for as the unit says.
     """
 
     node: str
@@ -74,6 +88,7 @@ class Budget:
     num_stacks: Num | None = None
     area_shares: AreaShares | None = None
     power_shares: AreaShares | None = None
+    edge_shares: EdgeShares | None = None
 
     @property
     def die_mm2(self) -> Num:
@@ -234,7 +249,7 @@ def _built(budget: Budget, technology: Technology) -> Design:
     beside_mm2 = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks
     stacks, shared = _stacks(budget)
     cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
-    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks)
+    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks, budget.clamp)
     network = engine.network(linked, technology.link(budget.link), scale.analog)
     fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit)
     rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
@@ -267,6 +282,9 @@ def _faults(budget: Budget) -> Iterator[Fit]:
         if shares is not None:
             least = np.minimum(np.minimum(shares.core, shares.cache), np.minimum(shares.memory, shares.network))
             yield check((shares.total <= 1 + 1e-9) & (least > 0), Reason.SHARES, shares.total, 1.0)
+    edge = budget.edge_shares
+    if edge is not None:
+        yield check(edge.total <= 1 + 1e-9, Reason.SHARES, edge.total, 1.0)
 
 
 def _stacks(budget: Budget) -> tuple[Num | None, Fit]:
@@ -317,12 +335,12 @@ def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Sh
     e = budget.edge_mm / ranks - interface.edge_mm
     area = budget.area_shares or AreaShares(*(getattr(unit.area_shares, k).si for k in _PARTS))
     power = budget.power_shares or AreaShares(*(getattr(unit.power_shares, k).si for k in _PARTS))
-    edge = unit.edge_shares
+    edge = budget.edge_shares or EdgeShares(unit.edge_shares.memory.si, unit.edge_shares.network.si)
     return (
         Share(a * area.core, p * power.core),
         Share(a * area.cache, p * power.cache),
-        Share(a * area.memory, p * power.memory, e * edge.memory.si),
-        Share(a * area.network, p * power.network, e * edge.network.si),
+        Share(a * area.memory, p * power.memory, e * edge.memory),
+        Share(a * area.network, p * power.network, e * edge.network),
     )
 
 

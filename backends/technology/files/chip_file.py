@@ -153,7 +153,7 @@ def _chip(
     yield "memory:"
     yield "  hbm:"
     yield f"    capacity: {_number(m.num_bytes / 1e9, 'GB', f'{m.num_stacks} stacks of {b.memory}')}"
-    wires = f"{m.num_links} wires at {m.at.speed:.3f} of their rate"
+    wires = f"{m.num_links} wires at {m.speed:.3f} of their rate"
     yield f"    bandwidth: {_number(m.bytes_per_s / 1e9, 'GB/s', wires)}"
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"
