@@ -327,12 +327,24 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     )
 
 
+def room_of(budget: Budget, technology: Technology) -> Share:
+    """Return the area, power and edge of one device that the interface between dies leaves its parts."""
+    return _room(budget, _interface(budget, technology.d2d(budget.d2d) if budget.d2d else None)[0])
+
+
+def _room(budget: Budget, interface: Interface) -> Share:
+    ranks = budget.num_ranks
+    return Share(
+        budget.area_mm2 / ranks - interface.area_mm2,
+        budget.power_w / ranks - interface.power_w,
+        budget.edge_mm / ranks - interface.edge_mm,
+    )
+
+
 def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Share, Share, Share, Share]:
     """What each part of a device may take: its share of what the interface leaves."""
-    ranks = budget.num_ranks
-    a = budget.area_mm2 / ranks - interface.area_mm2
-    p = budget.power_w / ranks - interface.power_w
-    e = budget.edge_mm / ranks - interface.edge_mm
+    room = _room(budget, interface)
+    a, p, e = room.area_mm2, room.power_w, room.edge_mm
     area = budget.area_shares or AreaShares(*(getattr(unit.area_shares, k).si for k in _PARTS))
     power = budget.power_shares or AreaShares(*(getattr(unit.power_shares, k).si for k in _PARTS))
     edge = budget.edge_shares or EdgeShares(unit.edge_shares.memory.si, unit.edge_shares.network.si)

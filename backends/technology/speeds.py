@@ -1,7 +1,7 @@
 """How fast the parts of a chip run, over the speeds that they are rated for.
 
-    matrix and vector units: clock over that of the unit      memory: bytes/s over those of its stacks at their rate
-    caches: bytes/s over banks times those of a bank of the unit's own chip      links: bytes/s over lanes at their rate
+matrix and vector units: clock over that of the unit      memory: bytes/s over those of its stacks at their rate
+caches: bytes/s over banks times those of a bank of the unit's own chip      links: bytes/s over lanes at their rate
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rated_bank_bytes_per_s(unit: UnitSection) -> float:
 
     >>> from .data import load_technology
     >>> round(rated_bank_bytes_per_s(load_technology().unit("h100")) / 1e9)
-    174
+    176
     """
     bank = unit.cache
     banks = unit.area.si / unit.area_shares.core.si * unit.area_shares.cache.si / bank.area.si

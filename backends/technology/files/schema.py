@@ -85,6 +85,11 @@ class SharesSection(Section):
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.core, self.cache, self.memory, self.network)
 
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.core.si + self.cache.si + self.memory.si + self.network.si
+
 
 class EdgeSection(Section):
     """Parts of the perimeter of the dies."""
@@ -95,6 +100,11 @@ class EdgeSection(Section):
     def faults(self, found: Mapping[str, object]) -> Iterator[str]:
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.memory, self.network)
+
+    @property
+    def total(self) -> float:
+        """Both of them."""
+        return self.memory.si + self.network.si
 
 
 def _at_most_one(*shares: Number) -> Iterator[str]:
