@@ -3,7 +3,7 @@
 Every part takes what it needs, and the units the rest:
 
     area   memory = stacks controller, network = lanes lane, caches their unit's share, units what is left of the unit's
-    power  memory = leakage + speed rated, network = lanes rated, caches rated, their unit's share at most; units the rest
+    power  memory = leakage + speed rated, network = lanes rated, caches rated (their share at most), units the rest
     edge   network = lanes / density, memory = wires / density, at most what is left of the unit's
 """
 

@@ -110,8 +110,8 @@ def sweep_command(
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
     goals = design_goals(objectives, request.source.model != NO_MODEL)
-    setting = _setting(request, technology, packages, network, like, volume, gross_margin)
-    _check_names(space, setting.technology)
+    setting = setting_of(request, technology, packages, network, like, volume, gross_margin)
+    check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
     if chosen is None:
         found = _all(space, setting, job, goals, request.quiet)
@@ -156,15 +156,16 @@ def _check(request: Request) -> None:
         raise UsageError(f"--gpus {request.words.num_gpus}: a system has 1 or more")
 
 
-def _setting(
+def setting_of(
     request: Request,
     technology: Path | None,
     packages: int,
     network: str,
     like: str,
-    volume: float | None,
-    gross_margin: float | None,
+    volume: float | None = None,
+    gross_margin: float | None = None,
 ) -> DesignSetting:
+    """Return what stands around designs; UnknownNameError for a network, a number or a price book that there is not."""
     from ...backends.machine.load import load_network
     from ...backends.prices.book import USUAL, load_prices
     from ...backends.technology.data import PARTS, load_technology
@@ -190,7 +191,7 @@ def _setting(
     )
 
 
-def _check_names(space: DesignSpace, technology: Technology) -> None:
+def check_names(space: DesignSpace, technology: Technology) -> None:
     """Refuse a misspelt name before anything slow happens."""
     for names, find in (
         (space.nodes, technology.node),

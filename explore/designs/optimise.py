@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 FindPlan: TypeAlias = Callable[[str], DesignJob]
 AXES = ("area_mm2", "power_w", "num_stacks", "memory_speed", "num_lanes", "core_share")
 # Columns of the front: time, power, area and money of a design.
-FRONT = ("step_time_s", "package_w", "silicon_mm2", "usd_per_gpu_hour")
+FRONT = ("step_time_s", "package_w", "silicon_mm2", "usd_per_step")
 _FIRST_STEP, _LAST_STEP = 1 / 4, 1 / 256
 # The least of an axis that is a part of something.
 _LEAST = 1 / 4
@@ -249,22 +249,38 @@ def _usual(
     The plan is among `jobs` then, or that of a point of its own; raises why where no design has a plan at all.
     """
     why = list[SlipstickError]()
-    for form, limit in search.limits.items():
-        points = (columns.row(search.rows(form, np.array([point])), 0) for point in _STARTS)
-        for budget in (limit, *points):
-            try:
-                job = find_plan(search.text(form, budget))
-            except (InfeasibleError, UsageError) as error:
-                why.append(error)
-                continue
-            if all(job.plan != one.plan for one in jobs):
-                jobs.append(job)
-            if budget is not limit:
-                return {}, None
-            priced = search.price(form, job, np.full((1, len(AXES)), np.nan), budget)
-            numbers = {name: float(values[0]) for name, values in priced.found.columns.items()}
-            return numbers, design(budget, search.setting.technology)
+    for form, budget in _beginnings(search):
+        try:
+            job = find_plan(search.text(form, budget))
+        except (InfeasibleError, UsageError) as error:
+            why.append(error)
+            continue
+        if all(job.plan != one.plan for one in jobs):
+            jobs.append(job)
+        if budget is not search.limits[form]:
+            return {}, None
+        priced = search.price(form, job, np.full((1, len(AXES)), np.nan), budget)
+        numbers = {name: float(values[0]) for name, values in priced.found.columns.items()}
+        return numbers, design(budget, search.setting.technology)
     raise why[0]
+
+
+def first_machine(limits: Mapping[DesignForm, Budget], setting: DesignSetting) -> str:
+    """Return the machine of the first design that can be built, as YAML; UsageError with the numbers of the first."""
+    search, why = _NodeSearch(limits, setting, Goal(FRONT[0])), list[UsageError]()
+    for form, budget in _beginnings(search):
+        try:
+            return search.text(form, budget)
+        except UsageError as error:
+            why.append(error)
+    raise why[0]
+
+
+def _beginnings(search: _NodeSearch) -> Iterator[tuple[DesignForm, Budget]]:
+    """Yield the shares of the unit of each form, then points of its own."""
+    for form, limit in search.limits.items():
+        yield form, limit
+        yield from ((form, columns.row(search.rows(form, np.array([point])), 0)) for point in _STARTS)
 
 
 def _record(one: _Priced, row: int, goal: Goal) -> Mapping[str, float | str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ...driver.estimate import Lowered, lower
 from ...ir.errors import InfeasibleError
@@ -48,10 +45,3 @@ class PlanFinder:
         if plan.family not in self._lowered:
             self._lowered[plan.family] = lower(job.graph, plan.family)
         return DesignJob(self._lowered[plan.family], plan, convention=job.convention)
-
-
-@contextmanager
-def plan_finder(job: PlanJob) -> Iterator[PlanFinder]:
-    """Yield what finds plans, with a folder of its own for the files of machines."""
-    with TemporaryDirectory(prefix="slipstick-designs-") as folder:
-        yield PlanFinder(job, Path(folder))

@@ -12,6 +12,7 @@ from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
+from ..speeds import speeds_text
 from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
@@ -29,7 +30,7 @@ def chip_text(
 
     `joint` says how dies and memory are joined; None for as usual with such memory.
     """
-    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, "", sale), ""))
+    return "\n".join((*_summary(design, technology), *_chip(design, name, technology, joint, "", sale), ""))
 
 
 def system_text(
@@ -50,7 +51,7 @@ def system_text(
     num_ranks = num_chips * int(design.budget.num_ranks)
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
     lines = [
-        *_summary(design),
+        *_summary(design, technology),
         f"name: {name}",
         "chip:",
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
@@ -109,7 +110,7 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
         yield from equipment_lines(like, num_ranks * float(lanes.bytes_per_s))
 
 
-def _summary(design: Design) -> Iterator[str]:
+def _summary(design: Design, technology: Technology) -> Iterator[str]:
     b, c, m, n = design.budget, design.compute, design.memory, design.network
     yield f"# Designed from {_given(b)}: {c.num_sms} multiprocessors of {b.unit} at {c.at.voltage_v:.3f} V,"
     yield (
@@ -117,6 +118,7 @@ def _summary(design: Design) -> Iterator[str]:
         f"{n.bytes_per_s / 1e9:.4g} GB/s each way. These parts use {design.used_w:.4g} W."
     )
     yield f"# {_areas(design)}."
+    yield f"# Of their rated speeds: {speeds_text(design, technology)}."
     if b.d2d and b.num_dies > 1:
         yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
