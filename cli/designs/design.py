@@ -34,15 +34,22 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 class DesignCommand(Watched):
     """The verb `design`; `design optimise MODEL` is a command of its own, with the flags of plans."""
 
+    def part(self, word: str) -> click.Command | None:
+        """Return the command of its own that a word names."""
+        if word != "optimise":
+            return None
+        from .optimise import optimise_command
+
+        return optimise_command
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
         """Return the context of the command that the first word names."""
-        if args[:1] != ["optimise"]:
-            return super().make_context(info_name, args, parent, **extra)
-        from .optimise import optimise_command
-
-        return optimise_command.make_context(f"{info_name} optimise", args[1:], parent, **extra)
+        part = self.part(args[0]) if args else None
+        if part is None:
+            return super().make_context(info_name, args, parent, **extra)  # type: ignore[arg-type]
+        return part.make_context(f"{info_name} optimise", args[1:], parent, **extra)  # type: ignore[arg-type]
 
 
 @click.command(

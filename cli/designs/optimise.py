@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from ...report.results.result import Result
 
 # What is tried of a plan where nothing is given; degrees and recomputation are free.
-_USUAL: Mapping[str, tuple[Value, ...]] = {
-    "zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4), "cp": (1,),
-}  # fmt: skip
+_USUAL: Mapping[str, tuple[Value, ...]] = {"cp": (1,), "mbs": (1, 2, 4)}
+_OF_TRAINING: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4)}
 _AIMS = {"time": "step_time_s", "$": "usd", "cost": "usd", "energy": "j_per_token"}
 _DOLLARS = {"train": "usd_per_mtok", "prefill": "usd_per_mtok_input", "decode": "usd_per_mtok_output"}
 
@@ -202,7 +201,8 @@ def _plans(
     wrong = [name for name in typed if name in REFUSED]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} says nothing to a search of plans: leave it out")
-    usual = {name: values for name, values in _USUAL.items() if name not in flags}
+    tried = {**_USUAL, **_OF_TRAINING} if request.words.phase == "train" else _USUAL
+    usual = {name: values for name, values in tried.items() if name not in flags}
     known = goal.name in known_metrics(Workload(request.words.phase))
     asked = Asked(
         model=request.source.model,

@@ -1,6 +1,6 @@
 """Designs that are best within their budgets: a pattern search over shares, jointly with the search of plans.
 
-A point has six coordinates from 0 to 1: area and power of the package, from a quarter of the budget to all of it;
+A point has six coordinates from 0 to 1: area and power of the package, from a part of the budget to all of it;
 stacks of memory and the part of their rated speed; lanes; and the part of the silicon left over that units take. Caches
 keep the share of their unit, since no kernel is priced by their size. What no other part takes of the power is that of
 the units, and decides their voltage and clock. Of the points around the best so far, all are priced as one table; where
@@ -36,14 +36,14 @@ FindPlan: TypeAlias = Callable[[str], DesignJob]
 AXES = ("area_mm2", "power_w", "num_stacks", "memory_speed", "num_lanes", "core_share")
 # Columns of the front: time, power, area and money of a design.
 FRONT = ("step_time_s", "package_w", "silicon_mm2", "usd_per_step")
-_FIRST_STEP, _LAST_STEP = 1 / 4, 1 / 256
-# The least of an axis that is a part of something.
-_LEAST = 1 / 4
-_MOST_PLANS = 4
+_FIRST_STEP, _LAST_STEP = 1 / 8, 1 / 256
+# The least power, area, speed of memory and part of the silicon left over, over the most.
+_LEAST_POWER, _LEAST = 1 / 16, 1 / 4
+_MOST_PLANS, _MOST_STARTS = 4, 8
 _STARTS = (
     (1.0, 1.0, 1.0, 1.0, 0.5, 1.0),
     (1.0, 1.0, 0.5, 1.0, 0.75, 1.0),
-    (0.5, 0.5, 0.5, 1.0, 0.5, 1.0),
+    (0.5, 0.75, 0.5, 1.0, 0.5, 1.0),
 )
 
 
@@ -124,7 +124,7 @@ class _NodeSearch:
             limit,
             Knobs(
                 area_mm2=limit.area_mm2 * _LEAST ** (1 - area),
-                power_w=limit.power_w * _LEAST ** (1 - power),
+                power_w=limit.power_w * _LEAST_POWER ** (1 - power),
                 num_stacks=np.round(1 + stacks * (most - 1)),
                 memory_speed=_LEAST ** (1 - speed),
                 num_lanes=np.round(most_lanes(limit, technology) ** lanes),
@@ -134,9 +134,10 @@ class _NodeSearch:
         )
 
     def climb(self, form: DesignForm, job: DesignJob, starts: Array) -> _Priced:
-        """Follow the best of the points around each start, at ever smaller steps; return a table of the best alone."""
-        here, step = np.unique(starts, axis=0), _FIRST_STEP
-        worth = self.price(form, job, here).worth
+        """Follow the best points around the best of starts and a coarse grid, at ever smaller steps; return the best."""
+        coarse = self.price(form, job, np.concatenate([starts, _COARSE]))
+        here, step = coarse.points[np.argsort(coarse.worth, kind="stable")[:_MOST_STARTS]], _FIRST_STEP
+        worth = np.sort(coarse.worth, kind="stable")[:_MOST_STARTS]
         while step >= _LAST_STEP:
             around = np.clip(here[:, None, :] + step * _MOVES[None], 0.0, 1.0)
             table = self.price(form, job, around.reshape(-1, len(AXES)))
@@ -301,3 +302,13 @@ def _moves() -> Iterator[tuple[float, ...]]:
 
 
 _MOVES = np.array(list(_moves()))
+# Levels of each axis at first, all with all.
+_LEVELS = (
+    (1.0, 0.65),
+    (1.0, 0.85, 0.65, 0.4),
+    (1.0, 0.75, 0.5, 0.25, 0.0),
+    (1.0, 0.7, 0.4),
+    (0.3, 0.5, 0.65, 0.8),
+    (1.0, 0.7),
+)
+_COARSE = np.array(list(product(*_LEVELS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -153,18 +153,29 @@ class OptimisedDesigns(Result):
             "design was measured"
         )
 
+    @property
+    def _within(self) -> str:
+        areas, powers = ({float(getattr(one, field)) for one in self.limits} for field in ("area_mm2", "power_w"))
+        return f"{max(areas):g} mm2 and {max(powers):g} W"
+
     def panels(self) -> Sequence[Panel]:
         """Return the designs, the speeds and watts of their parts, and the front."""
-        name, shown = self.goal.name, [w for w in _WORDS if len({getattr(one.form, w) for one in self.found}) > 1]
+        name, shown = self.goal.name, [w for w in _WORDS if len({getattr(one, w) for one in self.limits}) > 1]
         head = ["node", *map(label, shown), "plan", label(name), _USUAL, "SMs", "voltage", "fp16", "stacks", "HBM"]
         rows = [self._cells(one, shown) for one in self.found]
-        limit = self.limits[0]
-        title = f"{self.model}: {_MOSTLY[self.goal.better]} {self.goal.label} within {limit.area_mm2:g} mm2 and {limit.power_w:g} W"
+        title = f"{self.model}: {_MOSTLY[self.goal.better]} {self.goal.label} within {self._within}"
         own = [Panel(title, [*head, "lanes", "links", "area", "power"], rows)]
+        designs = [
+            (one.form.node, shares, made)
+            for one in self.found
+            for shares, made in (("optimised", one.design), (_USUAL, one.usual_design))
+            if made is not None
+        ]
+        parts = tuple(dict.fromkeys(claim.part for *_, made in designs for claim in self.claims(made)))
         speeds = Panel(
             "Part of its rated speed that each component runs at, and the power that each owns",
-            ("node", "shares", *PARTS, *(f"{claim.part}, W" for claim in self.claims(self.best.design)), "of"),
-            [cells for one in self.found for cells in self._speed_rows(one)],
+            ("node", "shares", *PARTS, *(f"{part}, W" for part in parts), "of"),
+            [[node, shares, *self._owned(made, parts)] for node, shares, made in designs],
         )
         return [*own, speeds, self._front_panel()]
 
@@ -189,13 +200,11 @@ class OptimisedDesigns(Result):
             f"{row['power_w']:,.4g} W",
         ]
 
-    def _speed_rows(self, one: Optimum) -> Iterator[list[str]]:
-        for shares, made in (("optimised", one.design), (_USUAL, one.usual_design)):
-            if made is not None:
-                speeds, claims = self._speeds(made), self.claims(made)
-                watts = [f"{claim.power_w:.1f}" for claim in claims]
-                of = f"{sum(claim.power_w for claim in claims):.4g} of {float(made.power_w):.4g} W"
-                yield [one.form.node, shares, *(f"{speeds[part]:.0%}" for part in PARTS), *watts, of]
+    def _owned(self, made: Design, parts: Sequence[str]) -> list[str]:
+        speeds, watts = self._speeds(made), {claim.part: claim.power_w for claim in self.claims(made)}
+        of = f"{sum(watts.values()):.4g} of {float(made.power_w):.4g} W"
+        shown = (f"{watts[part]:.1f}" if part in watts else "-" for part in parts)
+        return [*(f"{speeds[part]:.0%}" for part in PARTS), *shown, of]
 
     @cached_property
     def front(self) -> Front:
@@ -268,7 +277,7 @@ class OptimisedDesigns(Result):
         usual = one.usual.get(self.goal.name)
         beside = "" if usual is None else f", {told(self.goal.name, usual)} with the {_USUAL}"
         return [
-            (self.model, f"designs within {self.limits[0].area_mm2:g} mm2 and {self.limits[0].power_w:g} W"),
+            (self.model, f"designs within {self._within}"),
             ("best", f"{one.form.node}, {plan_label(one.job.plan)}"),
             (self.goal.label, f"{told(self.goal.name, one.columns[self.goal.name])}{beside}"),
             ("looked at", self._notes()),
