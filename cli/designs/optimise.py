@@ -16,6 +16,7 @@ from ...ir.schedules.registry import USUAL
 from ..flags.request import PlanCommand, Request
 from ..output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, Answering, format_flag, output_flag, write_reasons
 from ..output.files import write_text
+from ..plans.text import plan_file_text, words_around
 from ..search.axes import REFUSED, Asked
 from ..search.flags import typed_flags
 from ..search.job import job_of
@@ -41,7 +42,7 @@ _DOLLARS = {"train": "usd_per_mtok", "prefill": "usd_per_mtok_input", "decode": 
 class OptimiseCommand(Answering, PlanCommand):
     """The verb `design optimise`, to which a flag of a plan that is typed is what plans must have."""
 
-    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "explain", "best_system")
+    delivered: ClassVar[tuple[str, ...]] = ("form", "output", "explain", "best_system", "best_plan")
     forms: ClassVar[tuple[str, ...]] = DRAWN_FORMS
     refused: ClassVar[tuple[str, ...]] = ("system", "rent")
 
@@ -51,12 +52,15 @@ class OptimiseCommand(Answering, PlanCommand):
         return super().answer(ctx)
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
-        """Write the designs, or the reasons of a number; and the system of the best."""
+        """Write the designs, or the reasons of a number; and the system and the plan of the best."""
         from ...report.designs.optimised import OptimisedDesigns
 
         assert isinstance(result, OptimisedDesigns)
         if said["best_system"] is not None:
             write_text(result.system(), str(said["best_system"]))
+        if said["best_plan"] is not None:
+            around = words_around(Request.of(dict(said)))
+            write_text(plan_file_text(result.best.job.plan, around), str(said["best_plan"]))
         if said["explain"] is None:
             return super().deliver(result, form, said)
         write_reasons(result.explain(str(said["explain"])), str(said["output"]))
@@ -91,6 +95,7 @@ class OptimiseCommand(Answering, PlanCommand):
     metavar="NAME",
     help="Show why the best design takes its power, area or edge, or how a metric of its step comes about.",
 )
+@click.option("--best-plan", metavar="FILE", help="Write the plan of the best design, for `estimate --plan FILE`.")
 @click.option("--best-system", metavar="FILE", help="Write the system of the best design, for `cost` and `estimate`.")
 def optimise_command(
     request: Request,
@@ -150,7 +155,7 @@ def optimise_command(
         finder = PlanFinder(_plans(request, typed, str(first), setting, goal), Path(folder))
         found = optimise(limits, setting, finder, goal, lambda one: _say(one, goal, request.quiet))
     return OptimisedDesigns(
-        model=request.source.model,
+        model=found[0].job.lowered.source.name,
         setting=setting,
         goal=goal,
         limits=tuple(limits.values()),

@@ -134,7 +134,7 @@ class _NodeSearch:
         )
 
     def climb(self, form: DesignForm, job: DesignJob, starts: Array) -> _Priced:
-        """Follow the best points around the best of starts and a coarse grid, at ever smaller steps; return the best."""
+        """Follow the best points around the best of starts and a coarse grid, in ever smaller steps; return one."""
         coarse = self.price(form, job, np.concatenate([starts, _COARSE]))
         here, step = coarse.points[np.argsort(coarse.worth, kind="stable")[:_MOST_STARTS]], _FIRST_STEP
         worth = np.sort(coarse.worth, kind="stable")[:_MOST_STARTS]
@@ -145,7 +145,9 @@ class _NodeSearch:
             least = each.argmin(axis=1)
             better = each[np.arange(len(here)), least] < worth
             if not better.any():
-                step /= 2
+                # The finer the steps, the fewer of the starts are followed.
+                kept = np.argsort(worth, kind="stable")[: -(-len(here) // 2)]
+                here, worth, step = here[kept], worth[kept], step / 2
                 continue
             here = np.where(better[:, None], around[np.arange(len(here)), least], here)
             worth = np.where(better, each[np.arange(len(here)), least], worth)
