@@ -89,9 +89,9 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         for gpus, days, usd in zip(
             rows.column("GPUs"), rows.numbers("run (days)"), rows.numbers("run (M$)"), strict=True
         ):
-            panels[2].annotate(f"{gpus:,}", (days, usd), fontsize="xx-small", xytext=(3, 3), textcoords="offset points")
+            panels[2].annotate(f"{gpus:,}", (days, usd), xytext=(3, 3), textcoords="offset points")
     panels[2].set(xlabel="run (days)", ylabel="run (M$)", xscale="log")
-    panels[2].legend(fontsize="x-small")
+    panels[2].legend()
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         series = {model: _of(part, names, column) for model, part in groups.items()}
         beside(panel, names, series)
         panel.set_ylabel(column)
-        panel.legend(fontsize="x-small")
+        panel.legend()
 
 
 def _of(table: Table, names: Sequence[str], column: str) -> list[float]:

@@ -84,9 +84,9 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[0].bar([k - 0.2 for k in place], even, width=0.4, label="even layers")
     panels[0].bar([k + 0.2 for k in place], balanced, width=0.4, label="balanced")
     panels[0].axhline(PUBLISHED, color="k", linestyle=":", label="HETHUB")
-    panels[0].set_xticks(list(place), names, fontsize="xx-small", rotation=30)
+    panels[0].set_xticks(list(place), names, rotation=30)
     panels[0].set(ylabel="tokens/s over the sum of both alone")
-    panels[0].legend(fontsize="small")
+    panels[0].legend()
 
 
 if __name__ == "__main__":
