@@ -23,8 +23,8 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             ("estimate", f"{_STEP} engine isl osl concurrency request-rate serve tokens explain format output"),
             (
                 "design optimise",
-                "node area die-area power memory link dies gpus tp pp seq gbs phase objective explain best-system best-plan "
-                "format output",
+                "node area die-area power memory link dies gpus tp pp seq gbs phase objective explain best-system "
+                "best-plan format output",
             ),
             (
                 "choose",

@@ -58,6 +58,7 @@ class Optimum:
         columns: its numbers, as of a sweep.
         usual: those of the shares of the unit under the best plan for these; empty where these have no room.
         usual_design: its chip.
+        usual_job: what it runs.
         front: designs of the node that no other beats in time, power, area and money, the fastest first.
         num_designs: that were priced.
     """
@@ -68,6 +69,7 @@ class Optimum:
     columns: Mapping[str, float]
     usual: Mapping[str, float]
     usual_design: Design | None
+    usual_job: DesignJob | None
     front: Sequence[Mapping[str, float | str]]
     num_designs: int
 
@@ -216,7 +218,7 @@ def optimise(
 
 
 def _optimised(search: _NodeSearch, find_plan: FindPlan, before: Array, jobs: list[DesignJob]) -> Optimum:
-    usual, usual_design = _usual(search, find_plan, jobs)
+    usual, usual_design, usual_job = _usual(search, find_plan, jobs)
     starts = np.concatenate([np.array(_STARTS), before])
     for form in search.limits:
         job = min(jobs, key=lambda one: search.price(form, one, starts).worth.min())
@@ -239,6 +241,7 @@ def _optimised(search: _NodeSearch, find_plan: FindPlan, before: Array, jobs: li
         columns={name: float(values[row]) for name, values in best.found.columns.items()},
         usual=usual,
         usual_design=usual_design,
+        usual_job=usual_job,
         front=search.front(),
         num_designs=sum(len(one.worth) for one in search.priced),
     )
@@ -246,7 +249,7 @@ def _optimised(search: _NodeSearch, find_plan: FindPlan, before: Array, jobs: li
 
 def _usual(
     search: _NodeSearch, find_plan: FindPlan, jobs: list[DesignJob]
-) -> tuple[Mapping[str, float], Design | None]:
+) -> tuple[Mapping[str, float], Design | None, DesignJob | None]:
     """Price the unit's own shares of the first form that has a plan, under the best; nothing where none has.
 
     The plan is among `jobs` then, or that of a point of its own; raises why where no design has a plan at all.
@@ -261,10 +264,10 @@ def _usual(
         if all(job.plan != one.plan for one in jobs):
             jobs.append(job)
         if budget is not search.limits[form]:
-            return {}, None
+            return {}, None, None
         priced = search.price(form, job, np.full((1, len(AXES)), np.nan), budget)
         numbers = {name: float(values[0]) for name, values in priced.found.columns.items()}
-        return numbers, design(budget, search.setting.technology)
+        return numbers, design(budget, search.setting.technology), job
     raise why[0]
 
 
