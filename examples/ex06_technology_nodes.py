@@ -144,8 +144,8 @@ def conclude(table: Table) -> Iterator[str]:
         [at("memory of rated", newest, last, USUAL), *(at("memory (TB/s)", newest, last, s) for s in (USUAL, BEST))],
     )
     yield say(
-        "With {newest} at {last} the power that the old chip has for memory runs {old:g} stacks at {speed:.0%} of their "
-        "rated speed, {old_rate:.1f} TB/s; the best chip has {few:g} for {new_rate:.1f} TB/s",
+        "With {newest} at {last} the power that the old chip has for memory runs {old:g} stacks at {speed:.0%} of "
+        "their rated speed, {old_rate:.1f} TB/s; the best chip has {few:g} for {new_rate:.1f} TB/s",
         few <= old and old_speed < 1, newest=newest, last=last, old=old, speed=old_speed, old_rate=old_rate, few=few,
         new_rate=new_rate,
     )  # fmt: skip
