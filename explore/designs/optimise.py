@@ -40,6 +40,8 @@ _FIRST_STEP, _LAST_STEP = 1 / 8, 1 / 256
 # The least power, area, speed of memory and part of the silicon left over, over the most.
 _LEAST_POWER, _LEAST = 1 / 16, 1 / 4
 _MOST_PLANS, _MOST_STARTS = 4, 8
+# Designs of the front take no longer than so many times the fastest of a node.
+_SLOWEST = 3.0
 _STARTS = (
     (1.0, 1.0, 1.0, 1.0, 0.5, 1.0),
     (1.0, 1.0, 0.5, 1.0, 0.75, 1.0),
@@ -167,12 +169,19 @@ class _NodeSearch:
     def widen(self, best: _Priced, row: int) -> None:
         """Price a design at other areas and powers, for the front."""
         point = best.points[row] if best.is_point(row) else np.array(_STARTS[0])
-        grid = np.array(list(product(np.linspace(0, 1, 9), repeat=2)))
+        grid = np.array(list(product(np.linspace(0, 1, 9), np.linspace(0.4, 1, 9))))
         self.price(best.form, best.job, np.concatenate([grid, np.tile(point[2:], (len(grid), 1))], axis=1))
 
+    def _fitting(self) -> list[_Priced]:
+        return [one for one in self.priced if np.isfinite(one.worth).any()]
+
     def front(self) -> list[Mapping[str, float | str]]:
-        """Return the designs that no other beats in time, power, area and money."""
-        parts = [(one, np.flatnonzero(np.isfinite(one.worth))) for one in self.priced]
+        """Return the designs that no other beats in time, power, area and money, but for the slowest."""
+        least_s = min(np.nanmin(one.found.columns[FRONT[0]][np.isfinite(one.worth)]) for one in self._fitting())
+        parts = [
+            (one, np.flatnonzero(np.isfinite(one.worth) & (one.found.columns[FRONT[0]] <= _SLOWEST * least_s)))
+            for one in self._fitting()
+        ]
         parts = [(one, rows) for one, rows in parts if rows.size]
         aims = [np.concatenate([one.found.columns[name][rows] for one, rows in parts]) for name in FRONT]
         whole = [(one, int(row)) for one, rows in parts for row in rows]

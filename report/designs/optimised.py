@@ -244,8 +244,9 @@ class OptimisedDesigns(Result):
         for claim in claims:
             why = f" = {claim.reason}, {claim.speed:.0%} of its rated speed" if wanted == "power" else ""
             lines.append(f"  {claim.part:<7} {getattr(claim, field):.4g} {unit}{why}")
-        rest = "wires, control and all that the engine leaves out" if wanted != "power" else "nothing"
-        return "\n".join([*lines, f"  {'rest':<7} {float(given) - taken:.4g} {unit} for {rest}"])
+        left = max(float(given) - taken, 0.0)
+        rest = "that no part takes" if wanted == "power" else "for wires, control and all that the engine leaves out"
+        return "\n".join([*lines, f"  {'rest':<7} {left:.4g} {unit} {rest}"])
 
     def _explain_step(self, wanted: str) -> str:
         from ...cost.money import Terms
