@@ -199,6 +199,7 @@ class Design:
             "chip.memory.l2.bandwidth": self.cache.bytes_per_s,
             "chip.energy.logic": self.logic_energy,
             "chip.energy.wires": self.wire_energy,
+            "chip.energy.memory": self.memory.j_per_byte,
             **joined,
             "network.scale-up.bandwidth": self.network.bytes_per_s,
         }

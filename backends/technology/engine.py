@@ -67,6 +67,7 @@ class Memory:
     num_bytes: Num
     bytes_per_s: Num
     speed: Num
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -79,6 +80,7 @@ class Network:
     num_lanes: Num
     bytes_per_s: Num
     at: Operation
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -151,6 +153,7 @@ def memory(
         num_bytes=num_bytes,
         bytes_per_s=num_links * kind.rate.si * speed,
         speed=speed,
+        j_per_byte=used * rated_w / (num_links * kind.rate.si * speed),
         power_w=resting_w + used * rated_w,
         area_mm2=stacks * controller_mm2,
         fit=place.then(room, asked, edge, power),
@@ -174,7 +177,8 @@ def network(share: Share, lane: LinkSection, shrink: float) -> Network:
     nominal_w = 2 * num_lanes * lane.rate.si * lane.energy.si
     at = operate(lane.voltage.law, share.power_w / nominal_w)
     bytes_per_s = num_lanes * lane.rate.si * at.speed
-    return Network(num_lanes, bytes_per_s, at, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
+    joules = lane.energy.si * at.power / at.speed
+    return Network(num_lanes, bytes_per_s, at, joules, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
 
 
 def _whole(reason: Reason, given_mm2: Num, one_mm2: float) -> tuple[Num, Fit]:

@@ -51,7 +51,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     labels = {m.label.lower(): m.name for m in METRICS.values()}
     wanted = labels.get(wanted.lower(), wanted)
     if answer.run is not None and wanted in answer.run.metrics:
-        return explain_run(answer.run, wanted)
+        return explain_run(answer.run, wanted, answer.metrics)
     if wanted in answer.metrics:
         return "\n".join(metric_lines(answer, wanted))
     if wanted in metrics_of(answer.money):

@@ -106,8 +106,10 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
     yield f"    bandwidth: {_number(lanes.bytes_per_s / 1e9, 'GB/s', of)}"
     yield f"    latency: {_LATENCY}"
     yield f"    efficiency: {_EFFICIENCY}"
-    if like:
-        yield from equipment_lines(like, num_ranks * float(lanes.bytes_per_s))
+    built = [*equipment_lines(like, num_ranks * float(lanes.bytes_per_s))] if like else []
+    if built:
+        at = f"{design.budget.link} at {lanes.at.voltage_v:.3f} V"
+        yield from (*built, f"      energy: {_number(lanes.j_per_byte / 8e-12, 'pJ/bit', at)}")
 
 
 def _summary(design: Design, technology: Technology) -> Iterator[str]:
@@ -166,6 +168,7 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
+    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.at.voltage_v:.3f} V')}"
     yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
 
 

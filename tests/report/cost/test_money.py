@@ -47,7 +47,9 @@ def rented(bare: Estimate) -> Estimate:
 def test_the_screen_says_energy_then_money_then_the_run(answer: Estimate) -> None:
     energy, cost, run, *rest = money_lines(answer)
     assert re.fullmatch(
-        r"energy: [\d,]+ W/GPU, [\d.]+ mJ/token, [\d.]+ mJ including PUE; [\d.]+ kgCO2e for 1M tokens", energy
+        r"energy: [\d,]+ W/GPU, [\d.]+ mJ/token \([\d.]+ mJ \.\. [\d.]+ mJ\), "
+        r"[\d.]+ mJ including PUE; [\d.]+ kgCO2e for 1M tokens",
+        energy,
     )
     assert re.fullmatch(r"cost: \$[\d.]+/GPU-hour owned at this power, \$[\d.]+ for 1M tokens, \$[\d.e-]+ a step", cost)
     assert re.match(r"the run: \$[\d,.]+[KMB]?, [\d,]+ kWh, [\d.,]+ tCO2e, of which ", run)
