@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import ceil, inf, isfinite, nan
 from string import ascii_letters
 
@@ -16,6 +16,7 @@ from ..ir import __version__
 from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
+from .books import order_notes
 from .columns import in_columns
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
@@ -62,6 +63,7 @@ class ClusterComparison:
         tally: where all plans went.
         left_out: systems without a cluster, each with why.
         by_evidence: whether systems whose chip nobody measured stand behind the others.
+        orders: systems in the order of each book of prices, where several were asked for.
     """
 
     model: str
@@ -71,6 +73,12 @@ class ClusterComparison:
     tally: CandidateTally
     left_out: Mapping[str, str]
     by_evidence: bool = True
+    orders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Systems, the best first."""
+        return [one.name for one in self.ranking.candidates]
 
     @property
     def ranking(self) -> CandidateRanking[Cluster]:
@@ -136,6 +144,7 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
         *ranking.notes(),
         *_near_deadline(found, ranking),
         *ranking.money_notes(),
+        *order_notes(found.orders),
         *(f"{name} is left out: {why}" for name, why in found.left_out.items()),
     ]
     return "\n".join([*_asked(found), "", table, *([""] if more else []), *more])
@@ -184,6 +193,7 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         ],
         "clusters": [_record(one) for one in found.clusters],
         "left_out": dict(found.left_out),
+        **({"orders": dict(found.orders), "flips": list(order_notes(found.orders))} if found.orders else {}),
     }
     return json_text(document, indent=1)
 

@@ -85,7 +85,7 @@ def _claims(design: Design, technology: Technology) -> Iterator[Claim]:
         area_mm2=float(memory.area_mm2),
         edge_mm=float(memory.num_links / kind.density.si),
         rate=float(memory.bytes_per_s),
-        joules=float((memory.power_w - resting_w) / memory.bytes_per_s),
+        joules=float(memory.j_per_byte),
         rest_w=resting_w,
         speed=speeds["memory"],
     )
@@ -94,7 +94,7 @@ def _claims(design: Design, technology: Technology) -> Iterator[Claim]:
         area_mm2=float(lanes.area_mm2),
         edge_mm=float(lanes.num_lanes / link.density.si),
         rate=2 * float(lanes.bytes_per_s),
-        joules=float(link.energy.si * lanes.at.power / lanes.at.speed),
+        joules=float(lanes.j_per_byte),
         speed=speeds["links"],
     )
     if b.d2d:

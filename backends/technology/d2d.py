@@ -17,6 +17,9 @@ from ...ir.sizes.expr import Num
 from ...ir.units import format_bytes_per_s
 from ..network.topology.level import Topology
 
+# Wires that layers of an organic substrate draw from a millimetre of edge: lines and spaces of 9 um and 12 um, in two
+# layers (IEEE HIR 2021, chapter 8, recalled).
+ORGANIC_WIRES_PER_MM = 100.0
 # How dies are joined, in the words of a network level. A mesh has two rows, as dies lie but in a line.
 Join: TypeAlias = Literal["line", "ring", "mesh", "fully_connected"]
 JOINS: tuple[Join, ...] = get_args(Join)
@@ -31,6 +34,7 @@ class D2dKind:
         module_bytes_per_s: bandwidth of one module, one direction; inf where a share is all that is known.
         module_mm2: area of one module on one die.
         module_mm: edge of the die that one module takes.
+        module_wires: wires for data of one module, both ways.
         area_share: part of the area of a die that an interface takes whatever its bandwidth, all neighbours together.
         energy_j_per_byte: of data one way, sender and receiver together.
         latency_s: from die to die.
@@ -41,10 +45,16 @@ class D2dKind:
     module_bytes_per_s: float = math.inf
     module_mm2: float = 0.0
     module_mm: float = 0.0
+    module_wires: float = 0.0
     area_share: float = 0.0
     energy_j_per_byte: float
     latency_s: float
     reach_mm: float = math.inf
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it has more wires along an edge than an organic substrate can draw."""
+        return self.module_wires > ORGANIC_WIRES_PER_MM * self.module_mm
 
     def modules(self, bytes_per_s: Num) -> Num:
         """Return how many modules carry a bandwidth to one neighbour: ceil(BW / BW of a module).

@@ -72,6 +72,7 @@ class Budget:
         area_shares: how the silicon is shared out; None for as the unit says.
         power_shares: how the power is; None for as the unit says.
         edge_shares: how the perimeter is; None for as the unit says.
+        cooling: kind of it; empty for the best there is.
     """
 
     node: str
@@ -89,6 +90,7 @@ class Budget:
     area_shares: AreaShares | None = None
     power_shares: AreaShares | None = None
     edge_shares: EdgeShares | None = None
+    cooling: str = ""
 
     @property
     def die_mm2(self) -> Num:
@@ -252,7 +254,9 @@ def _built(budget: Budget, technology: Technology) -> Design:
     cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
     memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks, budget.clamp)
     network = engine.network(linked, technology.link(budget.link), scale.analog)
-    fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit)
+    flux, heat = technology.flux_w_per_mm2(budget.cooling), budget.power_w / budget.area_mm2
+    cooled = check(heat <= flux * (1 + 1e-12), Reason.COOLING, flux * np.ones_like(heat), heat)
+    fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit, cooled)
     rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
     vector = made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz
     # Nan in place of all that a budget has no room for, and the reasons beside it.

@@ -134,7 +134,7 @@ def memory(
     `num_stacks` puts so many there instead, and no more than fit.
     """
     controller_mm2 = kind.controller.si * shrink
-    beside, place = _whole(Reason.STACK, beside_mm2, kind.footprint.si)
+    beside, place = _whole(Reason.STACK, beside_mm2, kind.beside_mm2)
     on_die, room = _whole(Reason.CONTROLLER, share.area_mm2, controller_mm2)
     most = np.minimum(beside, on_die)
     stacks = most if num_stacks is None else num_stacks
@@ -162,7 +162,7 @@ def memory(
 
 def memory_watts(kind: MemorySection, num_stacks: Num, num_links: Num) -> tuple[Num, Num]:
     """Return what stacks draw at rest, and what their wires draw on top at their rated speed: links rate energy."""
-    return kind.leakage.si * num_stacks * kind.capacity.si, num_links * kind.rate.si * kind.energy.si
+    return kind.leakage.si * num_stacks * kind.capacity.si, num_links * kind.rate.si * kind.design_j_per_byte
 
 
 def network(share: Share, lane: LinkSection, shrink: float) -> Network:

@@ -87,7 +87,7 @@ def shared_out(limit: Budget, knobs: Knobs, technology: Technology) -> Budget:
 def most_stacks(budget: Budget, technology: Technology) -> float:
     """Return how many stacks fit beside the dies of one device and on its edge's share of the silicon, one at least."""
     unit, kind, room = technology.unit(budget.unit), technology.memory(budget.memory), room_of(budget, technology)
-    beside = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks / kind.footprint.si
+    beside = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks / kind.beside_mm2
     scale = technology.scale(unit.node, budget.node).analog
     on_die = (unit.area_shares.total - unit.area_shares.cache.si) * room.area_mm2 / (kind.controller.si * scale)
     return max(float(np.min(np.floor(np.minimum(beside, on_die)))), 1.0)

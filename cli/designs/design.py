@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import UsageError
+from ...ir.errors import UnknownNameError, UsageError
 from ..flags.numbers import Named, Whole
+from ..flags.shared import YEAR
 from ..flags.talk import Watched, talk_flags
 from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
 from ..output.files import check_suffix, write_text
@@ -20,7 +21,8 @@ from .given import quantity, total_mm2
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
-    from ...backends.technology.design import Budget
+    from ...backends.technology.design import Budget, Design
+    from ...backends.technology.files.package_file import Joint
     from ...backends.technology.voltage import Clamp
     from ...report.pictures.picture import Picture
 
@@ -61,6 +63,7 @@ class DesignCommand(Watched):
         *talk_flags(told=False),
         COLOR,
         PICTURES,
+        YEAR,
     ],
 )
 @click.argument("what", type=Named(WHATS))
@@ -81,7 +84,8 @@ class DesignCommand(Watched):
 @click.option(
     "--joint",
     type=Named(JOINTS),
-    help="Packaging technology.  [default: interposer with HBM, else organic]",
+    help="Packaging technology.  [default: interposer with HBM or fine D2D wires, bridges where it is too large for "
+    "that, else organic]",
 )
 @click.option(
     "--clamp",
@@ -96,6 +100,7 @@ class DesignCommand(Watched):
     metavar="FILE",
     help="File of your own technology: nodes, units, ...",
 )
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
 @click.option("--node-size", default=8, show_default=True, help="Packages per node of a system.")
@@ -109,6 +114,8 @@ class DesignCommand(Watched):
     metavar="NAME|FILE",
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
+@click.option("--cooling", default="", metavar="NAME", help="air, liquid or two-phase.  [default: the best there is]")
+@click.option("--prices", metavar="NAME|FILE", help="Price book whose limits a package keeps.  [default: the usual]")
 @click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
 def design_command(
     what: str,
@@ -127,11 +134,15 @@ def design_command(
     joint: str | None,
     clamp: str,
     technology: Path | None,
+    scaling: str | None,
     overrides: tuple[str, ...],
     name: str,
     node_size: int,
     network: str,
     like: str,
+    cooling: str,
+    prices: str | None,
+    year: int | None,
     die: str | None,
     form: str | None,
     output: str,
@@ -149,6 +160,7 @@ def design_command(
     slipstick design area --die ga100
     slipstick design optimise llama-3.1-8b --node N5,N3 --area 814mm2 --power 700W --gpus 64 --gbs 64 --seq 8192
     """  # noqa: D301, E501
+    from ...backends.prices.book import USUAL, at_year
     from ...backends.technology.data import load_technology
     from ...backends.technology.design import design, study
     from ...backends.technology.files.chip_file import chip_text, system_text
@@ -159,13 +171,14 @@ def design_command(
         raise UsageError(
             "optimise stands first, and a model behind it: slipstick design optimise MODEL --power 700W ..."
         )
-    known = load_technology(technology, overrides)
+    known = load_technology(technology, (*overrides, *([] if scaling is None else [f"scaling={scaling}"])))
     if what == "area":
         table, seen = partial(area_table, known, die, node), partial(area_pictures, known, die, node)
         return _write_table("areas of dies", table, seen, form, output)
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = total_mm2(area, die_area, dies), quantity("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
+    budget = replace(budget, cooling=cooling)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
@@ -174,7 +187,7 @@ def design_command(
     check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
-    _warn_of_field(area_mm2 / dies)
+    how = _joint_of(made, known, how, at_year(prices, year) or USUAL)
     if what == "chip":
         text = chip_text(made, name, known, how)
     else:
@@ -198,15 +211,36 @@ def _write_table(
     return 0
 
 
-def _warn_of_field(die_mm2: float) -> None:
-    """A design beyond one field of lithography is drawn all the same; its cost would be refused."""
-    from ...backends.prices.book import load_prices
+def _joint_of(made: Design, known: Technology, joint: Joint | None, prices: str) -> Joint | None:
+    """Return how a package is joined: as asked for, else as usual, else by bridges where that is too large."""
+    try:
+        check_design(made, known, joint, prices)
+    except UsageError as error:
+        if joint is not None:
+            raise
+        try:
+            check_design(made, known, "fan_out_bridge", prices)
+        except UsageError:
+            raise error from None
+        return "fan_out_bridge"
+    return joint
 
-    wafer = load_prices().section.wafer
-    field_mm2 = wafer.field_width.si * wafer.field_height.si
-    if die_mm2 > field_mm2:
-        area = f"a die of {die_mm2:g} mm2 is beyond the field of lithography of {field_mm2:g} mm2"
-        click.echo(f"warning: {area}: nobody can make it in one piece, and `slipstick cost` refuses it", err=True)
+
+def check_design(made: Design, known: Technology, joint: Joint | None, prices: str) -> None:
+    """Refuse a design whose package `slipstick cost` refuses; say of names without prices that it cannot tell."""
+    from ...backends.prices.book import with_memories
+    from ...backends.technology.packaging import packaged
+    from ...cost.silicon.packages.package import package_bill
+
+    # What is free is refused for what it is, not for want of a price.
+    records = {
+        kind: {"price": "0 USD/GiB", **record} if isinstance(record, dict) else record
+        for kind, record in known.own_memories.items()
+    }
+    try:
+        package_bill(packaged(made, known, joint), with_memories(records, prices))
+    except UnknownNameError as error:
+        click.echo(f"warning: whether it can be made is not known, nor its cost: {error}", err=True)
 
 
 def _check_names(what: str, nodes: tuple[str, ...], name: str, node_size: int, known: Technology) -> None:

@@ -83,6 +83,7 @@ class OptimiseCommand(Answering, PlanCommand):
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option(
     "--objective",
     default="time",
@@ -115,6 +116,7 @@ def optimise_command(
     network: str,
     like: str,
     technology: Path | None,
+    scaling: str | None,
     objective: str,
 ) -> Result:
     """Optimise a chip for MODEL within budgets of area, power and die edge, on each of several nodes, with the plan.
@@ -134,7 +136,7 @@ def optimise_command(
     from ...report.designs.optimised import OptimisedDesigns
 
     collect_seldom()
-    setting = setting_of(request, technology, packages, network, like)
+    setting = setting_of(request, technology, scaling, packages, network, like)
     rate = None if d2d_bandwidth is None else quantity("--d2d-bandwidth", d2d_bandwidth, "B/s")
     space = _space(node or ",".join(setting.technology.node_names), dies, unit, memory, link, d2d, rate, joint)
     check_names(space, setting.technology)
@@ -220,6 +222,10 @@ def _plans(
     (machine,) = job.machines
     from ...backends.technology.data import PARTS
 
-    overrides = tuple(text for text in request.machine.overrides if text.partition(".")[0] not in PARTS)
+    overrides = tuple(
+        text
+        for text in request.machine.overrides
+        if text.partition("=")[0].partition(".")[0] not in (*PARTS, "scaling")
+    )
     machine = replace(machine, overrides=(*machine.overrides, *overrides), stack=setting.stack, served_by=None)
     return replace(job, machines=(machine,), terms=job.terms and Terms(basis=setting.basis))

@@ -22,7 +22,8 @@ def study_table(designs: Sequence[Design], technology: Technology, form: str) ->
     """Return designs as a table or as records, a line each; percentages are parts of rated speeds."""
     speeds = [{name: float(part) for name, part in rated_speeds(d, technology).items()} for d in designs]
     if form == "json":
-        return json_text([_record(d) | {"speeds": s} for d, s in zip(designs, speeds, strict=True)], indent=2)
+        records = ({"scaling": technology.scaling, **_record(d)} for d in designs)
+        return json_text([one | {"speeds": s} for one, s in zip(records, speeds, strict=True)], indent=2)
     heading = ["node", "SMs", "voltage", "clock", "fp16 peak", "cache", "memory", "FLOP/B", "links"]
     rows = [
         [
@@ -38,7 +39,8 @@ def study_table(designs: Sequence[Design], technology: Technology, form: str) ->
         ]
         for d, s in zip(designs, speeds, strict=True)
     ]
-    return in_columns([heading, *rows], columns()) + "\n%: of its rated speed; matrix and vector units have one clock"
+    speeds_of = "%: of its rated speed; matrix and vector units have one clock"
+    return f"{in_columns([heading, *rows], columns())}\n{speeds_of}\nnodes scaled as: {technology.scaling}"
 
 
 def study_pictures(designs: Sequence[Design]) -> list[Picture]:

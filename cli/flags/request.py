@@ -64,6 +64,7 @@ class MachineRequest:
     as_of: str | None
     calibration: str | None
     prices: str | None
+    year: int | None
     cuda_graph: bool | None
     overrides: tuple[str, ...]
     loaded: System | None = None
@@ -140,7 +141,12 @@ class Request:
         own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
         found = cls(words=words, **parts, **own)  # type: ignore[arg-type]
         stack = found.machine.stack
-        return found if stack is None else found.said({"stack": found.machine.dated(stack)})
+        found = found if stack is None else found.said({"stack": found.machine.dated(stack)})
+        if found.machine.year is None:
+            return found
+        from ...backends.prices.book import at_year
+
+        return found.said({"prices": at_year(found.machine.prices, found.machine.year), "year": None})
 
     def said(self, values: Mapping[str, object]) -> Request:
         """Return the request with other values of some flags, by their parameters."""

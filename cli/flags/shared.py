@@ -123,6 +123,12 @@ def _worded(section: str) -> Iterator[click.Option]:
             yield from _BETWEEN.get(name, ())
 
 
+YEAR = click.Option(
+    ["--year"],
+    type=Whole(min=2020),
+    metavar="YEAR",
+    help="Limits and prices of this year, as of --prices market@2027.  [default: each as of its own date]",
+)
 _MACHINE = (
     _text(
         "--system",
@@ -157,6 +163,7 @@ _MACHINE = (
         help="Price book: a profile of `slipstick list prices`, or a YAML file of differences from the usual one.  "
         "[default: the system's, else the usual]",
     ),
+    YEAR,
     click.Option(
         ["--cuda-graph/--no-cuda-graph"],
         default=None,

@@ -67,7 +67,7 @@ SERVING = (
 SINGLE = frozenset(
     {
         *_of(SearchAxis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system",
-        "stack", "as_of", "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced",
+        "stack", "as_of", "calibration", "prices", "year", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced",
         "flops_convention", "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot",
         "max_num_seqs", "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
     }

@@ -341,11 +341,14 @@ def _requirements(request: Request, wanted: Choosing) -> Requirements:
 
 def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterComparison:
     """Search the plans of every system, and answer for the best of each number of its GPUs."""
-    from ...explore.clusters import clusters_of
+    from ...backends.prices.book import books_of
+    from ...explore.clusters import best_rows, clusters_in
     from ...explore.executors.executors import executor_of
     from ...report.clusters import ClusterComparison
 
     requirements = _requirements(request, wanted)
+    usual, *others = books_of(request.machine.prices) if request.machine.prices else (None,)
+    request = request.said({"prices": usual})
     asked = replace(asked, rows_at_once=rows_at_once("2GiB"))
     left_out = dict(_unsuited(request, asked))
     able = tuple(name for name in asked.flags["system"] if name not in left_out)
@@ -357,9 +360,10 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
         def watch(found: Found) -> None:
             bar.advance(found.num_candidates, "")
 
-        clusters, tally = clusters_of(job, requirements, executor_of(wanted.executor, wanted.jobs), watch)
+        rows, tally = best_rows(job, executor_of(wanted.executor, wanted.jobs), watch)
+    clusters = clusters_in(job, requirements, rows)
     left_out |= _without(job, clusters, tally)
-    return ClusterComparison(
+    found = ClusterComparison(
         model=asked.model,
         wanted=requirements,
         aim=_AIMS[wanted.aim],
@@ -368,6 +372,9 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
         left_out=left_out,
         by_evidence=wanted.by_evidence,
     )
+    books = {book: replace(found, clusters=clusters_in(job, requirements, rows, book)) for book in others}
+    orders = {book: one.names for book, one in {str(usual): found, **books}.items()} if others else {}
+    return replace(found, orders=orders)
 
 
 def _unsuited(request: Request, asked: Asked) -> Iterator[tuple[str, str]]:

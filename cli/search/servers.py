@@ -35,7 +35,7 @@ _ONE = frozenset(
         "block_size", "memory_utilization", "dual_batch",
         "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
         "ep_exchange", "expert_popularity", "eplb", "redundant_experts",
-        "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
+        "stack", "calibration", "prices", "year", "cuda_graph", "basis", "rent", "flops_convention", "cache",
         "quiet",
     }
 )  # fmt: skip

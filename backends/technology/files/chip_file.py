@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
+import yaml
+
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
 from ..d2d import D2dKind, links, topology
@@ -13,7 +15,7 @@ from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
 from ..speeds import speeds_text
-from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
+from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -62,6 +64,7 @@ def system_text(
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
+        *_own_prices(design.budget.memory, technology),
         "",
     ]
     return "\n".join(lines)
@@ -112,6 +115,13 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
         yield from (*built, f"      energy: {_number(lanes.j_per_byte / 8e-12, 'pJ/bit', at)}")
 
 
+def _own_prices(memory: str, technology: Technology) -> Iterator[str]:
+    """What a memory of the user's own costs and takes, which the price book does not know."""
+    if memory in technology.own_memories:
+        record = {memory: technology.own_memories[memory]}
+        yield yaml.safe_dump({"prices": {"memories": record}}, sort_keys=False, width=110).rstrip()
+
+
 def _summary(design: Design, technology: Technology) -> Iterator[str]:
     b, c, m, n = design.budget, design.compute, design.memory, design.network
     yield f"# Designed from {_given(b)}: {c.num_sms} multiprocessors of {b.unit} at {c.at.voltage_v:.3f} V,"
@@ -121,6 +131,11 @@ def _summary(design: Design, technology: Technology) -> Iterator[str]:
     )
     yield f"# {_areas(design)}."
     yield f"# Of their rated speeds: {speeds_text(design, technology)}."
+    latency = technology.memory(b.memory).latency
+    waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
+    heat = float(b.power_w / b.area_mm2)
+    cooled = f"{heat:.3g} W/mm2 of dies: {technology.cooling_for(heat)} cooling"
+    yield f"# Nodes scaled as: {technology.scaling}. {cooled}.{waits}"
     if b.d2d and b.num_dies > 1:
         yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
@@ -168,8 +183,8 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
-    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.at.voltage_v:.3f} V')}"
-    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
+    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.speed:.3f} of its rate')}"
+    yield from package_lines(design, name, joint or design_joint(design, technology), technology, level, _number, sale)
 
 
 def _number(value: Num, unit: str, source: str) -> str:

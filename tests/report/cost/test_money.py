@@ -71,7 +71,7 @@ def test_without_prices_nothing_is_said(bare: Estimate) -> None:
 def test_json_says_what_money_rests_on(answer: Estimate) -> None:
     report = json.loads(report_json(answer))
     money, inputs = report["money"], report["inputs"]["money"]
-    assert (inputs["prices"], inputs["basis"], inputs["rented"]) == ("chiplet-actuary", "market", False)
+    assert (inputs["prices"], inputs["basis"], inputs["rented"]) == ("market", "market", False)
     assert money["assumptions"]["power"] == "of the step"
     assert sum(part["usd"] for part in money["gpu_hour"]["parts"]) == pytest.approx(money["gpu_hour"]["usd"])
     joules = sum(money["energy_j"].values())

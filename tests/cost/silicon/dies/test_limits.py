@@ -18,7 +18,7 @@ from slipstick.ir.sizes.expr import Num
 
 @pytest.fixture(scope="module")
 def prices() -> Prices:
-    return load_prices()
+    return load_prices("chiplet-actuary")
 
 
 def of(*contents: Die | Stack | Assembly, joint: Joint = "organic", substrate_mm2: Num | None = None) -> Package:
@@ -45,7 +45,7 @@ BAD = {
     ),
     "an area of 0 mm2 must be more than zero": of(Die("d", "N5", 0.0)),
     "a count of -2 must be more than zero": of(Die("d", "N5", 100.0, -2.0)),
-    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-advanced", 1e11, 5.0))),
+    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-standard", 64e9, 5.0))),
     "package, hbm: hbm3 needs finer wires than an organic substrate has: join it by interposer, fan_out,": of(
         Die("d", "N5", 100.0), HBM
     ),
@@ -66,7 +66,7 @@ def test_a_large_die_may_be_stitched(prices: Prices) -> None:
 
 
 def test_high_na_halves_the_field() -> None:
-    half = load_prices(overrides=("models.field=half",))
+    half = load_prices("chiplet-actuary", overrides=("models.field=half",))
     with pytest.raises(UsageError, match=r"beyond the field of 429 mm2 \(16.5 mm x 26 mm\)"):
         package_bill(of(Die("d", "A14", 500.0)), half)
 
@@ -99,5 +99,18 @@ def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(
     assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
     wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
     assert feasible(of(wired), prices).all()
-    coarse = load_prices(overrides=("memories.hbm3.fine_wires=false",))
+    coarse = load_prices("chiplet-actuary", overrides=("memories.hbm3.density=40 1/mm",))
     assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine"), [("ucie-advanced", True), ("ucie-standard", False), ("bow", False), ("nvlink-c2c", False)]
+)
+def test_an_interface_of_fine_wires_needs_more_than_an_organic_substrate(prices: Prices, kind: str, fine: bool) -> None:
+    # UCIe: 128 wires of an advanced module on 0.39 mm, 32 of a standard one on 0.57 mm; organic has 100 a mm.
+    dies = Die("d", "N5", np.array([100.0, 900.0]), 2.0, d2d=D2d(kind, 64e9))
+    assert obstacles(of(dies), prices).tolist() == [Obstacle.FINE_WIRES if fine else Obstacle.NONE, Obstacle.FIELD]
+    assert feasible(of(dies, joint="embedded_bridge"), prices).tolist() == [True, False]
+    if fine:
+        with pytest.raises(UsageError, match="ucie-advanced needs finer wires than an organic substrate has"):
+            package_bill(of(replace(dies, area_mm2=100.0)), prices)
