@@ -50,8 +50,8 @@ class DesignCommand(Watched):
         """Return the context of the command that the first word names."""
         part = self.part(args[0]) if args else None
         if part is None:
-            return super().make_context(info_name, args, parent, **extra)  # type: ignore[arg-type]
-        return part.make_context(f"{info_name} optimise", args[1:], parent, **extra)  # type: ignore[arg-type]
+            return super().make_context(info_name, args, parent, **extra)
+        return part.make_context(f"{info_name} optimise", args[1:], parent, **extra)
 
 
 @click.command(

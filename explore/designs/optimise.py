@@ -187,7 +187,7 @@ class _NodeSearch:
         whole = [(one, int(row)) for one, rows in parts for row in rows]
         distinct = np.unique(np.stack(aims, axis=1), axis=0, return_index=True)[1]
         kept = distinct[pareto([aim[distinct] for aim in aims])]
-        return [_record(*whole[k], self.goal) for k in sorted(kept.tolist(), key=lambda k: aims[0][k])]
+        return [_record(whole[k][0], whole[k][1], self.goal) for k in sorted(kept.tolist(), key=lambda k: aims[0][k])]
 
 
 def optimise(
