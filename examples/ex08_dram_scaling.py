@@ -135,13 +135,17 @@ def conclude(table: Table) -> Iterator[str]:
         + ("the ranking flips with the batch" if flips else "the batch does not change the best"),
         flips == (cheapest[few] != cheapest[many]), a=cheapest[few], b=cheapest[many], many=many,
     )  # fmt: skip
-    waits = {b: together.number(f"waits for {b} (ms)", {"memory": fast, "batch": few}) for b in STEP_BOUNDS}
-    rest = sum(waits.values()) - waits["memory"]
+    parts = {
+        (chips, kind): [rows.number(f"waits for {b} (ms)", {"memory": kind, "batch": few}) for b in STEP_BOUNDS]
+        for chips, rows in table.groups("chips").items()
+        for kind in (slow, fast)
+    }
+    share = {key: waits[STEP_BOUNDS.index("memory")] / sum(waits) for key, waits in parts.items()}
     yield say(
-        "On eight chips with {fast} one request waits for memory for {memory:.0%} of its step, so that faster DRAM "
-        "alone could bring {left:.2f} times at most",
-        0 <= waits["memory"] < sum(waits.values()), fast=fast, memory=waits["memory"] / sum(waits.values()),
-        left=sum(waits.values()) / rest,
+        "One request waits for {slow} for {one:.0%} of its step on one chip and {eight:.0%} on eight, there for "
+        "{fast} for {last:.0%}: faster DRAM could bring {left:.2f} times at most",
+        share["tp1", slow] > share["tp8", slow] > share["tp8", fast], slow=slow, fast=fast, one=share["tp1", slow],
+        eight=share["tp8", slow], last=share["tp8", fast], left=1 / (1 - share["tp8", fast]),
     )  # fmt: skip
 
 

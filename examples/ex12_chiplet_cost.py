@@ -27,7 +27,7 @@ INTERFACE = 0.1
 # Units of all dies, how many must be good and their share of the area: H100's.
 UNITS, NEEDED, UNIT_SHARE = 144, 132, 0.58
 # Defects over those of the price book.
-SWEEP = ("defects over usual", "saved")
+SWEEP = ("defects (% of usual)", "saved")
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 PARTS = ("raw chips", "chip defects", "raw package", "package defects", "wasted dies", "design")
 
@@ -54,8 +54,8 @@ def rows_of(book: str, node: str, factor: float, joint: Joint, harvested: bool) 
         first = first or (whole, float(bill.usd))
         good = float(die_yield(die.area_mm2, node, prices.section))
         yield [
-            book, node, factor, per_cm2, joint, f"{UNITS - NEEDED} of {UNITS}" if harvested else "none", num_dies,
-            float(die.area_mm2), good,
+            book, node, round(100 * factor), per_cm2, joint, f"{UNITS - NEEDED} of {UNITS}" if harvested else "none",
+            num_dies, float(die.area_mm2), good,
             *parts, whole, float(bill.usd), 1 - whole / first[0], 1 - float(bill.usd) / first[1],
         ]  # fmt: skip
 
@@ -74,7 +74,7 @@ def make(full: bool) -> Table:
     usual = [(book, node, 1.0, joint, bad) for book, node, joint, bad in product(BOOKS, nodes, joints, (False, True))]
     swept = [(book, "N5", factor, JOINTS[0], bad) for book, factor, bad in product(BOOKS, FACTORS, (False, True))]
     rows = [row for case in dict.fromkeys([*usual, *swept]) for row in rows_of(*case)]
-    columns = ["book", "node", "defects over usual", "defects (1/cm2)", "package", "may be bad", "dies", "die (mm2)"]
+    columns = ["book", "node", "defects (% of usual)", "defects (1/cm2)", "package", "may be bad", "dies", "die (mm2)"]
     money = [*(f"{part} ($)" for part in PARTS), "made for ($)", "with design ($)"]
     return Table([*columns, "yield of a whole die", *money, "saved", "saved with design"], rows, [
         f"{SILICON_MM2:g} mm2 of silicon that do something and, in chiplets, {INTERFACE:.0%} of each for interfaces.",
@@ -85,7 +85,7 @@ def make(full: bool) -> Table:
 
 def conclude(table: Table) -> Iterator[str]:
     """Say what two dies and four save, whether a bad unit or another book changes that, and what design adds."""
-    usual = table.only({"defects over usual": 1.0})
+    usual = table.only({"defects (% of usual)": 100.0})
     strict, lenient = (usual.only({"may be bad": bad}) for bad in usual.groups("may be bad"))
     two, four = (strict.only({"dies": n}).numbers("saved") for n in (2.0, 4.0))
     yield say(
@@ -112,8 +112,8 @@ def conclude(table: Table) -> Iterator[str]:
     swept = table.only({"node": "N5", "package": JOINTS[0], "may be bad": lenient.column("may be bad")[0], "dies": 4.0})
     curves = [sorted(zip(*map(rows.numbers, SWEEP), strict=True)) for rows in swept.groups("book").values()]
     yield say(
-        "The saving of {four:g} dies grows with defects in every book: on {node} from {a:.0%} to {b:.0%} at {few:g} "
-        "of the usual density to {c:.0%} to {d:.0%} at {many:g}",
+        "The saving of {four:g} dies grows with defects in every book: on {node} from {a:.0%} to {b:.0%} at {few:g} % "
+        "of the usual density to {c:.0%} to {d:.0%} at {many:g} %",
         all(low[1] < high[1] for curve in curves for low, high in pairwise(curve)), four=4, node="N5",
         few=curves[0][0][0], many=curves[0][-1][0], a=min(curve[0][1] for curve in curves),
         b=max(curve[0][1] for curve in curves), c=min(curve[-1][1] for curve in curves),
@@ -128,7 +128,7 @@ def conclude(table: Table) -> Iterator[str]:
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw savings of two dies and four by book and node over packages, and over the density of defects."""
-    usual = table.only({"defects over usual": 1.0})
+    usual = table.only({"defects (% of usual)": 100.0})
     names = [f"{book} {node}" for book, rows in usual.groups("book").items() for node in rows.groups("node")]
     for panel, (bad, rows) in zip(panels[:2], usual.groups("may be bad").items(), strict=True):
         series = {}

@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-WIDTH_IN, PANEL_IN, TEXT_PT = 3.3, 2.3, 7.0
+# Panels with long names below their bars are taller.
+WIDTH_IN, PANEL_IN, TALL_IN, TEXT_PT = 3.3, 2.3, 4.4, 7.0
 # Okabe and Ito's palette, which people with any colour vision can tell apart, without its yellow.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK, GREY = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999",

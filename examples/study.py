@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
-from picture import column_figure
+from picture import PANEL_IN, TALL_IN, column_figure
 
 Cell: TypeAlias = "str | float | int"
 # Placeholders of a template, and what would be a number typed into it.
@@ -88,7 +88,12 @@ def say(template: str, holds: bool, /, **facts: Cell) -> str:
 
 
 def run(
-    doc: str | None, make: Callable[[bool], Table], draw: Draw, panels: int = 1, conclude: Conclude | None = None
+    doc: str | None,
+    make: Callable[[bool], Table],
+    draw: Draw,
+    panels: int = 1,
+    conclude: Conclude | None = None,
+    panel_in: float | None = None,
 ) -> None:
     """Make the table of a study, print it, and write it as CSV and Markdown beside its picture as SVG.
 
@@ -98,6 +103,7 @@ def run(
         draw: draws the table on so many panels.
         panels: how many there are, one below the other.
         conclude: the sentences that follow from the table, five at most.
+        panel_in: height of a panel in inches; None for low ones of studies that conclude, tall ones of others.
     """
     title = title_of(doc)
     name = Path(sys.argv[0]).stem
@@ -110,7 +116,7 @@ def run(
     text = f"# {title}\n\n{as_markdown(table, conclude)}"
     (given.output / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
     (given.output / f"{name}.md").write_text(text, encoding="utf-8")
-    figure, axes = column_figure(title, panels)
+    figure, axes = column_figure(title, panels, panel_in or (PANEL_IN if conclude else TALL_IN))
     draw(axes, table)
     figure.savefig(given.output / f"{name}.svg", metadata={"Date": None, "Title": title})
     print(f"{text}\nwrote {given.output / name}.csv, .md, .svg")

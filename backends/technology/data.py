@@ -223,5 +223,5 @@ def _named(kind: str, known: Mapping[str, T], name: str) -> T:
         size = name.lower().removesuffix("nm").strip()
         if kind == "node" and f"N{size}" in known:
             raise UnknownNameError(f"unknown node '{name}'; did you mean 'N{size}'? allowed: {', '.join(known)}")
-        raise UnknownNameError.of(kind, name, known)
+        raise UnknownNameError(f"{UnknownNameError.of(kind, name, known)}; or one of your own in a --technology FILE")
     return known[name]

@@ -103,7 +103,7 @@ class DesignCommand(Watched):
 @click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
-@click.option("--node-size", default=8, show_default=True, help="Packages per node of a system.")
+@click.option("--node-size", "--packages", default=8, show_default=True, help="Packages per node of a system.")
 @click.option(
     "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Network between nodes of a system."
 )

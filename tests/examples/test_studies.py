@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from slipstick.backends.technology.data import load_technology
 
 from .conftest import EXAMPLES, Study, by
 
@@ -60,14 +64,32 @@ def test_latencies_are_near_the_published(study: Study) -> None:
     assert sum(errors) / len(errors) < 8
 
 
-def test_newer_machines_are_faster_and_parts_add_up(study: Study) -> None:
+def test_factors_of_a_waterfall_are_one_change_each_and_their_product_is_the_whole(study: Study) -> None:
     rows = study("ex05_a100_to_b200")
-    speed_ups = [float(row["speed-up over 2022"]) for row in rows]
-    assert speed_ups[0] == 1
-    assert all(newer > older for older, newer in pairwise(speed_ups))
+    steps = [float(row["step (s)"]) for row in rows]
+    factors, means = ([float(row[name]) for row in rows] for name in ("factor", "mean"))
+    assert prod(factors) == pytest.approx(steps[0] / steps[-1])
+    assert prod(means) == pytest.approx(steps[0] / steps[-1])
+    assert factors[1:] == pytest.approx([before / after for before, after in pairwise(steps)])
     for row in rows:
+        assert float(row["least"]) <= float(row["factor"]) <= float(row["most"])
         parts = sum(float(row[f"{part} (s)"]) for part in ("compute", "communication", "other"))
         assert parts == pytest.approx(float(row["step (s)"]))
+
+
+def test_each_change_of_a_waterfall_sets_what_no_other_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    script = import_module("ex05_a100_to_b200")
+    names = tuple(script.CHANGES)
+    first, last = script.changed(frozenset()), script.changed(frozenset(names))
+    for name in names:
+        one, rest = script.changed(frozenset([name])), script.changed(frozenset(names) - {name})
+        for field in first._fields:
+            # A change moves a field from the start to the end, and all others together leave it where it was.
+            moves = getattr(one, field) != getattr(first, field)
+            assert moves == (getattr(rest, field) != getattr(last, field))
+    own = [key.partition("=")[0] for _, sets in script.CHANGES.values() for key in sets]
+    assert len(own) == len(set(own))
 
 
 def test_newer_nodes_shift_the_wait_from_compute_to_the_network(study: Study) -> None:
@@ -97,31 +119,55 @@ def test_newer_nodes_shift_the_wait_from_compute_to_the_network(study: Study) ->
 
 def test_decode_is_bound_by_memory_and_large_prefill_by_compute(study: Study) -> None:
     rows = study("ex07_bound_types")
-    assert {row["bound"] for row in rows if row["phase"] == "decode" and row["batch"] == "1"} == {"memory"}
-    layers = [row for row in rows if row["phase"] == "prefill" and row["batch"] == "16" and row["product"] != "lm_head"]
-    assert {row["bound"] for row in layers} == {"compute"}
+    weights = [row for row in rows if row["product"] in ("QKV, out", "MLP")]
+    assert {row["bound"] for row in weights if row["phase"] == "decode" and row["batch"] == "1"} == {"memory"}
+    assert {row["bound"] for row in weights if row["phase"] == "prefill" and row["batch"] == "256"} == {"compute"}
+    for row in rows:
+        assert sum(float(row[f"share {bound}"]) for bound in ("compute", "memory", "overhead")) == pytest.approx(1)
 
 
 def test_the_intensity_of_a_product_is_that_of_its_sizes(study: Study) -> None:
-    found = by(study("ex07_bound_types"), "system", "phase", "batch", "product")
-    # Llama 2 13B: 200 rows of 5120 in bf16 times 5120 x 5120.
-    m, h = 200, 5120
+    found = by(study("ex07_bound_types"), "system", "phase", "batch", "tokens", "product")
+    # Llama 2 13B: 200 rows of 5120 in bf16 times 5120 x 5120, four of them alike.
+    m, h, d = 200, 5120, 128
     expected = 2 * m * h * h / (2 * (2 * m * h + h * h))
-    row = found["dgx-h100", "prefill", "1", "q_proj"]
-    assert float(row["intensity (FLOP/B)"]) == pytest.approx(expected)
+    assert float(found["H100", "prefill", "1", "200", "QKV, out"]["intensity (FLOP/B)"]) == pytest.approx(expected)
+    # Of each of 40 heads, 200 queries and keys of 128, all products of both: scores written, then read.
+    scores = 2 * m * m * d / (2 * (2 * m * d + m * m))
+    for name in ("QK^T", "PV"):
+        assert float(found["H100", "prefill", "1", "200", name]["intensity (FLOP/B)"]) == pytest.approx(scores)
+    # One query a head over 201 cached keys of 128.
+    one = 2 * 201 * d / (2 * (201 * d + d + 201))
+    assert float(found["A100", "decode", "1", "200", "QK^T"]["intensity (FLOP/B)"]) == pytest.approx(one)
 
 
 def test_faster_memory_saves_less_the_faster_it_is(study: Study) -> None:
     rows = study("ex08_dram_scaling")
-    for chips in {row["chips"] for row in rows}:
-        points = [(float(r["bandwidth (TB/s)"]), float(r["latency (s)"])) for r in rows if r["chips"] == chips]
+    for chips, batch in {(row["chips"], row["batch"]) for row in rows}:
+        own = [row for row in rows if (row["chips"], row["batch"]) == (chips, batch)]
+        points = [(float(row["bandwidth (TB/s)"]), float(row["step (ms)"])) for row in own]
         gains = [(slow - fast) / (high - low) for (low, slow), (high, fast) in pairwise(points)]
-        assert all(gain > 0 for gain in gains)
+        assert all(gain >= 0 for gain in gains)
         assert gains == sorted(gains, reverse=True)
-    found = by(rows, "chips", "memory")
+    found = by(rows, "chips", "memory", "batch")
     # Eight chips share the weights, and wait for one another.
-    assert float(found["tp1", "HBM3"]["waits for network (s)"]) == 0
-    assert float(found["tp8 NVLink4", "HBM3"]["waits for network (s)"]) > 0
+    assert float(found["tp1", "hbm3", "1"]["waits for network (ms)"]) == 0
+    assert float(found["tp8", "hbm3", "1"]["waits for network (ms)"]) > 0
+
+
+def test_joules_and_dollars_of_memory_are_those_of_what_is_read(study: Study) -> None:
+    """13.0G weights of 2 bytes and 819,200 bytes of keys and values a token are read once at least."""
+    for row in study("ex08_dram_scaling"):
+        weights, cached = 2 * 13.0e9, 2 * 40 * 2 * 5120 * 2048
+        record = load_technology().memory(row["memory"])
+        batch, step_s = float(row["batch"]), float(row["step (ms)"]) / 1e3
+        least_mj = 1e3 * record.energy.si * (weights / batch + cached)
+        moved_mj = float(row["DRAM (mJ/token)"]) * (1 - float(row["standby"]))
+        assert 0.97 < moved_mj / least_mj < 1.15
+        assert float(row["DRAM $ per token/s"]) == pytest.approx(float(row["price ($)"]) * step_s / batch)
+        chips = float(row["chips"].removeprefix("tp"))
+        standby_w = chips * float(row["capacity (GB)"]) * 1e9 * record.leakage.si
+        assert float(row["DRAM (mJ/token)"]) * float(row["standby"]) == pytest.approx(1e3 * standby_w * step_s / batch)
 
 
 def test_kernels_of_attention_come_in_their_order(study: Study) -> None:
