@@ -135,6 +135,23 @@ def links(join: Join, num_dies: Num) -> Num:
     return np.where(np.less_equal(others, 1), others, several)
 
 
+def memory_reach(join: Join, num_dies: Num) -> Num:
+    """Return the most memory bandwidth of dies that are one device, over that of a link between two of them, one way.
+
+    Each of k dies reads the stacks of all evenly. Of all bytes, n (k - n) / k^2 cross the middle each way, n dies being
+    on its smaller side: over one link of a line, two of a ring or a mesh; of pairs that are all joined, 1 / k^2 a link.
+
+    >>> [float(memory_reach(join, 4)) for join in JOINS]
+    [4.0, 8.0, 8.0, 16.0]
+    """
+    dies = np.asarray(num_dies, dtype=np.float64)
+    rows = np.where((join == "mesh") & np.greater(dies, 2), 2.0, 1.0)
+    smaller = rows * np.floor(dies / rows / 2)
+    across: Num = np.where(np.less_equal(dies, 2) | (join == "line"), 1.0, 2.0)
+    crossing = np.where(join == "fully_connected", 1.0, smaller * (dies - smaller) / across)
+    return np.where(np.less_equal(dies, 1), math.inf, dies**2 / np.maximum(crossing, 0.25))
+
+
 def topology(join: Join, num_dies: int) -> tuple[Topology, str]:
     """Return the topology of the network level that joined dies are, and its dims.
 

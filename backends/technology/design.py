@@ -12,7 +12,7 @@ from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from . import columns, engine
-from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm
+from .d2d import D2dKind, Join, check_shoreline, links, memory_reach, neighbours, span_mm
 from .data import Technology
 from .dynamic import logic_energy, wire_energy
 from .engine import Cache, Compute, Memory, Network, Share
@@ -65,7 +65,9 @@ class Budget:
         link: kind of the lanes to other chips.
         num_dies: how many dies make up the area; more have more edge.
         clamp: what a circuit does below its least voltage.
-        d2d: kind of the interface between dies, each of which then is a device of its own; none where they are one.
+        d2d: kind of the interface between dies, each of which then is a device of its own; none where they are one and
+            nothing is known of what joins them.
+        one_device: whether dies with an interface are one device all the same, which reads its memory through it.
         d2d_bytes_per_s: bandwidth of the interface to each neighbour, one direction.
         join: how the dies are joined.
         num_stacks: stacks of memory of the package; None for as many as fit.
@@ -91,6 +93,7 @@ class Budget:
     power_shares: AreaShares | None = None
     edge_shares: EdgeShares | None = None
     cooling: str = ""
+    one_device: bool = False
 
     @property
     def die_mm2(self) -> Num:
@@ -110,7 +113,7 @@ class Budget:
     @property
     def num_ranks(self) -> Num:
         """Devices of a plan in a package: the dies where an interface joins them, else one."""
-        return self.num_dies if self.d2d else 1
+        return self.num_dies if self.d2d and not self.one_device else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,11 @@ class Design:
         `network.d2d.bandwidth` and `network.scale-up.bandwidth` are those of one device, one direction.
         """
         peaks = {f"chip.matmul.{dtype}": peak for dtype, peak in self.peaks}
-        joined = {"network.d2d.bandwidth": self.interface.bytes_per_s} if self.budget.d2d else {}
+        joined = (
+            {"network.d2d.bandwidth": self.interface.bytes_per_s}
+            if self.budget.d2d and not self.budget.one_device
+            else {}
+        )
         return {
             "chip.num_sms": self.compute.num_sms,
             "chip.clock": self.compute.clock_hz,
@@ -253,6 +260,9 @@ def _built(budget: Budget, technology: Technology) -> Design:
     stacks, shared = _stacks(budget)
     cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
     memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks, budget.clamp)
+    if budget.one_device and budget.d2d:
+        most = memory_reach(budget.join, budget.num_dies) * budget.d2d_bytes_per_s
+        memory = replace(memory, bytes_per_s=np.minimum(memory.bytes_per_s, most))
     network = engine.network(linked, technology.link(budget.link), scale.analog)
     flux, heat = technology.flux_w_per_mm2(budget.cooling), budget.power_w / budget.area_mm2
     cooled = check(heat <= flux * (1 + 1e-12), Reason.COOLING, flux * np.ones_like(heat), heat)
@@ -322,7 +332,16 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     apart_mm = span_mm(budget.join, dies, budget.side_mm)
     is_pairs = np.less_equal(dies, 2) | np.equal(np.remainder(dies, 2), 0) | (budget.join != "mesh")
     power_w = budget.power_w / dies
-    return found, (
+    # A device has the interfaces of all its dies.
+    own = dies / budget.num_ranks
+    of_device = replace(
+        found,
+        num_modules=own * found.num_modules,
+        area_mm2=own * found.area_mm2,
+        edge_mm=own * found.edge_mm,
+        power_w=own * found.power_w,
+    )
+    return of_device, (
         check(is_pairs, Reason.JOIN, dies, 2.0),
         check((dies <= 1) | (rate > 0), Reason.D2D_BANDWIDTH, rate, dies),
         check(apart_mm <= kind.reach_mm, Reason.D2D_REACH, kind.reach_mm, apart_mm),

@@ -26,7 +26,7 @@ def _interface(design: Design) -> D2d | None:
     b = design.budget
     if not b.d2d or _one(b.num_dies) == 1:
         return None
-    return D2d(b.d2d, b.d2d_bytes_per_s, design.interface.num_neighbours, "d2d")
+    return D2d(b.d2d, b.d2d_bytes_per_s, design.interface.num_neighbours, "" if b.one_device else "d2d")
 
 
 def _one(count: object) -> float:

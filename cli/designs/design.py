@@ -75,6 +75,9 @@ class DesignCommand(Watched):
 @click.option(
     "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
 )
+@click.option(
+    "--one-device", is_flag=True, help="With --d2d: the dies are one device, which reads its memory through it."
+)
 @click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
 @click.option("--join", type=Named(JOINS), default="line", show_default=True, help="Topology of the die-to-die links.")
 @click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Compute unit and floor plan to scale.")
@@ -125,6 +128,7 @@ def design_command(
     power: str | None,
     dies: int,
     d2d: str,
+    one_device: bool,
     d2d_bandwidth: str | None,
     join: str,
     unit: str,
@@ -178,7 +182,9 @@ def design_command(
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = total_mm2(area, die_area, dies), quantity("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
-    budget = replace(budget, cooling=cooling)
+    if one_device and not d2d:
+        raise UsageError("--one-device is of an interface between dies: say which, as in --d2d ucie-advanced")
+    budget = replace(budget, cooling=cooling, one_device=one_device)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)

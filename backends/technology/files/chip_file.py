@@ -51,12 +51,13 @@ def system_text(
     racks and switches are those of the system that it is `like`; without one, nobody says what they cost.
     """
     num_ranks = num_chips * int(design.budget.num_ranks)
+    level = "" if design.budget.one_device else "d2d"
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
     lines = [
         *_summary(design, technology),
         f"name: {name}",
         "chip:",
-        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
+        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, level, sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
         *((*host_lines(like, num_chips), *surroundings_lines(like, num_chips)) if like else ()),
@@ -74,7 +75,7 @@ def _inside(design: Design, technology: Technology) -> Iterator[str]:
     """The level that joins the dies of a package, if any."""
     budget = design.budget
     dies = int(budget.num_dies)
-    if not budget.d2d or dies == 1:
+    if budget.num_ranks == 1:
         return
     kind = technology.d2d(budget.d2d)
     shape, dims = topology(budget.join, dies)
@@ -137,7 +138,9 @@ def _summary(design: Design, technology: Technology) -> Iterator[str]:
     cooled = f"{heat:.3g} W/mm2 of dies: {technology.cooling_for(heat)} cooling"
     yield f"# Nodes scaled as: {technology.scaling}. {cooled}.{waits}"
     if b.d2d and b.num_dies > 1:
-        yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        one = "The dies are one device, whose memory they read evenly through their interface."
+        each = "Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        yield f"# {one if b.one_device else each}"
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
         yield f"# Dies joined as {b.join}, {rate} to each neighbour and each way over {b.d2d}."
 
@@ -173,6 +176,8 @@ def _chip(
     yield "  hbm:"
     yield f"    capacity: {_number(m.num_bytes / 1e9, 'GB', f'{m.num_stacks} stacks of {b.memory}')}"
     wires = f"{m.num_links} wires at {m.speed:.3f} of their rate"
+    if m.bytes_per_s < m.num_links * technology.memory(b.memory).rate.si * m.speed * (1 - 1e-9):
+        wires = f"what {b.d2d} carries between the dies, each of which reads the stacks of all"
     yield f"    bandwidth: {_number(m.bytes_per_s / 1e9, 'GB/s', wires)}"
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"

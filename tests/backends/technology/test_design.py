@@ -22,7 +22,7 @@ from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
 A100 = Budget("N7", 826.0, 400.0, "a100", "hbm2e", "nvlink3")
-B200 = Budget("N5", 1600.0, 1000.0, "b200", "hbm3e", "nvlink5", num_dies=2)
+B200 = Budget("N5", 1600.0, 1000.0, "b200", "hbm3e", "nvlink5", num_dies=2, num_stacks=8)
 
 
 @pytest.fixture(scope="module")
