@@ -139,15 +139,15 @@ def conclude(table: Table) -> Iterator[str]:
         min(map(min, gains.values())) >= 0, a=min(gains[oldest]), b=max(gains[oldest]), c=min(gains[newest]),
         d=max(gains[newest]), oldest=oldest, newest=newest,
     )  # fmt: skip
-    (old, few), (old_speed, old_rate, new_rate) = (
-        [at("stacks", newest, last, s) for s in (USUAL, BEST)],
-        [at("memory of rated", newest, last, USUAL), *(at("memory (TB/s)", newest, last, s) for s in (USUAL, BEST))],
+    old, new = (
+        [at(name, newest, last, shares) for name in ("stacks", "memory of rated", "memory (TB/s)")]
+        for shares in (USUAL, BEST)
     )
     yield say(
-        "With {newest} at {last} the power that the old chip has for memory runs {old:g} stacks at {speed:.0%} of "
-        "their rated speed, {old_rate:.1f} TB/s; the best chip has {few:g} for {new_rate:.1f} TB/s",
-        few <= old and old_speed < 1, newest=newest, last=last, old=old, speed=old_speed, old_rate=old_rate, few=few,
-        new_rate=new_rate,
+        "With {newest} at {last} the power that the old chip has for memory runs {old:g} stacks at {old_speed:.0%} of "
+        "their rated speed, {old_rate:.1f} TB/s; the best chip runs {new:g} at {new_speed:.0%}, {new_rate:.1f} TB/s",
+        new[1] > old[1], newest=newest, last=last, old=old[0], old_speed=old[1], old_rate=old[2], new=new[0],
+        new_speed=new[1], new_rate=new[2],
     )  # fmt: skip
     waits = {node: {b: at(f"waits for {b} (s)", newest, node) for b in STEP_BOUNDS} for node in (first, last)}
     shares = {node: {b: s / sum(parts.values()) for b, s in parts.items()} for node, parts in waits.items()}

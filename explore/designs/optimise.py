@@ -36,10 +36,12 @@ FindPlan: TypeAlias = Callable[[str], DesignJob]
 AXES = ("area_mm2", "power_w", "num_stacks", "memory_speed", "num_lanes", "core_share")
 # Columns of the front: time, power, area and money of a design.
 FRONT = ("step_time_s", "package_w", "silicon_mm2", "usd_per_step")
-_FIRST_STEP, _LAST_STEP = 1 / 8, 1 / 256
+_FIRST_STEP, _FEWER_BELOW, _LAST_STEP = 1 / 8, 1 / 32, 1 / 256
 # The least power, area, speed of memory and part of the silicon left over, over the most.
 _LEAST_POWER, _LEAST = 1 / 16, 1 / 4
-_MOST_PLANS, _MOST_STARTS = 4, 8
+_MOST_PLANS, _MOST_STARTS = 4, 4
+# A new round of steps that gains less is the last.
+_LEAST_GAIN = 1e-4
 # Designs of the front take no longer than so many times the fastest of a node.
 _SLOWEST = 3.0
 _STARTS = (
@@ -137,25 +139,35 @@ class _NodeSearch:
             technology,
         )
 
-    def climb(self, form: DesignForm, job: DesignJob, starts: Array) -> _Priced:
-        """Follow the best points around the best of starts and a coarse grid, in ever smaller steps; return one."""
+    def climb(self, form: DesignForm, job: DesignJob, starts: Array) -> None:
+        """Follow the best of starts and a coarse grid, then the best of these anew until that finds nothing better."""
         coarse = self.price(form, job, np.concatenate([starts, _COARSE]))
-        here, step = coarse.points[np.argsort(coarse.worth, kind="stable")[:_MOST_STARTS]], _FIRST_STEP
-        worth = np.sort(coarse.worth, kind="stable")[:_MOST_STARTS]
+        order = np.argsort(coarse.worth, kind="stable")
+        # The best of each number of stacks, which no small step leaves, and the best of all.
+        stacks = np.unique(coarse.points[order, 2], return_index=True)[1]
+        first = order[np.unique(np.concatenate([stacks, np.arange(_MOST_STARTS)]))]
+        here, worth, before = coarse.points[first], coarse.worth[first], np.inf
+        while worth.min() < before * (1 - _LEAST_GAIN):
+            before = worth.min()
+            here, worth = self._descend(form, job, here, worth)
+
+    def _descend(self, form: DesignForm, job: DesignJob, here: Array, worth: Array) -> tuple[Array, Array]:
+        """Move each point to the best around it, in ever smaller steps and of ever fewer points; return the last."""
+        step = _FIRST_STEP
         while step >= _LAST_STEP:
             around = np.clip(here[:, None, :] + step * _MOVES[None], 0.0, 1.0)
-            table = self.price(form, job, around.reshape(-1, len(AXES)))
-            each = table.worth.reshape(len(here), -1)
-            least = each.argmin(axis=1)
-            better = each[np.arange(len(here)), least] < worth
-            if not better.any():
-                # The finer the steps, the fewer of the starts are followed.
-                kept = np.argsort(worth, kind="stable")[: -(-len(here) // 2)]
-                here, worth, step = here[kept], worth[kept], step / 2
-                continue
-            here = np.where(better[:, None], around[np.arange(len(here)), least], here)
-            worth = np.where(better, each[np.arange(len(here)), least], worth)
-        return self.price(form, job, here[[int(worth.argmin())]])
+            each = self.price(form, job, around.reshape(-1, len(AXES))).worth.reshape(len(here), -1)
+            rows, least = np.arange(len(here)), each.argmin(axis=1)
+            better = each[rows, least] < worth
+            if better.any():
+                here = np.where(better[:, None], around[rows, least], here)
+                worth = np.where(better, each[rows, least], worth)
+            else:
+                step /= 2
+                num = len(here) if step >= _FEWER_BELOW else -(-len(here) // 2)
+                kept = np.argsort(worth, kind="stable")[:num]
+                here, worth = here[kept], worth[kept]
+        return here, worth
 
     def best(self) -> tuple[_Priced, int]:
         """Return the best of all that was priced."""
