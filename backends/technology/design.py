@@ -40,6 +40,19 @@ class AreaShares:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeShares:
+    """Parts of the perimeter of the dies, in place of those of the unit of compute."""
+
+    memory: Num
+    network: Num
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.memory + self.network
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What a chip may take, and of what it is made; numbers may be arrays, one number a chip of a table.
 
@@ -60,6 +73,7 @@ class Budget:
         num_stacks: stacks of memory of the package; None for as many as fit.
         area_shares: how the silicon is shared out; None for as the unit says.
         power_shares: how the power is; None for as the unit says.
+        edge_shares: how the perimeter is; None for as the unit says.
         cooling: kind of it; empty for the best there is.
     """
 
@@ -77,6 +91,7 @@ class Budget:
     num_stacks: Num | None = None
     area_shares: AreaShares | None = None
     power_shares: AreaShares | None = None
+    edge_shares: EdgeShares | None = None
     cooling: str = ""
     one_device: bool = False
 
@@ -244,7 +259,7 @@ def _built(budget: Budget, technology: Technology) -> Design:
     beside_mm2 = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks
     stacks, shared = _stacks(budget)
     cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
-    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks)
+    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks, budget.clamp)
     if budget.one_device and budget.d2d:
         most = memory_reach(budget.join, budget.num_dies) * budget.d2d_bytes_per_s
         memory = replace(memory, bytes_per_s=np.minimum(memory.bytes_per_s, most))
@@ -282,6 +297,9 @@ def _faults(budget: Budget) -> Iterator[Fit]:
         if shares is not None:
             least = np.minimum(np.minimum(shares.core, shares.cache), np.minimum(shares.memory, shares.network))
             yield check((shares.total <= 1 + 1e-9) & (least > 0), Reason.SHARES, shares.total, 1.0)
+    edge = budget.edge_shares
+    if edge is not None:
+        yield check(edge.total <= 1 + 1e-9, Reason.SHARES, edge.total, 1.0)
 
 
 def _stacks(budget: Budget) -> tuple[Num | None, Fit]:
@@ -333,20 +351,32 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     )
 
 
+def room_of(budget: Budget, technology: Technology) -> Share:
+    """Return the area, power and edge of one device that the interface between dies leaves its parts."""
+    return _room(budget, _interface(budget, technology.d2d(budget.d2d) if budget.d2d else None)[0])
+
+
+def _room(budget: Budget, interface: Interface) -> Share:
+    ranks = budget.num_ranks
+    return Share(
+        budget.area_mm2 / ranks - interface.area_mm2,
+        budget.power_w / ranks - interface.power_w,
+        budget.edge_mm / ranks - interface.edge_mm,
+    )
+
+
 def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Share, Share, Share, Share]:
     """What each part of a device may take: its share of what the interface leaves."""
-    ranks = budget.num_ranks
-    a = budget.area_mm2 / ranks - interface.area_mm2
-    p = budget.power_w / ranks - interface.power_w
-    e = budget.edge_mm / ranks - interface.edge_mm
+    room = _room(budget, interface)
+    a, p, e = room.area_mm2, room.power_w, room.edge_mm
     area = budget.area_shares or AreaShares(*(getattr(unit.area_shares, k).si for k in _PARTS))
     power = budget.power_shares or AreaShares(*(getattr(unit.power_shares, k).si for k in _PARTS))
-    edge = unit.edge_shares
+    edge = budget.edge_shares or EdgeShares(unit.edge_shares.memory.si, unit.edge_shares.network.si)
     return (
         Share(a * area.core, p * power.core),
         Share(a * area.cache, p * power.cache),
-        Share(a * area.memory, p * power.memory, e * edge.memory.si),
-        Share(a * area.network, p * power.network, e * edge.network.si),
+        Share(a * area.memory, p * power.memory, e * edge.memory),
+        Share(a * area.network, p * power.network, e * edge.network),
     )
 
 

@@ -17,6 +17,7 @@ from ..flags.shared import YEAR
 from ..flags.talk import Watched, talk_flags
 from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
 from ..output.files import check_suffix, write_text
+from .given import quantity, total_mm2
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
@@ -25,16 +26,37 @@ if TYPE_CHECKING:
     from ...backends.technology.voltage import Clamp
     from ...report.pictures.picture import Picture
 
-WHATS = ("chip", "system", "study", "area")
+WHATS = ("chip", "system", "study", "area", "optimise")
 CLAMPS = ("budget", "paper")
 # As `backends/technology` has them, which the help must not load.
 JOINS = ("line", "ring", "mesh", "fully_connected")
 JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 
 
+class DesignCommand(Watched):
+    """The verb `design`; `design optimise MODEL` is a command of its own, with the flags of plans."""
+
+    def part(self, word: str) -> click.Command | None:
+        """Return the command of its own that a word names."""
+        if word != "optimise":
+            return None
+        from .optimise import optimise_command
+
+        return optimise_command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Return the context of the command that the first word names."""
+        part = self.part(args[0]) if args else None
+        if part is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return part.make_context(f"{info_name} optimise", args[1:], parent, **extra)
+
+
 @click.command(
     "design",
-    cls=Watched,
+    cls=DesignCommand,
     params=[
         format_flag(),
         output_flag("of a study or an area .json, .csv, .parquet, .md, .html"),
@@ -145,13 +167,14 @@ def design_command(
 
     chip and system write a YAML file for --system. study prints one area and power on several nodes. area estimates
     the area of a die from its contents. With --d2d, each die is a device of its own, and the interface between dies is
-    a level of the network.
+    a level of the network. optimise MODEL finds the best shares of the budgets: see its own --help.
 
     \b
     slipstick design chip --node N5 --area 814mm2 --power 700W -o chip.yaml
     slipstick design system --node N5 --chiplets 2 --die-area 800mm2 --power 1400W --d2d ucie-advanced --d2d-bandwidth 2TB/s
     slipstick design study --area 826mm2 --power 400W --unit a100 --memory hbm2e
     slipstick design area --die ga100
+    slipstick design optimise llama-3.1-8b --node N5,N3 --area 814mm2 --power 700W --gpus 64 --gbs 64 --seq 8192
     """  # noqa: D301, E501
     from ...backends.prices.book import USUAL, at_year
     from ...backends.technology.data import load_technology
@@ -160,12 +183,16 @@ def design_command(
     from ...backends.technology.files.package_file import as_joint
     from .tables import area_pictures, area_table, study_pictures, study_table
 
+    if what == "optimise":
+        raise UsageError(
+            "optimise stands first, and a model behind it: slipstick design optimise MODEL --power 700W ..."
+        )
     known = load_technology(technology, (*overrides, *([] if scaling is None else [f"scaling={scaling}"])))
     if what == "area":
         table, seen = partial(area_table, known, die, node), partial(area_pictures, known, die, node)
         return _write_table("areas of dies", table, seen, form, output)
     nodes = tuple(node.split(",")) if node else ()
-    area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
+    area_mm2, power_w = total_mm2(area, die_area, dies), quantity("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
     if one_device and not d2d:
         raise UsageError("--one-device is of an interface between dies: say which, as in --d2d ucie-advanced")
@@ -173,7 +200,7 @@ def design_command(
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
-        table, seen = partial(study_table, designs, known.scaling), partial(study_pictures, designs)
+        table, seen = partial(study_table, designs, known), partial(study_pictures, designs)
         return _write_table("one budget on several nodes", table, seen, form, output)
     check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)
@@ -270,29 +297,8 @@ def _joined(budget: Budget, d2d: str, bandwidth: str | None, join: str) -> Budge
         return budget
     if bandwidth is None and budget.num_dies != 1:
         raise UsageError(f"--d2d {d2d} needs a bandwidth to each neighbour, as in --d2d-bandwidth 2TB/s")
-    rate = 0.0 if bandwidth is None else _given("--d2d-bandwidth", bandwidth, "B/s")
+    rate = 0.0 if bandwidth is None else quantity("--d2d-bandwidth", bandwidth, "B/s")
     return replace(budget, d2d=d2d, d2d_bytes_per_s=rate, join=as_join(join))
-
-
-def _area_mm2(area: str | None, die_area: str | None, dies: int) -> float:
-    """Silicon of all dies together."""
-    if (area is None) == (die_area is None):
-        raise UsageError("a chip needs one of --area, of all dies together, and --die-area, of one")
-    return _given("--area", area, "mm2") if area is not None else dies * _given("--die-area", die_area, "mm2")
-
-
-def _given(flag: str, text: str | None, dimension: str) -> float:
-    from ...ir.units import parse_quantity, split_quantity, units_of
-
-    if text is None:
-        raise UsageError(f"missing {flag}: a number and one of: {units_of(dimension)}")
-    try:
-        value = parse_quantity(text, dimension).value_si
-    except UsageError as error:
-        raise UsageError(f"{flag}: {error}") from None
-    if not split_quantity(text)[1]:
-        raise UsageError(f"{flag}: missing unit of '{text}': allowed: {units_of(dimension)}")
-    return value
 
 
 def _network(name: str) -> str:

@@ -137,7 +137,7 @@ def sweep_command(
             "--prices all ranks a whole space under each book: give lists of values, and no ranges and trials"
         )
     setting, *rest = (
-        _setting(
+        setting_of(
             request.said({"prices": book, "year": None}),
             technology,
             scaling,
@@ -150,7 +150,7 @@ def sweep_command(
         for book in books
     )
     others = {other.prices.name: other for other in rest}
-    _check_names(space, setting.technology)
+    check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
     if chosen is None:
         found = _all(space, setting, job, goals, request.quiet)
@@ -197,16 +197,17 @@ def _check(request: Request) -> None:
         raise UsageError(f"--gpus {request.words.num_gpus}: a system has 1 or more")
 
 
-def _setting(
+def setting_of(
     request: Request,
     technology: Path | None,
     scaling: str | None,
     packages: int,
     network: str,
     like: str,
-    volume: float | None,
-    gross_margin: float | None,
+    volume: float | None = None,
+    gross_margin: float | None = None,
 ) -> DesignSetting:
+    """Return what stands around designs; UnknownNameError for a network, a number or a price book that there is not."""
     from ...backends.machine.load import load_network
     from ...backends.prices.book import USUAL, with_memories
     from ...backends.technology.data import PARTS, load_technology
@@ -236,7 +237,7 @@ def _setting(
     )
 
 
-def _check_names(space: DesignSpace, technology: Technology) -> None:
+def check_names(space: DesignSpace, technology: Technology) -> None:
     """Refuse a misspelt name before anything slow happens."""
     for names, find in (
         (space.nodes, technology.node),

@@ -23,7 +23,7 @@ _RESULTS = (
 )  # fmt: skip
 _ONLY_UNTIMED = ("fp16_flops_per_usd", "hbm_bytes_per_usd")
 _LABELS = {
-    "num_dies": "dies", "die_mm2": "die", "package_w": "power", "num_stacks": "stacks",
+    "num_dies": "dies", "die_mm2": "die", "silicon_mm2": "silicon", "package_w": "power", "num_stacks": "stacks",
     "d2d_bytes_per_s": "D2D bandwidth", "d2d": "D2D", "fp16_flop_per_s": "fp16", "hbm_bytes_per_s": "HBM",
     "package_usd": "package", "package_nre_usd": "of it NRE", "package_yield": "yield",
     "usd_per_gpu": "$/GPU", "usd_per_gpu_hour": "$/GPU-h",

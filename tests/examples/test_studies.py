@@ -93,17 +93,28 @@ def test_each_change_of_a_waterfall_sets_what_no_other_sets(monkeypatch: pytest.
 
 
 def test_newer_nodes_shift_the_wait_from_compute_to_the_network(study: Study) -> None:
-    found = by(study("ex06_technology_nodes"), "memory and network", "node")
-    steps = [float(found["hbm4 NDR", node]["step (s)"]) for node in ("N12", "N10", "N7", "N5", "N3", "N2", "N1")]
-    assert steps == sorted(steps, reverse=True)
-    # Gains wear off: the first step of logic saves more than the last.
-    assert steps[0] / steps[1] > steps[-2] / steps[-1]
+    found = by(study("ex06_technology_nodes"), "memory and network", "node", "shares")
+    nodes = ("N12", "N5", "N1")
+    for memory in ("hbm2 NDR", "hbm4 NDR"):
+        steps = [float(found[memory, node, "optimised"]["step (s)"]) for node in nodes]
+        assert steps == sorted(steps, reverse=True)
+        joules = [float(found[memory, node, "optimised"]["energy (J/token)"]) for node in nodes]
+        assert joules == sorted(joules, reverse=True)
+        for node, best in zip(nodes, steps, strict=True):
+            assert best <= float(found[memory, node, "of A100"]["step (s)"])
     for row in found.values():
         waits = [float(row[f"waits for {bound} (s)"]) for bound in ("compute", "memory", "network", "overhead")]
         assert sum(waits) == pytest.approx(float(row["step (s)"]))
-    oldest, newest = found["hbm4 NDR", "N12"], found["hbm4 NDR", "N1"]
-    assert float(oldest["waits for compute (s)"]) > float(oldest["waits for network (s)"])
-    assert float(newest["waits for compute (s)"]) < float(newest["waits for network (s)"])
+        assert float(row["power (W)"]) <= 400 * (1 + 1e-9)
+        assert float(row["memory of rated"]) <= 1 + 1e-9
+    share = {
+        (node, bound): float(found["hbm4 NDR", node, "optimised"][f"waits for {bound} (s)"])
+        / float(found["hbm4 NDR", node, "optimised"]["step (s)"])
+        for node in nodes
+        for bound in ("compute", "network")
+    }
+    assert share["N12", "compute"] > share["N1", "compute"]
+    assert share["N12", "network"] < share["N1", "network"]
 
 
 def test_decode_is_bound_by_memory_and_large_prefill_by_compute(study: Study) -> None:

@@ -14,6 +14,7 @@ from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
+from ..speeds import speeds_text
 from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
@@ -130,6 +131,7 @@ def _summary(design: Design, technology: Technology) -> Iterator[str]:
         f"{n.bytes_per_s / 1e9:.4g} GB/s each way. These parts use {design.used_w:.4g} W."
     )
     yield f"# {_areas(design)}."
+    yield f"# Of their rated speeds: {speeds_text(design, technology)}."
     latency = technology.memory(b.memory).latency
     waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
     heat = float(b.power_w / b.area_mm2)
@@ -173,8 +175,8 @@ def _chip(
     yield "memory:"
     yield "  hbm:"
     yield f"    capacity: {_number(m.num_bytes / 1e9, 'GB', f'{m.num_stacks} stacks of {b.memory}')}"
-    wires = f"{m.num_links} wires at {m.at.speed:.3f} of their rate"
-    if m.bytes_per_s < m.num_links * technology.memory(b.memory).rate.si * m.at.speed * (1 - 1e-9):
+    wires = f"{m.num_links} wires at {m.speed:.3f} of their rate"
+    if m.bytes_per_s < m.num_links * technology.memory(b.memory).rate.si * m.speed * (1 - 1e-9):
         wires = f"what {b.d2d} carries between the dies, each of which reads the stacks of all"
     yield f"    bandwidth: {_number(m.bytes_per_s / 1e9, 'GB/s', wires)}"
     yield "  l2:"
@@ -186,7 +188,7 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
-    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.at.voltage_v:.3f} V')}"
+    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.speed:.3f} of its rate')}"
     yield from package_lines(design, name, joint or design_joint(design, technology), technology, level, _number, sale)
 
 

@@ -88,6 +88,11 @@ class SharesSection(Section):
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.core, self.cache, self.memory, self.network)
 
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.core.si + self.cache.si + self.memory.si + self.network.si
+
 
 class EdgeSection(Section):
     """Parts of the perimeter of the dies."""
@@ -99,10 +104,16 @@ class EdgeSection(Section):
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.memory, self.network)
 
+    @property
+    def total(self) -> float:
+        """Both of them."""
+        return self.memory.si + self.network.si
+
 
 def _at_most_one(*shares: Number) -> Iterator[str]:
     total = sum(share.si for share in shares)
-    if total > 1.0:
+    # The parts of a whole may add up to a hair more.
+    if total > 1.0 + 1e-9:
         yield f"the shares add up to {total:g}, more than there is"
 
 
