@@ -16,7 +16,6 @@ from .terms import Array, KernelTimes
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
     from ..machine.chip import Chip
-    from .experts import ExpertsConstants
     from .gemm import GemmConstants
 
 # Rows that a tile holds, by dtype: each group is padded to them. The measured tables tell 16, 64 and 128 apart only for
@@ -81,9 +80,9 @@ class PaddedGroups:
     ramp_s: float
 
     @classmethod
-    def of(cls, chip: Chip, peak: Num, own: GroupedConstants | ExpertsConstants, like: GemmConstants) -> PaddedGroups:
-        """Put a chip, the parts of peak and bandwidth that groups reach, and the rule of other products together."""
-        rates = chip.hbm_bytes_per_s * own.memory, ingest_of(chip, like.draw), peak * own.tensor
+    def of(cls, chip: Chip, bytes_per_s: Num, flops_per_s: Num, like: GemmConstants) -> PaddedGroups:
+        """Put a chip, the rates that groups reach, and the rule of other products together."""
+        rates = bytes_per_s, ingest_of(chip, like.draw), flops_per_s
         return cls(PaddedRoofline.of(chip, *rates), like.slack, like.ramp_s)
 
     def held(

@@ -13,9 +13,8 @@ from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.types import TensorType
 from .flow import counts_replicas, gradient_problems, is_own, message_problems
+from .laws import LAWS, operand_problems
 from .lay import Lay
-from .messages import LAWS
-from .operands import operand_problems
 
 
 def verify_layouts(graph: Graph, after: str = "", verified: Graph | None = None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.graph import Phase
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
 from ...ir.ops.tensors.lookup import LookupAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
@@ -147,11 +148,12 @@ def lookup(ask: Ask) -> Answer:
     answer = choose(ask)
     if not shares_samples(ask):
         return answer
-    pairs = zip(ask.given, answer.inputs, strict=True)
-    if ask.call.op == "gather" and any(isinstance(p, Shard) and want == REPLICATE for p, want in pairs):
-        return per_replica(ask)
+    if has(ask.call, Trait.LOOKS_UP):
+        pairs = zip(ask.given, answer.inputs, strict=True)
+        gathers = any(isinstance(p, Shard) and want == REPLICATE for p, want in pairs)
+        return per_replica(ask) if gathers else answer
     into = samples_dim(ask.call.outputs[0].dims, ask.axis) is not None
-    return per_replica(ask) if ask.call.op == "scatter" and into and not _hands_on(ask) else answer
+    return per_replica(ask) if into and not _hands_on(ask) else answer
 
 
 def _hands_on(ask: Ask) -> bool:
@@ -173,9 +175,9 @@ def routed(ask: Ask) -> Answer:
     index_map = map_of(ask)
     if not ask.all_tokens or index_map.only:
         return choose(ask)
-    if ask.call.op == "dispatch":
+    if has(ask.call, Trait.DISPATCHES, backward=False):
         return replicate_all(ask)
-    entry = index_map.sum_entry(1 if ask.call.op == "combine_bwd" else 0)
+    entry = index_map.sum_entry(int(has(ask.call, Trait.COMBINES, backward=True)))
     return Answer(entry.inputs, entry.outputs)
 
 

@@ -54,11 +54,10 @@ def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
     """
     if has_own(ask):
         return of_own(ask, RULES.get(node.op, replicate_all))
-    samples = shares_samples(ask)
-    if node.op not in RULES and (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
-        found = replicate_all(ask)
-    else:
-        found = rule_for(node.op, node.scope)(ask)
+    samples, rule = shares_samples(ask), RULES.get(node.op)
+    if rule is None and not (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
+        rule = rule_for(node.op, node.scope)
+    found = (rule or replicate_all)(ask)
     if samples and found == replicate_all(ask):
         return per_replica(ask)
     return makes_own_samples(ask, found)
@@ -69,7 +68,7 @@ def gather_notes(region: Region, node: Node, given: Iterable[Sequence[Placement]
 
     `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
     """
-    if node.op in RULES:
+    if RULES.get(node.op) is not None:
         return
     types = region.types(node.inputs)
     changed = [t.num_bytes for t, lies in zip(types, given, strict=True) if any(p != REPLICATE for p in lies)]

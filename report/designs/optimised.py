@@ -98,7 +98,17 @@ class OptimisedDesigns(Result):
             "num_designs": one.num_designs,
             "speeds": self._speeds(one.design),
             "usual_speeds": {} if usual is None else self._speeds(usual),
-            "parts": [_claim_record(claim) for claim in self.claims(one.design)],
+            "parts": [
+                {
+                    "part": claim.part,
+                    **{field: getattr(claim, field) for field, _ in BUDGETS.values()},
+                    f"rate_{claim.unit.lower().replace('b', 'bytes')}_per_s": claim.rate,
+                    "joules": claim.joules,
+                    "rest_w": claim.rest_w,
+                    "speed": claim.speed,
+                }
+                for claim in self.claims(one.design)
+            ],
             "columns": _plain(one.columns),
             "usual": _plain(one.usual),
             "front": list(one.front),
@@ -283,17 +293,6 @@ class OptimisedDesigns(Result):
             (self.goal.label, f"{told(self.goal.name, one.columns[self.goal.name])}{beside}"),
             ("looked at", self._notes()),
         ]
-
-
-def _claim_record(claim: Claim) -> dict[str, str | float]:
-    return {
-        "part": claim.part,
-        **{field: getattr(claim, field) for field, _ in BUDGETS.values()},
-        f"rate_{claim.unit.lower().replace('b', 'bytes')}_per_s": claim.rate,
-        "joules": claim.joules,
-        "rest_w": claim.rest_w,
-        "speed": claim.speed,
-    }
 
 
 def _plain(columns: Mapping[str, float]) -> dict[str, float | None]:

@@ -67,7 +67,7 @@ class ExpertsModel:
             clocks = widen_clocks(weights, converts_fp4(chip)) if widens(unit_of(dtype), weights) else 0.0
             single, like = k.grouped[_kind(k.grouped, dtype)], k.gemm[_kind(k.gemm, dtype)]
             if products == 1:
-                most = PaddedGroups.of(chip, peak, single, like)
+                most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * single.memory, peak * single.tensor, like)
                 return lambda amounts: grouped_times(
                     _grouped(amounts, places, weight_grad, dtype, weights), peak, chip, single, clocks, most
                 )
@@ -76,7 +76,7 @@ class ExpertsModel:
                 bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
             if limited and system.stack.limits_apart:
                 bank = replace(bank, row_passes=bank.row_passes + _LIMITS[products == _PRODUCTS_OF_BACKWARD])
-            most = PaddedGroups.of(chip, peak, bank, like)
+            most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * bank.memory, peak * bank.tensor, like)
             return lambda amounts: experts_times(
                 _sizes(amounts, places, products, dtype, weights), peak, chip, bank, clocks, most
             )

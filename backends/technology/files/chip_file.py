@@ -53,6 +53,8 @@ def system_text(
     num_ranks = num_chips * int(design.budget.num_ranks)
     level = "" if design.budget.one_device else "d2d"
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
+    # What a memory of the user's own costs and takes, which the price book does not know.
+    own = {name: record for name, record in technology.own_memories.items() if name == design.budget.memory}
     lines = [
         *_summary(design, technology),
         f"name: {name}",
@@ -65,7 +67,7 @@ def system_text(
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
-        *_own_prices(design.budget.memory, technology),
+        *([yaml.safe_dump({"prices": {"memories": own}}, sort_keys=False, width=110).rstrip()] if own else []),
         "",
     ]
     return "\n".join(lines)
@@ -114,13 +116,6 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
     if built:
         at = f"{design.budget.link} at {lanes.at.voltage_v:.3f} V"
         yield from (*built, f"      energy: {_number(lanes.j_per_byte / 8e-12, 'pJ/bit', at)}")
-
-
-def _own_prices(memory: str, technology: Technology) -> Iterator[str]:
-    """What a memory of the user's own costs and takes, which the price book does not know."""
-    if memory in technology.own_memories:
-        record = {memory: technology.own_memories[memory]}
-        yield yaml.safe_dump({"prices": {"memories": record}}, sort_keys=False, width=110).rstrip()
 
 
 def _summary(design: Design, technology: Technology) -> Iterator[str]:

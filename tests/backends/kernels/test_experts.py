@@ -152,7 +152,7 @@ def test_measured_banks_keep_their_tiles() -> None:
         if not isinstance(c, ExpertsConstants | GroupedConstants):
             continue
         peak = chip.matmul_flop_per_s(unit_of(kind))
-        most = PaddedGroups.of(chip, peak, c, pool.system.kernels.gemm[kind])
+        most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * c.memory, peak * c.tensor, pool.system.kernels.gemm[kind])
         for case in pool.cases:
             sizes = case.sizes
             if isinstance(sizes, ExpertSizes) and isinstance(c, ExpertsConstants):
@@ -184,7 +184,7 @@ def test_groups_are_below_their_padded_roofline_on_any_chip(
     peaks = Peaks(peak, peak, None, peak / 16, peak * 2, None)
     chip = Chip("any", peaks, peak / 16, 1.5e9, 80e9, bandwidth, 700.0, num_sms=sms, l2_bytes=5e7, array=array)
     c, like = GroupedConstants(5e-6, 0.7, 0.8), load_system("dgx-h100").kernels.gemm["bf16"]
-    most, tile = PaddedGroups.of(chip, peak, c, like), 64
+    most, tile = PaddedGroups.of(chip, chip.hbm_bytes_per_s * c.memory, peak * c.tensor, like), 64
     n = k = np.array(4096.0)
     each, routed = np.array(float(groups)), np.array(rows * groups)
     sizes = GroupedSizes(np.ceil(rows / tile) * tile * each, routed, each, n, k, 2.0, 2.0)

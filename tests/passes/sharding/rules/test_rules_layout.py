@@ -14,8 +14,8 @@ from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.plan import Family
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
+from slipstick.passes.layouts.laws import operand_problems
 from slipstick.passes.layouts.lay import Lay
-from slipstick.passes.layouts.operands import operand_problems
 from slipstick.passes.sharding.ask import Answer, Ask
 from slipstick.tests.passes.sharding.rules.answers import answer_for
 
