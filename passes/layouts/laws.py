@@ -78,14 +78,14 @@ def converts(lay: Lay) -> Iterator[str]:
     attrs = lay.call.attrs_as(CollectiveAttrs)
     own = lay.axis in attrs.axes
     for i, (have, made) in enumerate(zip(lay.ins, lay.outs, strict=False)):
-        if own and not _is_conversion(lay.call, attrs.dim, have, made):
+        if own and not _turns(lay.call, attrs.dim, have, made):
             says = f"{lay.call.op} over {attrs.axis} (dim {attrs.dim}) turns {_SAYS[lay.call.op]}"
             yield f"{says}, and {lay.tensor(i)} becomes {made}"
         elif not own and have != made:
             yield f"{lay.call.op} over {attrs.axis} changes {lay.axis}: {lay.tensor(i)} becomes {made}"
 
 
-def _is_conversion(call: OpCall, dim: int, have: Placement, made: Placement) -> bool:
+def _turns(call: OpCall, dim: int, have: Placement, made: Placement) -> bool:
     if has(call, Trait.GATHERS):
         return isinstance(have, Shard) and have.dim == dim and made == REPLICATE
     if has(call, Trait.SCATTERS):
