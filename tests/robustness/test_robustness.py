@@ -46,7 +46,7 @@ def test_the_page_adds_up_what_was_kept(tmp_path: Path) -> None:
         told = {
             "format": "plan",
             "tried": 100,
-            **dict(zip(list(Depth), (40, 30, 30), strict=True)),
+            **{str(depth): count for depth, count in zip(Depth, (40, 30, 30), strict=True)},
             "faults": faults,
             "first": {},
         }
