@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
+
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -62,22 +63,7 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "compiled", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal[
-        "none",
-        "fp8",
-        "fp8-delayed",
-        "fp8-rowwise",
-        "fp8-block",
-        "mxfp8",
-        "int8",
-        "int8-dgrad",
-        "nvfp4",
-        "w8a16",
-        "w4a16",
-        "mxfp4",
-        "mxfp4-mxfp8",
-        "as-published",
-    ]
+    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "int8", "int8-dgrad", "nvfp4", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -99,6 +85,7 @@ class PlanWords(TypedDict, total=False):
     as_of: str
     calibration: str | Path
     prices: str | Path
+    year: int
     cuda_graph: bool
     set: str | Sequence[str] | Mapping[str, object]
     basis: Literal["market", "build"]
@@ -108,6 +95,7 @@ class PlanWords(TypedDict, total=False):
     cache: bool
     quiet: bool
     verbose: bool
+
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -147,6 +135,7 @@ class EstimateWords(PlanWords, total=False):
     engine: str | Path
     sensitivity: bool
     strict: float
+
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -201,6 +190,7 @@ class ServeWords(PlanWords, total=False):
     acceptance: float
     strict: float
 
+
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
@@ -253,15 +243,18 @@ class SizeWords(PlanWords, total=False):
     spare: int
     by_evidence: bool
 
+
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
+    year: int
     basis: Literal["market", "build"]
     rent: bool
     gpus: int
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
+
 
 class MixedWords(PlanWords, total=False):
     """Words of `mixed`."""
@@ -301,6 +294,7 @@ class MixedWords(PlanWords, total=False):
     stages: str
     link: str | float
     link_latency: str | float
+
 
 class PosttrainWords(PlanWords, total=False):
     """Words of `posttrain`."""
@@ -358,6 +352,7 @@ class PosttrainWords(PlanWords, total=False):
     refit: Literal["shards", "whole"]
     find_plans: bool
 
+
 class RecomputeWords(PlanWords, total=False):
     """Words of `recompute`."""
 
@@ -397,6 +392,7 @@ class RecomputeWords(PlanWords, total=False):
     offloading: bool
     by_stage: bool
     runs_on: Literal["megatron", "torchtitan", "maxtext", "deepspeed"]
+
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -450,6 +446,7 @@ class SearchWords(PlanWords, total=False):
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
+
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -509,9 +506,11 @@ class SweepWords(PlanWords, total=False):
     volume: float
     gross_margin: float
     technology: str | Path
+    scaling: str
     objective: str | Sequence[str]
     pareto: bool
     top: int
+
 
 class TopologiesWords(PlanWords, total=False):
     """Words of `topologies`."""
@@ -553,6 +552,7 @@ class TopologiesWords(PlanWords, total=False):
     budget: str
     vary: str | Sequence[str] | Mapping[str, object]
 
+
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -588,6 +588,7 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
+
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""
