@@ -26,8 +26,9 @@ CYCLONEDX := 7.5.0
 # Resolves and hashes the pins.
 UV := 0.13.9
 
-# Pictures that examples/README.md shows.
+# Pictures that examples/README.md shows, and tables that its sentences follow from.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
+TABLES := $(patsubst examples/%.py,results/%.csv,$(shell grep -l 'def conclude' examples/ex*.py))
 
 # What `make bench-compare` measures: minutes, where `make bench` takes half an hour.
 RELEASED_CASES := $(foreach case,help cached single plans lowering,--only $(case))
@@ -116,7 +117,7 @@ mutants: $(STAMP)  ## put 300 small faults into the product and see which no tes
 grid: $(STAMP)  ## 90,816 estimates by this code and by what AGAINST holds (made so by `--write`): what is refused now, what moved
 	$(BIN)/python -m benchmarks.grid $(if $(AGAINST),--compare $(AGAINST),--write results/grid.json.gz)
 
-fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what gets past the parser, what is a fault (an hour, or FUZZ_SECONDS=480)
+fuzz: $(STAMP)  ## 100,000 hostile files of every format: what is refused, what is priced, what is a fault (an hour, or FUZZ_SECONDS=60)
 	$(BIN)/python -m benchmarks.fuzz --total 100000 --seconds $(or $(FUZZ_SECONDS),3600) --keep results/fuzz
 	$(BIN)/python -m benchmarks.robustness --page docs/robustness.md
 
@@ -132,9 +133,11 @@ laws: $(STAMP)  ## try laws of answers on 200,000 random plans: docs/laws.md (ha
 oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
 	$(BIN)/python -m benchmarks.oracles
 
-studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
+studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results, what they conclude in examples
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
 	cp $(PICTURES) examples/pictures
+	cp $(TABLES) examples/tables
+	$(BIN)/python examples/conclusions.py
 
 # The tool lives apart: what it needs is no part of what it lists.
 sbom: $(STAMP)  ## list what is installed, with versions and licences: results/sbom.cdx.json (CycloneDX)

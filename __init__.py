@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         serve,
         size,
         sweep,
+        topologies,
         trace,
     )
     from slipstick.driver import (
@@ -102,6 +103,7 @@ __all__ = [
     "size",
     "sweep",
     "tabled",
+    "topologies",
     "trace",
     "trace_graph",
     "watch",
@@ -157,6 +159,7 @@ _MODULE_OF = {
     "serve": "slipstick.cli.python.verbs",
     "size": "slipstick.cli.python.verbs",
     "sweep": "slipstick.cli.python.verbs",
+    "topologies": "slipstick.cli.python.verbs",
     "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.cli.python.verbs",
     "trace_graph": "slipstick.frontend.exported",

@@ -66,6 +66,10 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "size": ("serving.size", "Find the smallest deployment that meets a request rate and latency targets."),
         "support": ("catalogue", "Show which models, chips and software were validated, and the prediction errors."),
         "sweep": ("designs.sweep", "Cost thousands of chip designs, and estimate a model on each."),
+        "topologies": (
+            "designs.topologies",
+            "Compare networks of equal cost, power or bandwidth by a step on each.",
+        ),
         "trace": ("trace_model", "Show the operators, parameters, FLOPs and bytes of a model."),
         "ui": ("ui.ui", "Open a local page with sliders for plan and machine; time, memory and cost follow."),
         "validate": ("validate", "Compare predictions with measurements, row by row."),

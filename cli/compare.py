@@ -26,10 +26,12 @@ class CompareCommand(Answering):
 
     def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
         """Write the comparison; GateError for gates that fail."""
+        from ..ir.text.admission import refuse_incoming
         from ..report.results.tables import ComparisonResult
 
         assert isinstance(result, ComparisonResult)
-        super().deliver(result, form, said)
+        with refuse_incoming(f"{said['a']}, {said['b'] or said['measured']}", "comparison"):
+            super().deliver(result, form, said)
         failed = [gate for gate in result.gates if gate.failed]
         if failed:
             raise GateError(f"{len(failed)} of {len(result.gates)} gates failed: {'; '.join(map(str, failed))}")
@@ -95,16 +97,18 @@ def compare_command(
         raise UsageError(f"{', '.join(idle)} is of a trace: give one with --measured FILE")
     if a == b == "-":
         raise UsageError("stdin can be one of both reports: name a file for the other")
+    from ..ir.text.admission import refuse_incoming
     from ..report.compare.comparison import compare
     from ..report.compare.gates import judged
     from ..report.compare.measured import beside
     from ..report.compare.saved import read_saved
     from ..report.results.tables import ComparisonResult
 
-    if measured:
-        found, matched = beside(read_saved(a), tuple(map(Path, measured)), steps, stage)
-    else:
-        found, matched = compare(read_saved(a), read_saved(str(b))), None
+    with refuse_incoming(f"{a}, {b or ', '.join(measured)}", "comparison"):
+        if measured:
+            found, matched = beside(read_saved(a), tuple(map(Path, measured)), steps, stage)
+        else:
+            found, matched = compare(read_saved(a), read_saved(str(b))), None
     if timeline is not None:
         if matched is None:
             raise UsageError("--timeline needs a trace, and a prediction whose report has nodes: write it again")

@@ -10,7 +10,7 @@ import click
 from ..ir.errors import UsageError
 from .flags.names import of_catalogue
 from .flags.numbers import Named, Whole
-from .flags.shared import MONEY, systems_named
+from .flags.shared import MONEY, YEAR, systems_named
 from .output.answers import DRAWN_FORMS, DRAWN_SUFFIXES, FORMS, Answering, format_flag, output_flag, write_reasons
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class CostCommand(Answering):
         return 0
 
 
-@click.command("cost", cls=CostCommand, params=[*MONEY, format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
+@click.command("cost", cls=CostCommand, params=[YEAR, *MONEY, format_flag(*FORMS, "svg"), output_flag(DRAWN_SUFFIXES)])
 @click.argument("system", shell_complete=of_catalogue("systems"))
 @click.option(
     "--gpus",
@@ -63,7 +63,11 @@ class CostCommand(Answering):
     show_default=True,
     help="What to break down: dies, one package, the purchase, a year of ownership, or carbon.",
 )
-@click.option("--prices", metavar="NAME|FILE", help="A profile of `slipstick list prices`, or a YAML file.")
+@click.option(
+    "--prices",
+    metavar="NAME|FILE",
+    help="A profile of `slipstick list prices`, or a YAML file; of several systems `all`.",
+)
 @click.option(
     "--set",
     "overrides",
@@ -83,6 +87,7 @@ def cost_command(
     basis: str,
     rent: bool,
     prices: str | None,
+    year: int | None,
     overrides: tuple[str, ...],
     loaded: System | None = None,
 ) -> Result:
@@ -99,18 +104,21 @@ def cost_command(
     slipstick cost family.yaml --set products.large.volume=200000
     """  # noqa: D301
     from ..backends.machine.load import load_system
+    from ..backends.prices.book import at_year, books_of
     from ..cost.money import Terms, system_money
     from ..report.cost.systems import costs_of, costs_result
     from ..report.results.tables import CostResult
 
+    prices = at_year(prices, year)
     if loaded is None and system.endswith((".yaml", ".yml")) and (found := _portfolio(system, prices, overrides)):
         _check_portfolio(gpus, basis, rent, view)
         return found
     names = systems_named(system)
     if loaded is None and len(names) > 1:
         _check_several(basis, rent, view)
-        systems = [load_system(name, overrides, prices=prices) for name in names]
-        return costs_result([costs_of(one, gpus or _smallest(one, "market")) for one in systems])
+        books = books_of(prices) if prices else (None,)
+        systems = [[load_system(name, overrides, prices=book) for name in names] for book in books]
+        return costs_result([[costs_of(one, gpus or _smallest(one, "market")) for one in of] for of in systems])
     loaded = loaded or load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
     money = system_money(loaded, gpus or _smallest(loaded, basis), terms)

@@ -22,6 +22,11 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         for verb, flags in (
             ("estimate", f"{_STEP} engine isl osl concurrency request-rate serve tokens explain format output"),
             (
+                "design optimise",
+                "node area die-area power memory link dies gpus tp pp seq gbs phase objective explain best-system "
+                "best-plan format output",
+            ),
+            (
                 "choose",
                 "system stack gpus tokens deadline budget power seq gbs precision tp pp objective space every mtbf "
                 "rent best-plan format output",
@@ -47,6 +52,11 @@ USUAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "recompute",
                 "system stack gpus tp pp cp zero seq mbs gbs memory-limit offloading by-stage runs-on plan "
                 "best-plan format output",
+            ),
+            (
+                "topologies",
+                "system topologies equal budget vary gpus tp pp cp ep zero seq mbs gbs precision recompute plan format "
+                "output",
             ),
             ("size", "system target-rps ttft tpot isl osl engine precision max-gpus top format"),
             (
@@ -121,6 +131,9 @@ def help_of(ctx: click.Context, group: click.Group, words: Sequence[str]) -> str
         return group.get_help(ctx)
     command = group.get_command(ctx, named[0])
     assert command is not None  # it is a verb
+    part = getattr(command, "part", lambda word: None)(*named[1:2] or [""])
+    if part is not None:
+        command, named = part, [" ".join(named[:2]), *named[2:]]
     own = click.Context(command, info_name=named[0], parent=ctx)
     if len(named) > 1:
         topics = [topic_of(title) for title, _ in sections_of(own)]

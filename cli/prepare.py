@@ -156,13 +156,13 @@ def system_of(request: Request) -> System:
 
     at = request.machine
     if at.loaded is not None:
-        if at.assignments or at.stack or at.calibration or at.prices:
+        if at.assignments or at.stack or at.calibration or at.book:
             told = "name it, and its stack and numbers may be given"
             raise UsageError(f"system '{at.loaded.name}' was given as an object, which is as it is: {told}")
         return at.loaded
     if at.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
-    system = load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
+    system = load_system(at.system, at.assignments, at.stack, at.calibration, at.book)
     if at.served_by is not None:
         from ..backends.machine.software.engine_file import load_engine
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import ParseError
 from .output.answers import DRAWN_SUFFIXES, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
     from ..report.results.documents import SavedResult
+    from ..report.results.result import Result
 
 
 class ReportCommand(Answering):
@@ -23,6 +24,13 @@ class ReportCommand(Answering):
         """Return the form: a page, unless a flag or a suffix says another."""
         usual = {"form": "html"} if said["form"] is None and said["output"] == "-" else {}
         return super().form_of({**said, **usual})
+
+    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+        """Write the page or the table; ParseError for answers that have not what was written."""
+        from ..ir.text.admission import refuse_incoming
+
+        with refuse_incoming(", ".join(map(str, cast("Sequence[object]", said["files"]))), "page"):
+            return super().deliver(result, form, said)
 
 
 @click.command(
@@ -49,5 +57,5 @@ def report_command(files: tuple[str, ...]) -> SavedResult:
         if tree.get("schema") == REPORT:
             estimate_of(tree, path)
         if "schema" not in tree:
-            raise UsageError(f"'{path}' is no answer: write one with `slipstick estimate ... -o FILE.json`")
+            raise ParseError(f"'{path}' is no answer: write one with `slipstick estimate ... -o FILE.json`")
     return SavedResult(documents=documents)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from drawing import stacked
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 
@@ -71,6 +71,23 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say which policies fit the memory, and how near the published activations are."""
+    fits = {name: set(map(str, rows.column("fits 80 GB"))) for name, rows in table.groups("recompute").items()}
+    models = list(table.groups("model"))
+    yield say(
+        "None of {count} models from {first} to {last} fits {gb:g} GB without recomputation, and all do with selective",
+        fits["none"] == {"no"} and fits["selective"] == {"yes"}, count=len(models), first=models[0], last=models[-1],
+        gb=80,
+    )  # fmt: skip
+    both = zip(table.numbers("activations (GiB)"), table.column("published activations (GiB)"), strict=True)
+    over = [ours / float(published) - 1 for ours, published in both if published != ""]
+    yield say(
+        "Activations are {least:.1%} to {most:.1%} above the published, which leave out what lies behind the embedding",
+        min(over) > 0 and max(over) < 0.1, least=min(over), most=max(over),
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw a bar a plan and the memory of the chip."""
     names = [f"{row[0]} {row[1]}" for row in table.rows]
@@ -80,4 +97,4 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw)
+    run(__doc__, make, draw, conclude=conclude, panel_in=3.6)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from drawing import curves
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 from slipstick.backends.kernels.gemm import gemm_sizes, gemm_times
@@ -85,6 +85,25 @@ def _errors(table: Table, error: str) -> str:
     return f"{error}: mean {sizes.mean():.1f}, greatest {sizes.max():.1f}."
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say how the utilisation grows with bytes, and how far one utilisation is off."""
+    for system, rows in table.groups("system").items():
+        sizes, reached = rows.numbers("MB"), rows.numbers("measured utilisation")
+        yield say(
+            "On {system} a product of one row reaches {least:.0%} of the bandwidth with {small:.0f} MB of weights and "
+            "{most:.0%} with {large:.0f} MB",
+            reached[-1] > reached[0] and sizes[-1] > sizes[0], system=system, least=reached[0], most=reached[-1],
+            small=sizes[0], large=sizes[-1],
+        )  # fmt: skip
+        one, model = (
+            sum(map(abs, rows.numbers(name))) / len(sizes) for name in ("error of one (%)", "error of the model (%)")
+        )
+        yield say(
+            "There one utilisation for all sizes is {one:.0f} % off on average, the model of sizes {model:.1f} %",
+            model < one, one=one, model=model,
+        )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw utilisation over bytes."""
     groups = table.groups("system")
@@ -97,4 +116,4 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=2)
+    run(__doc__, make, draw, panels=2, conclude=conclude)

@@ -5,11 +5,11 @@ keep them; that they are measurements is likely and not certain. No constant of 
 those of the catalogue's calibrations, the stack is the default one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from drawing import beside
+from drawing import dots, plain_ticks
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 
@@ -63,22 +63,35 @@ def make(full: bool) -> Table:
                 error = 100 * ((in_s + out_s) / real_s - 1)
                 rows.append([model, name, tp, real_s, in_s + out_s, error, 1e3 * in_s, 1e3 * out_s / TOKENS_OUT])
     columns = ["model", "system", "tp", "published (s)", "ours (s)", "error (%)", "prefill (ms)", "token (ms)"]
-    return Table(columns, rows, _notes([abs(float(row[5])) for row in rows]))
+    return Table(columns, rows, _notes())
 
 
-def _notes(errors: Sequence[float]) -> list[str]:
+def conclude(table: Table) -> Iterator[str]:
+    """Say how near the published times the estimates are."""
+    errors = table.numbers("error (%)")
+    sizes = [abs(error) for error in errors]
+    yield say(
+        "Of {count} published {what} the estimates are {mean:.1f} % off on average and {most:.1f} % at most, {low} "
+        "too low and {high} too high",
+        max(sizes) < 15, count=len(errors), what="latencies of Llama 2", mean=sum(sizes) / len(sizes), most=max(sizes),
+        low=sum(error < 0 for error in errors), high=sum(error > 0 for error in errors),
+    )  # fmt: skip
+
+
+def _notes() -> list[str]:
     return [
-        f"Mean size of the error {sum(errors) / len(errors):.1f} %, greatest {max(errors):.1f} %.",
         "Batch 1; each of the 200 tokens behind the prompt takes a step of its own over 200 to 399 cached ones.",
     ]
 
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw published and estimated latencies beside one another."""
-    names = [f"{model} {system} tp{tp}" for model, system, tp, *_ in table.rows]
-    beside(panels[0], names, {label: table.numbers(label) for label in ("published (s)", "ours (s)")})
-    panels[0].set_ylabel("latency (s)")
+    names = [f"{model} {system} tp{float(tp):g}" for model, system, tp, *_ in table.rows]
+    dots(panels[0], names, {name: list(enumerate(table.numbers(name))) for name in ("published (s)", "ours (s)")})
+    panels[0].set(xlabel="latency (s)", xscale="log")
+    plain_ticks(panels[0].xaxis)
+    panels[0].legend()
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw)
+    run(__doc__, make, draw, conclude=conclude, panel_in=3.6)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from drawing import curves, stacked
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 from slipstick.backends.kernels.attention.additive import additive_times
@@ -72,6 +72,29 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say what flash attention gains over attention in products, and how that grows with the sequence."""
+    rows = table.only({"system": "dgx-h100"})
+    lengths = sorted(set(rows.numbers("sequence")))
+    short, long = lengths[0], lengths[-1]
+    name = "speed-up of the forward phase"
+    gains = {
+        kernel: [rows.number(name, {"kernel": kernel, "sequence": length}) for length in (short, long)]
+        for kernel in ("flash1", "flash2", "flash3")
+    }
+    yield say(
+        "On {system} {kernel} takes {low:.1f} times less time than attention in products at {short:g} tokens and "
+        "{high:.1f} times less at {long:g}",
+        gains["flash3"][1] > gains["flash3"][0], system="H100", kernel="flash3", low=gains["flash3"][0], short=short,
+        high=gains["flash3"][1], long=long,
+    )  # fmt: skip
+    yield say(
+        "At {long:g} tokens {old} gains {a:.1f}, {new} {b:.1f} and {newest} {c:.1f} times",
+        gains["flash1"][1] < gains["flash2"][1] < gains["flash3"][1], long=long, old="flash1", new="flash2",
+        newest="flash3", a=gains["flash1"][1], b=gains["flash2"][1], c=gains["flash3"][1],
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw the forward phase and the prefill over the length, and the terms of the additive model."""
     rows = list(table.groups("system").values())[-1]
@@ -88,4 +111,4 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=3)
+    run(__doc__, make, draw, panels=3, conclude=conclude, panel_in=4.4)

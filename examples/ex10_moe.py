@@ -5,12 +5,12 @@ experts of as many parameters); Mixtral two of 8 in every layer; DeepSeek-V3 eig
 nodes at most and in fp8. Beside each stands a dense model of about as many active parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from drawing import beside, stacked
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 from slipstick.frontend import config_of, load_config
@@ -110,6 +110,34 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say what exchanges take as experts spread over more ranks, and what capacity and imbalance cost."""
+    plain = table.only({"capacity": "all", "imbalance": 1.0})
+    for model, rows in plain.groups("model").items():
+        degrees, share = rows.numbers("ep"), rows.numbers("share of exchanges")
+        if len(degrees) > 1:
+            yield say(
+                "Exchanges take {low:.0%} of a step of {model} on {few:g} ranks of experts and {high:.0%} on {many:g}",
+                share[-1] > share[0] and degrees[-1] > degrees[0], model=model, low=share[0], few=degrees[0],
+                high=share[-1], many=degrees[-1],
+            )  # fmt: skip
+    slow = [
+        step / plain.number("step (s)", {"model": model, "ep": ep}) - 1
+        for model, ep, imbalance, step in zip(
+            table.column("model"),
+            table.numbers("ep"),
+            table.numbers("imbalance"),
+            table.numbers("step (s)"),
+            strict=True,
+        )
+        if imbalance > 1
+    ]
+    yield say(
+        "Loads of which the busiest rank has {load:g} times the mean lengthen a step by {least:.0%} to {most:.0%}",
+        min(slow) > 0, load=max(table.numbers("imbalance")), least=min(slow), most=max(slow),
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw throughput and the share of exchanges."""
     names = [f"{model} ep{ep} c={cap} i={load}" for model, _, ep, cap, load, *_ in table.rows]
@@ -121,4 +149,4 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=2)
+    run(__doc__, make, draw, panels=2, conclude=conclude, panel_in=4.4)

@@ -1,22 +1,24 @@
-"""Topologies and collective algorithms on 64 to 1024 accelerators, and what a dense and an MoE model make of them.
+"""Topologies and their collectives at one bandwidth, and steps of two models on networks of equal cost and power.
 
-Every accelerator has 400 GB/s into its network, however many wires share them; `nodes of 8` have that inside of a node
-and 50 GB/s between nodes, as clusters of today do. The fastest algorithm of all is taken, whether libraries have it or
-not. Models run the fastest of their plans over data, tensor (with sequences), pipeline and expert parallelism.
+Collectives: every accelerator has 400 GB/s into its network, however many wires share them; `nodes of 8` have that
+inside of a node and 50 GB/s between nodes, as clusters of today do. The fastest algorithm of all is taken, whether
+libraries have it or not. Steps: networks are built of the ports, switches and optics of a DGX H100's, their links
+scaled until all carry, cost or draw the same; models run the fastest of their plans under the best placement.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
+from typing import cast
 
-from drawing import curves, stacked
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from study import Cell, Table, run
 
 import slipstick
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.level import Dragonfly, NetworkLevel, Topology
+from slipstick.explore.topologies import EQUALS, TopologyStep, equalised, steps_on, topology_network
 
 CACHE = slipstick.GraphCache.default()
 RATE, SLOW = 400e9, 50e9  # bytes a second of an accelerator, and of its port between nodes of eight
@@ -25,8 +27,19 @@ SQUARES = {64: (8, 8), 256: (16, 16), 1024: (32, 32)}
 CUBES = {64: (4, 4, 4), 256: (4, 8, 8), 1024: (8, 8, 16)}
 # Hosts at a router, routers in a group, groups, global links a router.
 DRAGONFLIES = {64: (2, 4, 8, 2), 256: (4, 8, 8, 4), 1024: (4, 8, 32, 4)}
-SEQ_LEN, BATCH = 4096, 1024
-MODELS = {"llama-3.1-70b": (1,), "mixtral-8x7b": (1, 2, 4, 8)}
+SEQ_LEN, BATCH = 4096, 2048
+FAMILY = slipstick.Family(zero=1, pp=True, recompute="full", kernels="fused")
+# Degrees of tensor, pipeline and expert parallelism that are tried.
+MODELS = {
+    "llama-3.1-70b": [(tp, pp, 1) for tp in (1, 8) for pp in (2, 4, 8)],
+    "deepseek-v3": [(1, pp, ep) for pp in (8, 16) for ep in (8, 16, 32)],
+}
+TORUS = "torus"
+TOPOLOGIES = ("fat_tree", "fat_tree=2", "rail_optimised", "dragonfly", TORUS, "hyperx")
+COLUMNS = (
+    "what", "network", "accelerators", "message (MiB)", "algorithm or plan", "placement", "time (s)", "GB/s a rank",
+    "equal", "network ($/GPU)", "network (W/GPU)", "share of messages",
+)  # fmt: skip
 
 
 def level(size: int, topology: Topology, dims: tuple[int, ...] = (), over: float = 1.0) -> NetworkLevel:
@@ -67,73 +80,93 @@ def collectives(sizes: Sequence[int], messages: Sequence[float], base: slipstick
                 found = collective_time(kind, message, size, 1, replace(base, levels=levels))
                 time_s = float(found.time_s)
                 rate = moved * message / time_s / 1e9
-                yield [kind, name, size, message / 2**20, found.chosen().algorithm, time_s, rate, "", ""]
+                yield [kind, name, size, message / 2**20, found.chosen().algorithm, "", time_s, rate, "", "", "", ""]
 
 
-def plans_of(gpus: int, degrees: Sequence[int], family: slipstick.Family) -> Iterator[slipstick.Plan]:
-    """Yield all degrees that divide GPUs and batch; whole experts are sharded over data parallelism."""
-    for tp, pp, ep in product((1, 2, 4, 8), (1, 2, 4, 8), degrees):
-        replicas = gpus // prod((tp, pp))
-        if replicas % ep == 0 and BATCH % replicas == 0 and (ep > 1) == family.ep and (tp > 1) == family.sp:
-            yield slipstick.make_plan(
-                num_gpus=gpus, tp=tp, pp=pp, ep=ep, global_batch=BATCH, seq_len=SEQ_LEN, family=family
-            )
+def steps(size: int, base: slipstick.System) -> Iterator[list[Cell]]:
+    """Yield a row a model, budget and network: the fastest plan that fits; of the torus also in ranks' order.
 
-
-def models(sizes: Sequence[int], base: slipstick.System) -> Iterator[list[Cell]]:
-    """Yield a row a model and network: the fastest plan that fits, its step and the part that exposed messages take."""
+    All have what the fat tree of one port of 400 Gbit/s an accelerator has.
+    """
+    networks = [topology_network(text, base, size) for text in TOPOLOGIES]
     for model, degrees in MODELS.items():
         graph = slipstick.load(model, cache=CACHE)
-        families = [
-            slipstick.Family(sp=sp, zero=1, pp=True, ep=ep, recompute=recompute, kernels="fused")
-            for sp, ep, recompute in product((False, True), {d > 1 for d in degrees}, ("none", "full"))
-        ]
-        lowered = [slipstick.lower(graph, family) for family in families]
-        for size in sizes:
-            plans = [list(plans_of(size, degrees, family)) for family in families]
-            for name, levels in networks(size).items():
-                system = replace(base, levels=levels)
-                tables = [slipstick.estimate_many(low, system, p) for low, p in zip(lowered, plans, strict=True) if p]
-                yield [model, name, size, "", *_best(tables)]
+        family = replace(FAMILY, ep=model == "deepseek-v3")
+        plans = [
+            slipstick.make_plan(
+                num_gpus=size, tp=tp, pp=pp, ep=ep, global_batch=BATCH, seq_len=SEQ_LEN,
+                family=replace(family, sp=tp > 1),
+            )
+            for tp, pp, ep in degrees
+        ]  # fmt: skip
+        drawn_out = [plan.under(replace(plan.family, placement="ranks")) for plan in plans]
+        for equal in EQUALS:
+            scaled = equalised(networks, equal, None)
+            torus = [scaled[TOPOLOGIES.index(TORUS)]]
+            found = [*steps_on(scaled, base, graph, plans), *steps_on(torus, base, graph, drawn_out)]
+            yield from ([model, *_cells(step, equal, size)] for step in found)
 
 
-def _best(tables: Sequence[slipstick.Estimates]) -> list[Cell]:
-    """Return the fastest plan that fits, its step, tokens a second and GPU, and the part of messages."""
-    steps = ((float(step_s), k, table) for table in tables for k, step_s in enumerate(table.metrics["step_time_s"]))
-    step_s, place, table = min((one for one in steps if one[2].fits[one[1]]), key=lambda one: one[0])
-    found = {name: float(values[place]) for name, values in table.metrics.items()}
-    degrees = {axis: int(table.plans.columns[axis][place]) for axis in ("tp", "pp", "ep", "dp")}
-    how = " ".join(f"{axis}{n}" for axis, n in degrees.items())
-    return [how, step_s, "", found["tokens_per_s_per_gpu"], found["exposed_comm_s"] / step_s]
+def _cells(step: TopologyStep, equal: str, size: int) -> list[Cell]:
+    network, answer = step.network, step.answer
+    assert answer is not None
+    plan, step_s = answer.plan, float(answer.metrics["step_time_s"])
+    share = float(answer.metrics["exposed_comm_s"]) / step_s
+    built: list[Cell] = [network.usd / size, network.power_w / size]
+    return [network.name, size, "", plan.degrees, plan.placement, step_s, "", equal, *built, share]
 
 
 def make(full: bool) -> Table:
-    """Price all collectives and models; the reduced grid has 64 and 1024 accelerators, models on 64."""
-    base = slipstick.load_system("dgx-h100")
+    """Price all collectives and steps; the reduced grid has 64 and 1024 accelerators, steps on 512, not 4096."""
+    base = slipstick.load_system("dgx-h100", ["network.infiniband.hop_latency=0.5us"])
     messages = [2.0**k for k in (range(10, 31, 2) if full else (14, 20, 28))]
     rows = [*collectives((64, 256, 1024) if full else (64, 1024), messages, base)]
-    rows += models((64, 256, 1024) if full else (64,), base)
-    columns = ["what", "network", "accelerators", "message (MiB)", "algorithm or plan", "time (s)", "GB/s a rank"]
-    return Table([*columns, "tokens/s/GPU", "share of messages"], rows, [
+    rows += steps(4096 if full else 512, base)
+    return Table(COLUMNS, rows, [
         "GB/s a rank: bytes that a rank has to send at least, 2 (n - 1) / n S for an all-reduce of S and (n - 1) / n S "
         "for an all-to-all, over the time.",
-        f"Steps of {BATCH} sequences of {SEQ_LEN} tokens on chips of H100; micro-batches of one.",
+        f"Steps of {BATCH} sequences of {SEQ_LEN} tokens on chips of H100; micro-batches of one, full recomputation. "
+        "Direct networks are links of 10 m optics alone; switched ones also have adapters and switches. NVLink, which "
+        "rails keep inside of nodes, is part of the servers of all.",
+        *conclusions(Table(COLUMNS, rows)),
     ])  # fmt: skip
 
 
+def conclusions(table: Table) -> Iterator[str]:
+    """Yield what the steps say, two sentences a model and budget."""
+    for (model, networks), equal in product(((m, table.groups("what")[m]) for m in MODELS), EQUALS):
+        rows = networks.groups("equal")[equal]
+        keys = list(zip(map(str, rows.column("network")), map(str, rows.column("placement")), strict=True))
+        *best_s, drawn_s = rows.numbers("time (s)")
+        fastest = min(range(len(best_s)), key=lambda k: best_s[k])
+        torus = best_s[TOPOLOGIES.index(TORUS)]
+        told = f"{model} on networks of equal {equal}:"
+        fat = f"the {keys[0][0]} takes {best_s[0] / min(best_s):.2f} times as long"
+        yield f"{told} {keys[fastest][0]} is fastest, {fat}."
+        yield f"{told} the {keys[-1][0]} takes {drawn_s / torus:.2f} times as long in ranks' order as well placed."
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
-    """Draw bandwidth over message size on the largest network, and the share of messages in steps of models."""
-    whats = table.groups("what")
-    for axes, kind in zip(panels, KINDS, strict=False):
-        size = str(whats[kind].column("accelerators")[-1])
-        rows = whats[kind].groups("accelerators")[size]
-        curves(axes, rows.groups("network"), "message (MiB)", "GB/s a rank")
-        axes.set(title=f"{kind}, {size} accelerators", xscale="log", yscale="log")
-    for axes, model in zip(panels[2:], MODELS, strict=True):
-        rows = next(iter(whats[model].groups("accelerators").values()))
-        stacked(axes, [str(n) for n in rows.column("network")], {"messages": rows.numbers("share of messages")})
-        axes.set(title=model, ylabel="share of the step")
+    """Draw steps of the model of experts by network, as wide as a column of a paper."""
+    (axes,) = panels
+    figure = cast(Figure, axes.figure)
+    figure.set_size_inches(3.5, 3.6)
+    rows = table.groups("what")["deepseek-v3"]
+    title = f"A step of DeepSeek-V3 on {rows.column('accelerators')[0]} accelerators,"
+    figure.suptitle(f"{title}\nnetworks of equal cost, power or bandwidth", fontsize=8)
+    groups = rows.groups("equal")
+    names = [*map(str, groups[EQUALS[0]].column("network"))]
+    names[-1] += ",\nranks' order"
+    height = 0.8 / len(groups)
+    for k, (equal, some) in enumerate(groups.items()):
+        places = [place + k * height for place in range(len(names))]
+        axes.barh(places, some.numbers("time (s)"), height, label=f"equal {equal}")
+    axes.set_yticks([place + height for place in range(len(names))], names)
+    axes.invert_yaxis()
+    axes.set_xlabel("step (s)", fontsize=7)
+    axes.tick_params(labelsize=7)
+    axes.legend(fontsize=7)
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=4)
+    run(__doc__, make, draw)

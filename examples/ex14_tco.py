@@ -5,12 +5,12 @@ trained, over 15.6T tokens, with the failures that were published for it. Studie
 that we could read; prices of clusters are compared with public ones in `docs/costs.md`, not here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from drawing import stacked
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 from slipstick.cost.money import Money, Terms
@@ -75,6 +75,24 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say what a tier of switches and twice the GPUs cost."""
+    sold = table.only({"machines are priced": "as sold"})
+    hours = {tiers: rows.numbers("$/GPU-hour") for tiers, rows in sold.groups("tiers").items()}
+    (few, low), (more, high) = ((tiers, sum(usd) / len(usd)) for tiers, usd in hours.items())
+    yield say(
+        "From {few:g} to {more:g} tiers of switches a GPU-hour costs {rise:.1%} more",
+        0 < high / low - 1 < 0.2, few=float(few), more=float(more), rise=high / low - 1,
+    )  # fmt: skip
+    gpus, days, usd = (sold.numbers(name) for name in ("GPUs", "run (days)", "run (M$)"))
+    yield say(
+        "From {few:,.0f} to {many:,.0f} GPUs a run takes {short:.1f} times less time and costs {dear:.2f} times as "
+        "much",
+        1 < days[0] / days[-1] < gpus[-1] / gpus[0] and usd[-1] > usd[0], few=gpus[0], many=gpus[-1],
+        short=days[0] / days[-1], dear=usd[-1] / usd[0],
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw what the network and a run cost over the size, and what a GPU-hour is made of."""
     sold = table.groups("machines are priced")["as sold"]
@@ -89,10 +107,10 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         for gpus, days, usd in zip(
             rows.column("GPUs"), rows.numbers("run (days)"), rows.numbers("run (M$)"), strict=True
         ):
-            panels[2].annotate(f"{gpus:,}", (days, usd), fontsize="xx-small", xytext=(3, 3), textcoords="offset points")
+            panels[2].annotate(f"{gpus:,}", (days, usd), xytext=(3, 3), textcoords="offset points")
     panels[2].set(xlabel="run (days)", ylabel="run (M$)", xscale="log")
-    panels[2].legend(fontsize="x-small")
+    panels[2].legend()
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=3)
+    run(__doc__, make, draw, panels=3, conclude=conclude)

@@ -103,7 +103,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
             panel.plot(rows.numbers("of"), rows.numbers("tokens/s"), marker="o", label=kind)
         panel.set(xlabel=name if name == SIZE else f"{name}, at least", ylabel="tokens/s in time")
         panel.set_ylim(bottom=0)
-        panel.legend(fontsize="small")
+        panel.legend()
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[1].set_xticks([0.175, 1.175], list(PUBLISHED_MS))
     panels[1].set(ylabel="added to a layer (%)")
     for panel in panels:
-        panel.legend(fontsize="small")
+        panel.legend()
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         panels[0].bar(places, heights, bottom=bottom, width=0.6, label=part)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
     panels[0].plot(places, table.numbers("published step (s)"), "kx", label="published step")
-    panels[0].set_xticks(list(places), names, fontsize="x-small")
+    panels[0].set_xticks(list(places), names)
     panels[0].set(ylabel="seconds of its parts")
     modelled, published = table.numbers("step (s)"), table.numbers("published step (s)")
     panels[1].loglog(published, modelled, "o")
@@ -106,7 +106,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[1].plot(ends, ends, "k:", label="equal")
     panels[1].set(xlabel="published step (s)", ylabel="modelled step (s)")
     for panel in panels:
-        panel.legend(fontsize="small")
+        panel.legend()
 
 
 if __name__ == "__main__":

@@ -8,19 +8,20 @@ price of a GPU-hour at which a cluster would cost what the first does.
 import io
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import cast
 
-from drawing import beside
+from drawing import dots
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 from slipstick.cli import run as slipstick
 
 MODEL, SYSTEMS = "llama-3.1-70b", (
     "dgx-a100-80gb", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "mi300x-platform", "tpu-v5p-pod", "tpu-v6e-pod",
 )  # fmt: skip
+DEADLINE_DAYS = 60
 ASKED = ("--tokens", "15T", "--deadline", "60d", "--seq", "8192", "--gbs", "2048", "-q")
 DAY_S = 86400.0
 
@@ -65,16 +66,41 @@ def _row(one: Mapping[str, object]) -> list[Cell]:
     ]  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say which system is the cheapest, which the fastest, and where others would have to be sold to draw level."""
+    priced = Table(table.columns, [row for row in table.rows if row[list(table.columns).index("cost (M$)")] != ""])
+    usd, days = priced.numbers("cost (M$)"), priced.numbers("days")
+    first, fast = usd.index(min(usd)), days.index(min(days))
+    names, gpus = priced.column("system"), priced.numbers("GPUs")
+    yield say(
+        "The cheapest that keeps the deadline is {gpus:,.0f} {name}: {days:.0f} days for {usd:.1f} M$",
+        priced.column("keeps the deadline")[first] == "yes" and days[first] <= DEADLINE_DAYS, gpus=gpus[first],
+        name=names[first], days=days[first], usd=usd[first],
+    )  # fmt: skip
+    yield say(
+        "The fastest, {gpus:,.0f} {name}, takes {days:.0f} days for {usd:.1f} M$",
+        days[fast] <= DEADLINE_DAYS, gpus=gpus[fast], name=names[fast], days=days[fast],
+        usd=usd[fast],
+    )  # fmt: skip
+    last = usd.index(max(usd))
+    hour, even = (float(priced.column(name)[last]) for name in ("GPU-hour ($)", "break-even ($)"))
+    yield say(
+        "The dearest, {name}, would have to cost {even:.2f} instead of {hour:.2f} $ a GPU-hour to draw level",
+        even < hour, name=names[last], even=even, hour=hour,
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw days and dollars of each system."""
-    names = [f"{system}\n{gpus}" for system, gpus in zip(table.column("system"), table.column("GPUs"), strict=True)]
-    beside(panels[0], names, {"days": table.numbers("days")})
-    panels[0].axhline(60, linewidth=1, linestyle="--")
-    panels[0].set_ylabel("days")
-    cost = [float(cell or 0) for cell in table.column("cost (M$)")]
-    beside(panels[1], names, {"cost": cost})
-    panels[1].set_ylabel("cost (M$)")
+    names = [
+        f"{float(gpus):g} {system}" for system, gpus in zip(table.column("system"), table.column("GPUs"), strict=True)
+    ]
+    for panel, name in zip(panels, ("days", "cost (M$)"), strict=True):
+        points = [(k, float(cell)) for k, cell in enumerate(table.column(name)) if cell != ""]
+        dots(panel, names, {name: points})
+        panel.set(xlabel=name, xlim=(0, None))
+    panels[0].axvline(DEADLINE_DAYS, linewidth=0.8, linestyle="--")
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=2)
+    run(__doc__, make, draw, panels=2, conclude=conclude)

@@ -8,13 +8,13 @@ system are simulated request by request, and replicas are added until the percen
 import io
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import cast
 
-from drawing import beside
+from drawing import dots
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 from slipstick.cli import run as slipstick
 
@@ -63,22 +63,44 @@ def _row(model: str, one: Mapping[str, object]) -> list[Cell]:
     ]  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say which fleet is the cheapest for each model, and how near the closed form of its percentile is."""
+    for model, every in table.groups("model").items():
+        priced = [row for row in every.rows if row[list(table.columns).index("cost ($/hour)")] != ""]
+        rows = Table(table.columns, priced)
+        usd, names, gpus = rows.numbers("cost ($/hour)"), rows.column("system"), rows.numbers("GPUs")
+        best, worst = usd.index(min(usd)), usd.index(max(usd))
+        yield say(
+            "{model} is cheapest on {gpus:.0f} GPUs of {best} for {least:.0f} $/hour and dearest on {others:.0f} of "
+            "{worst} for {most:.0f}",
+            usd[worst] < 3 * usd[best], model=model, gpus=gpus[best], best=names[best], least=usd[best],
+            others=gpus[worst], worst=names[worst], most=usd[worst],
+        )  # fmt: skip
+    seen, closed = table.numbers("p99 TTFT (ms)"), table.numbers("closed form (ms)")
+    yield say(
+        "Simulated requests keep the limit of {kept}, at {most:.0f} ms at most; the closed form says {low:.2f} to "
+        "{high:.2f} times as much",
+        max(seen) <= 1000, kept="p99 TTFT", most=max(seen), low=min(c / s for c, s in zip(closed, seen, strict=True)),
+        high=max(c / s for c, s in zip(closed, seen, strict=True)),
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw GPUs and dollars of each system, a group of bars a model."""
-    groups = table.groups("model")
-    names = list(dict.fromkeys(str(cell) for cell in table.column("system")))
+    names = list(dict.fromkeys(map(str, table.column("system"))))
     for panel, column in zip(panels, ("GPUs", "1M tokens out ($)"), strict=True):
-        series = {model: _of(part, names, column) for model, part in groups.items()}
-        beside(panel, names, series)
-        panel.set_ylabel(column)
-        panel.legend(fontsize="x-small")
-
-
-def _of(table: Table, names: Sequence[str], column: str) -> list[float]:
-    """Return a column by system, zero where there is nothing."""
-    held = dict(zip(map(str, table.column("system")), table.column(column), strict=True))
-    return [float(held.get(name) or 0) for name in names]
+        points = {
+            model: [
+                (names.index(str(system)), float(cell))
+                for system, cell in zip(part.column("system"), part.column(column), strict=True)
+                if cell != ""
+            ]
+            for model, part in table.groups("model").items()
+        }
+        dots(panel, names, points)
+        panel.set(xlabel=column, xlim=(0, None))
+    panels[0].legend(ncols=2, loc="lower center", bbox_to_anchor=(0.4, 1.0))
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=2)
+    run(__doc__, make, draw, panels=2, conclude=conclude)

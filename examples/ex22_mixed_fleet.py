@@ -76,7 +76,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[0].bar(names, [float(row[3]) for row in ratios], width=0.6, label="modelled")
     panels[0].plot(names, [float(row[4]) for row in ratios], "kx", label="published")
     panels[0].set(ylabel="H100 over A100")
-    panels[0].legend(fontsize="small")
+    panels[0].legend()
     load = str(table.rows[-1][0])
     pairs = [row for row in table.rows if row[0] == load and row[1] != "H100 / A100"]
     panels[1].bar([str(row[1]) for row in pairs], [float(row[7]) for row in pairs], width=0.6)

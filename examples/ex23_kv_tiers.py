@@ -94,7 +94,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         panels[1].bar(names, servers.numbers(column), width=0.6, label=column)
     panels[1].tick_params(axis="x", labelsize="x-small")
     for panel in panels:
-        panel.legend(fontsize="small")
+        panel.legend()
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         rows = [row for row in table.rows if row[1] == name]
         panels[0].plot([int(str(row[2])[2:]) for row in rows], [float(row[3]) for row in rows], "o-", label=name)
     panels[0].set(xscale="log", xlabel="ranks", ylabel="rows of the busiest rank over the mean")
-    panels[0].legend(fontsize="small")
+    panels[0].legend()
     rows = [row for row in table.rows if row[0] != "busiest rank"]
     names = [f"{row[0]}: {row[1]}, {row[2]}" for row in rows]
     panels[1].barh(names, [float(row[3]) / float(row[4]) for row in rows], height=0.6)

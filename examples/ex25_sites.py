@@ -87,7 +87,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         rates = [float(str(row[2]).split()[0]) for row in rows]
         panels[0].plot(rates, [float(row[3]) for row in rows], "o-", label=name)
     panels[0].set(xscale="log", xlabel="link of a site (Gbit/s)", ylabel="share of the time in which sites compute")
-    panels[0].legend(fontsize="x-small")
+    panels[0].legend()
 
 
 if __name__ == "__main__":

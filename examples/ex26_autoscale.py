@@ -124,7 +124,7 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[1].bar(names, [float(row[1]) for row in fleets], width=0.6, label="modelled")
     panels[1].axhline(PUBLISHED_GPUS, color="k", linestyle="--", label="planner, published")
     panels[1].set(ylabel="GPUs on average")
-    panels[1].legend(fontsize="small")
+    panels[1].legend()
     for panel in panels:
         panel.tick_params(axis="x", labelsize="x-small")
 

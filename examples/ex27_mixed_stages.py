@@ -7,7 +7,7 @@ Published: Llama 140B on 128 AMD GPUs and 640 others in one pipeline reached 97.
 from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 
@@ -75,6 +75,27 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
+def conclude(table: Table) -> Iterator[str]:
+    """Say what stages of two generations reach, and what shares of layers and links are worth."""
+    share, gain = table.numbers("share of both alone"), table.numbers("even layers / balanced")
+    slow = table.column("link per GPU")[share.index(min(share))]
+    fast = [s for s, link in zip(share, table.column("link per GPU"), strict=True) if link != slow]
+    yield say(
+        "Stages of two generations reach {low:.0%} to {high:.0%} of the tokens/s of both alone, and {slow:.0%} over "
+        "{link} a GPU",
+        min(fast) > 0.9, low=min(fast), high=max(fast), slow=min(share), link=slow,
+    )  # fmt: skip
+    yield say(
+        "Layers shared out to suit them bring {low:.2f} to {high:.2f} times the tokens/s of even layers",
+        min(gain) > 1, low=min(gain), high=max(gain),
+    )  # fmt: skip
+    errors = [float(cell) for cell in table.column("error (%)") if cell != ""]
+    yield say(
+        "The published share of such a pipeline is met within {error:.1f} %",
+        max(map(abs, errors)) < 5, error=max(map(abs, errors)),
+    )  # fmt: skip
+
+
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw the share of what both do alone, with even and with balanced layers."""
     names = [f"{row[0]}\n{row[1]}" for row in table.rows]
@@ -84,10 +105,10 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
     panels[0].bar([k - 0.2 for k in place], even, width=0.4, label="even layers")
     panels[0].bar([k + 0.2 for k in place], balanced, width=0.4, label="balanced")
     panels[0].axhline(PUBLISHED, color="k", linestyle=":", label="HETHUB")
-    panels[0].set_xticks(list(place), names, fontsize="xx-small", rotation=30)
+    panels[0].set_xticks(list(place), names, rotation=30)
     panels[0].set(ylabel="tokens/s over the sum of both alone")
-    panels[0].legend(fontsize="small")
+    panels[0].legend()
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw)
+    run(__doc__, make, draw, conclude=conclude, panel_in=4.4)

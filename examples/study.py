@@ -1,24 +1,23 @@
-"""What all studies share: a command line, a table, a picture, and the files that both go into."""
+"""The frame of all studies: a command line, a table, sentences that follow from it, a picture, and their files."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import io
+import re
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from picture import PANEL_IN, TALL_IN, column_figure
 
 Cell: TypeAlias = "str | float | int"
-# Characters of a title over one panel.
-TITLE_WIDTH = 60
+# Placeholders of a template, and what would be a number typed into it.
+_PLACEHOLDER, _NUMBER = re.compile(r"\{[^{}]*\}"), re.compile(r"\d|\b(half|twice|thirds?|quarters?|tenths?|hundred)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,12 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse rows that are not as long as there are columns."""
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{len(row)} cells for {len(self.columns)} columns: {row}")
+
     def column(self, name: str) -> list[Cell]:
         """Return one column."""
         place = list(self.columns).index(name)
@@ -50,20 +55,57 @@ class Table:
         place = list(self.columns).index(name)
         return {key: Table(self.columns, [r for r in self.rows if str(r[place]) == key]) for key in found}
 
+    def only(self, cells: Mapping[str, Cell]) -> Table:
+        """Return the rows with these cells; numbers are compared as numbers."""
+        places = [(list(self.columns).index(name), cell) for name, cell in cells.items()]
+        return Table(self.columns, [row for row in self.rows if all(row[place] == cell for place, cell in places)])
+
+    def number(self, name: str, cells: Mapping[str, Cell]) -> float:
+        """Return one number: a column of the single row with these cells."""
+        (number,) = self.only(cells).numbers(name)
+        return number
+
 
 Draw: TypeAlias = Callable[[Sequence[Axes], Table], None]
+Conclude: TypeAlias = Callable[[Table], Iterator[str]]
 
 
-def run(doc: str | None, make: Callable[[bool], Table], draw: Draw, panels: int = 1) -> None:
+class ClaimError(ValueError):
+    """A sentence that its table does not support."""
+
+
+def say(template: str, holds: bool, /, **facts: Cell) -> str:
+    """Return a sentence made of facts of a table whose relation holds; ClaimError where one is typed, or it does not.
+
+    >>> say("{new} is {gain:.2f} times as fast as {old}", 2.5 > 1, new="B200", old="A100", gain=2.5)
+    'B200 is 2.50 times as fast as A100'
+    """
+    if typed := _NUMBER.search(_PLACEHOLDER.sub("", template)):
+        raise ClaimError(f"{typed[0]!r} is typed into {template!r}: state it as a fact of the table")
+    if not holds:
+        raise ClaimError(f"the table does not support {template!r} with {facts}")
+    return template.format(**facts)
+
+
+def run(
+    doc: str | None,
+    make: Callable[[bool], Table],
+    draw: Draw,
+    panels: int = 1,
+    conclude: Conclude | None = None,
+    panel_in: float | None = None,
+) -> None:
     """Make the table of a study, print it, and write it as CSV and Markdown beside its picture as SVG.
 
     Args:
         doc: what the study is; its first line is the title.
         make: the table, of the full grid or of a reduced one.
         draw: draws the table on so many panels.
-        panels: how many there are, side by side.
+        panels: how many there are, one below the other.
+        conclude: the sentences that follow from the table, five at most.
+        panel_in: height of a panel in inches; None for low ones of studies that conclude, tall ones of others.
     """
-    title = (doc or "").strip().splitlines()[0]
+    title = title_of(doc)
     name = Path(sys.argv[0]).stem
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the whole grid instead of a reduced one")
@@ -71,10 +113,24 @@ def run(doc: str | None, make: Callable[[bool], Table], draw: Draw, panels: int 
     given = parser.parse_args()
     table = make(given.full)
     given.output.mkdir(parents=True, exist_ok=True)
+    text = f"# {title}\n\n{as_markdown(table, conclude)}"
     (given.output / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
-    (given.output / f"{name}.md").write_text(f"# {title}\n\n{as_markdown(table)}", encoding="utf-8")
-    _picture(title, table, draw, panels).savefig(given.output / f"{name}.svg", metadata={"Date": None})
-    print(f"{title}\n\n{as_markdown(table)}\nwrote {given.output / name}.csv, .md, .svg")
+    (given.output / f"{name}.md").write_text(text, encoding="utf-8")
+    figure, axes = column_figure(title, panels, panel_in or (PANEL_IN if conclude else TALL_IN))
+    draw(axes, table)
+    figure.savefig(given.output / f"{name}.svg", metadata={"Date": None, "Title": title})
+    print(f"{text}\nwrote {given.output / name}.csv, .md, .svg")
+
+
+def title_of(doc: str | None) -> str:
+    """Return the first line of what a study is."""
+    return (doc or "").strip().splitlines()[0]
+
+
+def read_table(text: str) -> Table:
+    """Return the table that `as_csv` wrote: cells that are numbers become numbers again."""
+    columns, *rows = csv.reader(io.StringIO(text))
+    return Table(columns, [[_cell(cell) for cell in row] for row in rows])
 
 
 def as_csv(table: Table) -> str:
@@ -86,8 +142,8 @@ def as_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def as_markdown(table: Table) -> str:
-    """Return the table for people, four digits a number, its notes below.
+def as_markdown(table: Table, conclude: Conclude | None = None) -> str:
+    """Return the table for people, four digits a number, what follows from it above and its notes below.
 
     >>> print(as_markdown(Table(["chip", "step (s)"], [["a100", 1.23456]], ["by hand"])), end="")
     | chip | step (s) |
@@ -99,17 +155,16 @@ def as_markdown(table: Table) -> str:
     lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
     lines += ["| " + " | ".join(map(_shown, row)) + " |" for row in table.rows]
     notes = ["", *(f"- {note}" for note in table.notes)] if table.notes else []
-    return "\n".join([*lines, *notes, ""])
+    claims = [*(f"- {sentence}." for sentence in conclude(table)), ""] if conclude else []
+    return "\n".join([*claims, *lines, *notes, ""])
 
 
 def _shown(cell: Cell) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-def _picture(title: str, table: Table, draw: Draw, panels: int) -> Figure:
-    # The same table gives the same file.
-    rcParams.update({"svg.hashsalt": title, "svg.fonttype": "none"})
-    figure = Figure(figsize=(6.4 * panels, 4.4), layout="constrained")
-    figure.suptitle(textwrap.fill(title, TITLE_WIDTH * panels))
-    draw([figure.add_subplot(1, panels, k + 1) for k in range(panels)], table)
-    return figure
+def _cell(text: str) -> Cell:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -115,6 +115,14 @@ def clusters_of(
         executor: where blocks are worked on; None for this process.
         watch: is shown each block.
     """
+    rows, tally = best_rows(job, executor, watch)
+    return clusters_in(job, wanted, rows), tally
+
+
+def best_rows(
+    job: PlanJob, executor: Executor | None = None, watch: Callable[[Found], None] | None = None
+) -> tuple[list[tuple[int, int, Columns]], CandidateTally]:
+    """Search the plans of a job; return system, number of GPUs and best row of each pair, which no price changes."""
     best, tally = BestOfEach(job.goals[0]), CandidateTally()
 
     def take(found: Found) -> None:
@@ -124,8 +132,18 @@ def clusters_of(
             watch(found)
 
     run_blocks(job, executor or InProcess(), None, take)
-    found = [_cluster(job, wanted, job.machines[system], gpus, row) for system, gpus, row in best.rows()]
-    return found, tally
+    return list(best.rows()), tally
+
+
+def clusters_in(
+    job: PlanJob, wanted: Requirements, rows: Sequence[tuple[int, int, Columns]], prices: str | None = None
+) -> list[Cluster]:
+    """Answer for the best rows, under other prices than those of the job where some are given."""
+    found = []
+    for system, gpus, row in rows:
+        machine = job.machines[system]
+        found.append(_cluster(job, wanted, replace(machine, prices=prices) if prices else machine, gpus, row))
+    return found
 
 
 def best_of(clusters: Sequence[Cluster], aim: str) -> list[Cluster]:

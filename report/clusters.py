@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import ceil, inf, isfinite, nan
 from string import ascii_letters
 
@@ -17,6 +17,7 @@ from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
+from .cost.books import order_notes
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
 from .ranking import CandidateRanking, RankedCandidate, evidence_word, rank
@@ -62,6 +63,7 @@ class ClusterComparison:
         tally: where all plans went.
         left_out: systems without a cluster, each with why.
         by_evidence: whether systems whose chip nobody measured stand behind the others.
+        others: the same clusters under other books of prices, by name.
     """
 
     model: str
@@ -71,6 +73,16 @@ class ClusterComparison:
     tally: CandidateTally
     left_out: Mapping[str, str]
     by_evidence: bool = True
+    others: Mapping[str, Sequence[Cluster]] = field(default_factory=dict)
+
+    @property
+    def orders(self) -> dict[str, list[str]]:
+        """Systems in the order of each book of prices, the best first; nothing where there is one book."""
+        if not self.others:
+            return {}
+        books = {str(self.clusters[0].machine.prices): self.clusters, **self.others}
+        rankings = {book: replace(self, clusters=clusters).ranking for book, clusters in books.items()}
+        return {book: [one.name for one in ranking.candidates] for book, ranking in rankings.items()}
 
     @property
     def ranking(self) -> CandidateRanking[Cluster]:
@@ -136,6 +148,7 @@ def comparison_text(found: ClusterComparison, every: bool = False, width: int | 
         *ranking.notes(),
         *_near_deadline(found, ranking),
         *ranking.money_notes(),
+        *order_notes(found.orders),
         *(f"{name} is left out: {why}" for name, why in found.left_out.items()),
     ]
     return "\n".join([*_asked(found), "", table, *([""] if more else []), *more])
@@ -184,6 +197,7 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         ],
         "clusters": [_record(one) for one in found.clusters],
         "left_out": dict(found.left_out),
+        **({"orders": dict(found.orders), "flips": list(order_notes(found.orders))} if found.orders else {}),
     }
     return json_text(document, indent=1)
 

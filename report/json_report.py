@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..backends.machine.system import System
+from ..backends.network.topology.placement import placements_of, usual_placement
 from ..cost.replicated import Replicated
 from ..driver.estimate import Estimate
 from ..driver.uncertainty.answers import evidence_of_step, ratio_bands, step_bands
 from ..ir import __version__
+from ..ir.plan.layout.ranks import BLOCKS
 from ..ir.plan.plan import numbers_first
 from ..ir.text.json_text import json_text
 from ..ir.text.printer import print_graph
@@ -171,11 +173,12 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
 
 def plan_inputs(answer: Estimate) -> dict[str, object]:
     """Return a plan as words and what they make: replicas, micro-batches, layers of stages, recipes of a checkpoint."""
-    plan, family = answer.plan, answer.plan.family
+    plan, family, levels = answer.plan, answer.plan.family, answer.table.system.levels
     made: dict[str, object] = {
         **{name: getattr(plan, name) for name in ("dp", "etp", "num_micro_batches")},
         "cp_method": family.cp,
         "tp_plan": family.tp_plan,
+        "placement": usual_placement(family.placement, levels) if BLOCKS in placements_of(levels) else family.placement,
         "layers_by_stage": str(answer.table.staging.layouts[0]),
         "precision_of": (*family.published_of, *family.precision_of),
     }

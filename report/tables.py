@@ -6,6 +6,7 @@ import math
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from ..backends.pricing.places import placement_line
 from ..cost.replicated import LARGE, NOTABLE
 from ..driver.estimate import Estimate
 from ..driver.metrics import METRICS, format_metric
@@ -208,6 +209,8 @@ def _notes(answer: Estimate) -> Iterator[str]:
     graph, system = answer.table.lowered.source, answer.table.system
     if answer.plan.pp > 1:
         yield f"layers by stage: {answer.table.staging.layouts[0]}"
+    if placement := placement_line(system, answer.plan):
+        yield f"placement: {placement}"
     replicated = answer.replicated
     if replicated is not None and NOTABLE <= replicated.largest < LARGE:  # a larger share is among the warnings
         yield replicated.line

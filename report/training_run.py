@@ -11,7 +11,7 @@ from ..ir.units import format_bytes, format_time
 from .columns import in_columns
 
 if TYPE_CHECKING:
-    from ..cost.run.training_run import RunEstimate, Saving
+    from ..cost.run.training_run import Failures, RunEstimate, Saving
     from ..driver.estimate import Estimate
 
 
@@ -84,7 +84,9 @@ def _failures(found: RunEstimate) -> Iterator[tuple[str, str]]:
     if failing is None:
         return
     often = f"one in {_long(found.metrics['job_mtbf_s'])}"
-    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_hours(failing.mtbf_s)})"
+    hours = failing.mtbf_s / 3600
+    mean = f"{hours:,.0f} h" if hours >= 100 else format_time(failing.mtbf_s)
+    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {mean})"
     num = f"{_count(found.metrics['num_failures'])}, " if "num_failures" in found.metrics else ""
     yield "failures", f"{num}{often}{alone}, restart in {format_time(failing.restart_s)}"
 
@@ -96,11 +98,6 @@ def _count(number: float) -> str:
 def _long(seconds: float) -> str:
     """A time of weeks or years, of which all days are of interest."""
     return f"{seconds / 86400:,.0f} days" if seconds >= 1e3 * 86400 else format_time(seconds)
-
-
-def _hours(seconds: float) -> str:
-    """A mean time between failures as people give it."""
-    return f"{seconds / 3600:,.0f} h" if seconds >= 100 * 3600 else format_time(seconds)
 
 
 def run_inputs(found: RunEstimate) -> Mapping[str, object]:
@@ -123,30 +120,53 @@ def run_records(found: RunEstimate) -> Mapping[str, object]:
     }
 
 
-def explain_run(found: RunEstimate, name: str) -> str:
-    """Explain a metric of the run: value, meaning, and the formula with its numbers."""
+def explain_run(found: RunEstimate, name: str, step: Mapping[str, float]) -> str:
+    """Explain a metric of the run, whose step has such metrics: value, meaning, and the formula with its numbers."""
     value = found.metrics[name]
     lines = [f"{name} = {value:.6g} ({format_metric(name, value)})", f"  {METRICS[name].meaning}"]
-    return "\n".join([*lines, *(f"  {line}" for line in _formula(found, name))])
+    return "\n".join([*lines, *(f"  {line}" for line in _formula(found, name, step))])
 
 
-def _formula(found: RunEstimate, name: str) -> Iterator[str]:
-    saving, failing = found.saving, found.run.failures
+def _formula(found: RunEstimate, name: str, step: Mapping[str, float]) -> Iterator[str]:
+    saving, failing, m = found.saving, found.run.failures, found.metrics
+    if name == "num_steps":
+        unit, num = found.run.unit, 1 if found.run.sites is None else found.run.sites.num
+        counted = {"tokens": step["tokens_per_s"], "samples": step.get("samples_per_s", step["tokens_per_s"])}
+        each = 1.0 if unit == "steps" else counted[unit] * step["step_time_s"] * num
+        yield f"= ceil( {found.run.amount:.15g} {unit} / {each:,.15g} a step )"
+    elif name == "productive_time_s":
+        yield f"= {m['num_steps']:,.0f} steps x {m['productive_time_s'] / m['num_steps']:.7g} s"
+    elif name == "train_time_s":
+        shared = f" / {m['train_goodput']:.7g} of goodput" if saving is not None else ""
+        yield f"= {m['num_steps']:,.0f} steps x {m['productive_time_s'] / m['num_steps']:.7g} s{shared}"
+    elif name == "gpu_hours":
+        gpus = m["gpu_hours"] / m["train_time_s"] * 3600.0
+        yield f"= {m['train_time_s']:.7g} s / 3600 x {gpus:,.10g} GPUs"
+    elif name == "effective_tokens_per_s":
+        each, goodput = m["effective_tokens_per_s"] / m["train_goodput"], m["train_goodput"]
+        yield f"= {each:.7g} tokens/s x {goodput:.7g} of goodput"
+    elif name == "num_failures":
+        yield f"= {m['train_time_s']:.7g} s / {m['job_mtbf_s']:.7g} s between two"
+    elif name == "checkpoint_every_s" and saving is not None:
+        yield f"= {saving.every_steps:,} steps x {saving.every_s / saving.every_steps:.7g} s"
+        if saving.chosen:
+            yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
+            yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
+    elif name == "job_mtbf_s" and failing is not None:
+        count, of = failing.mtbf_s / m["job_mtbf_s"], failing.of.replace("gpu", "GPU")
+        yield f"= {failing.mtbf_s / 3600:,.7g} h x 3600 / {count:,.10g} {of}{'' if count == 1 else 's'}"
     if name in ("train_goodput", "effective_tokens_per_s", "train_time_s", "gpu_hours") and saving is not None:
-        yield f"tau = {format_time(saving.every_s)} of steps, delta = {format_time(saving.stall_s)} of waiting"
-        if failing is None:
-            yield "goodput = tau / (tau + delta)"
-        else:
-            late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
-            yield f"M = {format_time(found.metrics['job_mtbf_s'])}, R = {format_time(failing.restart_s)}{late}"
-            restart = "(R + late)" if late else "R"
-            yield f"goodput = tau / (M exp({restart} / M) (exp((tau + delta) / M) - 1))"
-            yield "source: Daly, FGCS 22(3), 2006"
-    elif name in ("train_time_s", "productive_time_s") and "num_steps" in found.metrics:
-        num_steps = found.metrics["num_steps"]
-        yield f"= {num_steps:,.0f} steps x {format_time(found.metrics['productive_time_s'] / num_steps)}"
-    elif name == "checkpoint_every_s" and saving is not None and saving.chosen:
-        yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
-        yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
-    elif name == "job_mtbf_s" and failing is not None and failing.of != "job":
-        yield f"= {_hours(failing.mtbf_s)} / number of {failing.of.replace('gpu', 'GPU')}s"
+        yield from _share_of_steps(saving, failing, m, "= " if name == "train_goodput" else "goodput = ")
+
+
+def _share_of_steps(saving: Saving, failing: Failures | None, m: Mapping[str, float], called: str) -> Iterator[str]:
+    tau, delta = f"{saving.every_s:.7g} s", f"{saving.stall_s:.7g} s"
+    if failing is None:
+        yield f"{called}{tau} / ({tau} + {delta})"
+        yield "goodput = tau / (tau + delta), of steps and of waiting"
+        return
+    mean, restart = f"{m['job_mtbf_s']:.7g} s", f"{failing.restart_s + saving.late_s:.7g} s"
+    yield f"{called}{tau} / ({mean} x exp({restart} / {mean}) x (exp(({tau} + {delta}) / {mean}) - 1))"
+    late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
+    yield f"goodput = tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1)){late}"
+    yield "source: Daly, FGCS 22(3), 2006"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ...ir.records import dataclass
-from .grouped import padded, product_times, spread_evenly, tile_rows, widening_s
+from .grouped import PaddedGroups, padded, product_times, spread_evenly, tile_rows, widening_s
 from .limits import ConstantRange, Overhead, Scope
 from .operands import OPERAND_BYTES
 from .terms import Array, KernelTimes
@@ -68,7 +68,12 @@ class ExpertSizes:
 
 
 def experts_times(
-    sizes: ExpertSizes, peak: Num, chip: Chip, constants: ExpertsConstants, clocks: float = 0.0
+    sizes: ExpertSizes,
+    peak: Num,
+    chip: Chip,
+    constants: ExpertsConstants,
+    clocks: float = 0.0,
+    most: PaddedGroups | None = None,
 ) -> KernelTimes:
     """Price banks of experts in seconds.
 
@@ -83,6 +88,7 @@ def experts_times(
         chip: the chip.
         constants: those of the precision.
         clocks: of a multiprocessor to widen one weight, 0 where the matrix units take them as they are.
+        most: what products take at most on these units; None where only tiles of measured kernels count.
     """
     weights = sizes.hidden * (sizes.up_width + sizes.ffn)
     flops = sizes.passes * 2.0 * weights * sizes.padded_rows
@@ -98,8 +104,14 @@ def experts_times(
     }
     widen_s = sizes.passes * widening_s(weights, sizes.touched, sizes.padded_rows, chip, clocks) if clocks else 0.0
     terms |= {"widen": np.asarray(widen_s)} if clocks else {}
-    products = product_times(flops, moved, peak, chip, constants.tensor, constants.memory, widen_s)
-    return KernelTimes(terms["overhead"] + products + terms["row_passes"] + terms["token_passes"], terms)
+    both = product_times(flops, moved, peak, chip, constants.tensor, constants.memory, widen_s)
+    if most is not None:
+        width, groups = sizes.up_width + sizes.ffn, sizes.touched * sizes.passes
+        products = most.held(
+            KernelTimes(both, terms), sizes.rows * sizes.passes, groups, (width, sizes.hidden), moved, widen_s
+        )
+        both, terms = products.time_s, dict(products.terms)
+    return KernelTimes(terms["overhead"] + both + terms["row_passes"] + terms["token_passes"], terms)
 
 
 def of_loads(loads: Array, tokens: Array, hidden: Array, ffn: Array, gated: bool, dtype: str) -> ExpertSizes:

@@ -22,7 +22,7 @@ from ...ir.records import dataclass
 from .dequantise import THIN_TILES, converts_fp4, widen_clocks, widens
 from .limits import ConstantRange, Overhead, Scope
 from .operands import OPERAND_BYTES, unit_of
-from .padded import PaddedRoofline
+from .padded import PaddedRoofline, ingest_of
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -203,12 +203,9 @@ class GemmMachine:
         # Kernels that widen weights deal tiles out evenly (Marlin's stripes); so do compilers over systolic arrays,
         # which copies feed at the rate of the memory, and which have no steps of threads to wait for.
         c = replace(constants, waves=0.0) if wide else constants
-        c = c if chip.has_threads else replace(c, waves=0.0, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
+        c = c if chip.has_threads else replace(c, waves=0.0, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
-        units, matrix_hz = chip.num_sms, chip.matrix_hz
-        ingest = c.draw * units * matrix_hz * chip.ingest_scale
-        if not chip.has_threads and chip.ingest_bytes_per_s is not None:
-            ingest = chip.ingest_bytes_per_s
+        units, matrix_hz, ingest = chip.num_sms, chip.matrix_hz, ingest_of(chip, c.draw)
         # Two limits on traffic: what the memory gives, and what the SMs can have in flight at once, which grows with
         # their number and clock. Neither hides the other fully where they are close, so their squares add up.
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / ingest)

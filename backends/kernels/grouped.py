@@ -10,11 +10,13 @@ from ...ir.ops.masking import touched_share
 from ...ir.records import dataclass
 from .dequantise import THIN_ROWS
 from .limits import ConstantRange, Overhead, Scope
+from .padded import PaddedRoofline, ingest_of
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
     from ..machine.chip import Chip
+    from .gemm import GemmConstants
 
 # Rows that a tile holds, by dtype: each group is padded to them. The measured tables tell 16, 64 and 128 apart only for
 # nvfp4, whose kernels have one family of tiles.
@@ -64,6 +66,40 @@ class GroupedSizes:
     matrix_bytes: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class PaddedGroups:
+    """What groups take at most, on a chip whose units pad rows less than the tiles of measured kernels do.
+
+        T_most = ramp + (1 + slack) max(X / (u_m BW), X / I, W, min(2 [m n k] E / (u_c P), 2 m n k E / P_v))
+
+    of E touched groups with m rows each, by the rule, slack and ramp of other products. Nothing is faster than X / I.
+    """
+
+    roofline: PaddedRoofline
+    slack: float
+    ramp_s: float
+
+    @classmethod
+    def of(cls, chip: Chip, bytes_per_s: Num, flops_per_s: Num, like: GemmConstants) -> PaddedGroups:
+        """Put a chip, the rates that groups reach, and the rule of other products together."""
+        rates = bytes_per_s, ingest_of(chip, like.draw), flops_per_s
+        return cls(PaddedRoofline.of(chip, *rates), like.slack, like.ramp_s)
+
+    def held(
+        self, tiled: KernelTimes, rows: Array, touched: Array, matrix: tuple[Array, Array], moved: Array, widen_s: Num
+    ) -> KernelTimes:
+        """Hold the time of tiles to it, and its terms `tensor` and `ingest` with it; a `matrix` is columns x inner."""
+        each = rows / np.maximum(touched, 1.0)
+        # Rows that chance distributes leave half of what they are padded to empty, one by one.
+        spread = np.where(each > 1.0, each + 0.5 * (self.roofline.rows - 1.0), each)
+        computed, ingest, loaded = self.roofline.seconds(spread, *matrix, touched, moved)
+        most = self.ramp_s + (1.0 + self.slack) * np.maximum(np.maximum(computed, ingest), np.maximum(loaded, widen_s))
+        is_most = most < tiled.time_s
+        tensor = np.where(is_most, (1.0 + self.slack) * computed, tiled.terms["tensor"])
+        found = np.maximum(np.where(is_most, most, tiled.time_s), ingest)
+        return KernelTimes(found, {**tiled.terms, "tensor": tensor, "ingest": ingest})
+
+
 def tile_rows(dtype: str) -> int:
     """Return the rows that groups are padded to, at a dtype of the operands, or of weights in fewer bits than rows."""
     return TILE_ROWS_NVFP4 if dtype == "nvfp4" else THIN_ROWS if dtype in _THIN else TILE_ROWS
@@ -111,7 +147,12 @@ def widening_s(weights: Array, touched: Array, padded_rows: Array, chip: Chip, c
 
 
 def grouped_times(
-    sizes: GroupedSizes, peak: Num, chip: Chip, constants: GroupedConstants, clocks: float = 0.0
+    sizes: GroupedSizes,
+    peak: Num,
+    chip: Chip,
+    constants: GroupedConstants,
+    clocks: float = 0.0,
+    most: PaddedGroups | None = None,
 ) -> KernelTimes:
     """Price grouped products in seconds: T = O + ((c^2 + q^2)^2 + w^4)^(1/4) of FLOPs with padding, bytes, widening.
 
@@ -121,6 +162,7 @@ def grouped_times(
         chip: the chip.
         constants: those of the layout and dtype.
         clocks: of a multiprocessor to widen one weight, 0 where the matrix units take them as they are.
+        most: what they take at most on these units; None where only tiles of measured kernels count.
     """
     flops = 2.0 * sizes.padded_rows * sizes.n * sizes.k
     moved = sizes.touched * sizes.n * sizes.k * (sizes.matrix_bytes or sizes.operand_bytes) + sizes.rows * (
@@ -128,10 +170,10 @@ def grouped_times(
     )
     widen_s = widening_s(sizes.n * sizes.k, sizes.touched, sizes.padded_rows, chip, clocks) if clocks else 0.0
     both = product_times(flops, moved, peak, chip, constants.tensor, constants.memory, widen_s)
-    terms = {
-        "overhead": np.array(constants.overhead_s),
-        "tensor": flops / (constants.tensor * peak),
-        "memory": moved / (constants.memory * chip.hbm_bytes_per_s),
-    }
+    terms = {"tensor": flops / (constants.tensor * peak), "memory": moved / (constants.memory * chip.hbm_bytes_per_s)}
     terms |= {"widen": np.asarray(widen_s)} if clocks else {}
-    return KernelTimes(constants.overhead_s + both, terms)
+    products = KernelTimes(both, terms)
+    if most is not None:
+        products = most.held(products, sizes.rows, sizes.touched, (sizes.n, sizes.k), moved, widen_s)
+    start = np.array(constants.overhead_s)
+    return KernelTimes(start + products.time_s, {"overhead": start, **products.terms})

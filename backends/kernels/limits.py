@@ -34,26 +34,42 @@ Overhead: TypeAlias = Annotated[float, ConstantRange(Scope.LIBRARY, 0.0, 2e-4)]
 ChipShare: TypeAlias = Annotated[float, ConstantRange(Scope.CHIP, 0.01, 1.5)]
 
 
-# What the rows hold that constants of products were fitted to (vidur, aiconfigurator, LLMCompass, SimuMax, DeepGEMM:
-# gemm.csv), by kind: rows, columns, what is summed over, and the chip's matrix peak over its memory's bandwidth.
-FITTED_PRODUCTS: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
+# What the rows hold that constants were fitted to, by class and kind of kernel (any for all): rows, columns, what is
+# summed over; queries, keys, elements of a head; bytes; ranks; the chip's matrix peak over its memory's bandwidth.
+# Products: vidur, aiconfigurator, LLMCompass, SimuMax, DeepGEMM. Attention: aiconfigurator, FlashAttention 2 and 3.
+# Experts: aiconfigurator. Element-wise: vidur, LLMCompass. Messages: nccl-tests and others, tests/validation.
+ANY = "any"
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+FITTED: Mapping[str, Mapping[str, Ranges]] = MappingProxyType(
     {
-        "bf16": {"m": (1, 128384), "n": (32, 129280), "k": (32, 129280), "FLOP/B": (110, 420)},
-        "fp8": {"m": (1, 8192), "n": (1024, 32768), "k": (512, 16384), "FLOP/B": (560, 600)},
-        "nvfp4": {"m": (1, 8192), "n": (1024, 16384), "k": (1024, 16384), "FLOP/B": (1120, 1130)},
+        "products": {
+            "bf16": {"m": (1, 128384), "n": (32, 129280), "k": (32, 129280), "FLOP/B": (110, 420)},
+            "fp8": {"m": (1, 8192), "n": (1024, 32768), "k": (512, 16384), "FLOP/B": (560, 600)},
+            "nvfp4": {"m": (1, 8192), "n": (1024, 16384), "k": (1024, 16384), "FLOP/B": (1120, 1130)},
+        },
+        "attention": {ANY: {"q": (1, 32768), "kv": (128, 131072), "head": (64, 576), "FLOP/B": (152, 300)}},
+        "experts": {
+            "bf16": {"rows": (1, 131072), "n": (384, 28672), "k": (192, 14336), "FLOP/B": (152, 300)},
+            "fp8": {"rows": (1, 131072), "n": (512, 28672), "k": (256, 14336), "FLOP/B": (590, 600)},
+            "nvfp4": {"rows": (1, 131072), "n": (384, 28672), "k": (192, 14336), "FLOP/B": (1120, 1130)},
+        },
+        "element-wise": {ANY: {"bytes": (4096, 2818572288), "TB/s": (0.69, 3.36)}},
+        "messages": {ANY: {"bytes": (32, 17179869184), "ranks": (2, 8)}},
     }
 )
 
 
-def beyond_fit(kind: str, found: Mapping[str, float]) -> tuple[str, ...]:
-    """Say which inputs of a product lie outside the rows that its constants were fitted to, bf16's without its own.
+def beyond_fit(cls: str, kind: str, found: Mapping[str, float]) -> tuple[tuple[str, float, float, float], ...]:
+    """Return inputs of a kernel outside the rows that fitted its constants, each with its value and the ends of these.
 
-    >>> beyond_fit("bf16", {"m": 1, "n": 4096, "FLOP/B": 37})
-    ('FLOP/B 37 (fitted: 110 to 420)',)
+    A kind without rows has the constants of the first of its class.
+
+    >>> beyond_fit("products", "bf16", {"m": 1, "n": 4096, "FLOP/B": 37})
+    (('FLOP/B', 37, 110, 420),)
     """
-    known = FITTED_PRODUCTS.get(kind, FITTED_PRODUCTS["bf16"])
-    outside = ((name, x, *known[name]) for name, x in found.items() if not known[name][0] <= x <= known[name][1])
-    return tuple(f"{name} {x:.4g} (fitted: {low:g} to {high:g})" for name, x, low, high in outside)
+    kinds = FITTED[cls]
+    known = kinds.get(kind, next(iter(kinds.values())))
+    return tuple((name, x, *known[name]) for name, x in found.items() if not known[name][0] <= x <= known[name][1])
 
 
 def limits_of(constants: type) -> Mapping[str, ConstantRange]:

@@ -72,5 +72,12 @@ class PaddedRoofline:
         return np.minimum(matrix, vector), moved / self.ingest_bytes_per_s, moved / self.memory_bytes_per_s
 
 
+def ingest_of(chip: Chip, draw: float) -> Num:
+    """Return the bytes/s that the units of all of a chip take in, where an SM draws so many bytes in a clock."""
+    if chip.has_threads:
+        return draw * chip.num_sms * chip.matrix_hz * chip.ingest_scale
+    return np.inf if chip.ingest_bytes_per_s is None else chip.ingest_bytes_per_s
+
+
 def _whole(size: Array, step: float) -> Array:
     return size if step == 1.0 else np.asarray(np.ceil(size / step) * step)

@@ -139,7 +139,7 @@ class Chip:
         name: as its maker calls it.
         peak_flop_per_s: of its matrix units.
         vector_flop_per_s: of everything else.
-        clock_hz: of its units.
+        clock_hz: of its units: what is counted in clocks follows it; peaks are numbers of their own and stay.
         hbm_bytes: memory beside the chip.
         hbm_bytes_per_s: its bandwidth.
         power_w: what it may draw.

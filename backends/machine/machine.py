@@ -12,11 +12,13 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
-from .files.kinds import CABLE_LENGTH, COUNT, POWER, PRICE, RESERVE, REST_POWER, SHARE, SOME, Key
+from .files.kinds import CABLE_LENGTH, COUNT, POWER, PRICE, RESERVE, REST_POWER, SHARE, SOME, WIRE_ENERGY, Key
 
 Cooling: TypeAlias = Literal["air", "liquid"]
 # What a network level joins: ranks, each with ports of its own, or the switches of the level below by their uplinks.
 Joins: TypeAlias = Literal["ranks", "switches"]
+# Kinds of links whose energy is that of optics, too.
+OPTICS = frozenset(("pluggable", "linear", "co-packaged"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,9 @@ class LevelEquipment:
         copper_share: part of the links of the first tier that are within reach of copper; None for all or none,
             as the length says.
         joins: whether ranks have ports of their own into the level, or the switches of the level below have uplinks.
+        link: how bytes leave the package for it, of `prices.energy.links`; empty for `pcie` to an adapter, `electrical`
+            without one.
+        energy_j_per_byte: of a byte that does; None for that of its kind.
     """
 
     switch: str = ""
@@ -120,6 +125,13 @@ class LevelEquipment:
     lengths_mm: Annotated[tuple[Annotated[Num, CABLE_LENGTH], ...], Key("lengths")] = ()
     copper_share: Annotated[Num | None, SHARE] = None
     joins: Joins = "ranks"
+    link: str = ""
+    energy_j_per_byte: Annotated[Num | None, Key("energy", column=False), WIRE_ENERGY] = None
+
+    @property
+    def link_kind(self) -> str:
+        """How bytes leave a package."""
+        return self.link or ("pcie" if self.adapter else "electrical")
 
     def faults(self, found: Mapping[str, object]) -> Iterator[str]:
         """Yield what is counted, or said, of nothing."""
@@ -129,5 +141,7 @@ class LevelEquipment:
             yield "adapters are counted: name the adapter"
         if self.joins == "switches" and self.adapter:
             yield "a level that joins switches has no adapters of ranks"
+        if self.transceiver and self.link in OPTICS:
+            yield f"optics count twice: transceiver {self.transceiver} by its power and link: {self.link} by the bit"
         if self.copper_share is not None and not self.cable:
             yield "copper_share is of a cable: name the cable"

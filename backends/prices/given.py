@@ -36,7 +36,8 @@ def with_prices(found: Assembled, profile: str | None, overrides: Sequence[str])
         return found
     from .book import laid_down, shipped
 
-    tree, origins = laid_down([*shipped(), *_given(found, profile)])
+    years = [text.removeprefix("prices.") for text in overrides if text.startswith("prices.year=")]
+    tree, origins = laid_down([*shipped(), *_given(found, profile)], years)
     placed = (replace(origin, keys=("prices", *origin.keys)) for origin in origins)
     return replace(found, tree={**found.tree, "prices": tree}, origins=(*found.origins, *placed))
 
@@ -54,10 +55,10 @@ def book_of(found: Assembled, profile: str | None, overrides: Sequence[str]) -> 
 
 def _given(found: Assembled, profile: str | None) -> list[File]:
     """The profile, and over it the numbers that stand in the system's own file."""
-    from .book import USUAL, profile_file
+    from .book import USUAL, profile_file, profile_files
 
     own = None if profile is not None else found.tree.get("prices")
     if isinstance(own, dict):
         return [profile_file(USUAL), replace(found.file, tree=own, part=("prices",))]
     folder: Path | None = found.file.folder if isinstance(own, str) else None
-    return [profile_file(profile or str(own or USUAL), folder)]
+    return profile_files(profile or str(own or USUAL), folder)

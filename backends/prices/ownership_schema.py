@@ -167,8 +167,8 @@ class EnergySection(Section):
 
     By `design_power`, a package draws that times `average_load`. By `activity`, it draws `idle_share` of its design
     power at all times, and what it does adds energy: for each operation by dtype, for each byte of its memory by kind,
-    of its cache, and of its network; hosts draw `host_load` of the most that they may. All else, and everything where
-    no step is known, draws its full power times `average_load`.
+    of its cache, and of its links by kind; hosts draw `host_load` of the most that they may. All else, and everything
+    where no step is known, draws its full power times `average_load`.
     """
 
     electricity: MoneyPerEnergy
@@ -181,7 +181,7 @@ class EnergySection(Section):
     memory: dict[str, EnergyPerByte]
     cache: EnergyPerByte
     wires: EnergyPerByte
-    network: EnergyPerByte
+    links: dict[str, EnergyPerByte]
 
 
 class FabSection(Section):

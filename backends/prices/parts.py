@@ -9,7 +9,7 @@ estimate.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..machine.files.system_tree import Tree
     from .section import Prices
 
-_STACKS = re.compile(r"([0-9]+)x([a-z0-9]+)", re.IGNORECASE)
+_STACKS = re.compile(r"([0-9]+)x([a-z0-9_]+)", re.IGNORECASE)
 _DOMAIN = re.compile(r"(?:[a-z]+[-]?)?([0-9]+)", re.IGNORECASE)
 # Networks of the catalogue whose outermost level a port of a rate is, by the family of the port that it replaces.
 _NETWORKS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -148,25 +148,29 @@ def _part_of(text: str) -> Callable[[Refitted, str], Refitted] | None:
 def _memory(bench: Refitted, word: str) -> Refitted:
     """Replace the stacks of every package: `8xhbm4`."""
     match = _STACKS.fullmatch(word)
-    kinds = [name for name in bench.prices.section.memories if name.startswith("hbm")]
+    from ..technology.data import load_technology
+
+    technology = load_technology()
+    kinds = [name for name, record in technology.section.memories.items() if record.fine_wires]
     if match is None or match[2] not in kinds or not 1 <= int(match[1]) <= 32:
         raise UnknownNameError(f"chip.memory={word}: stacks, as in 8xhbm3e; kinds: {', '.join(kinds)}")
     count, kind, part = int(match[1]), match[2], f"part chip.memory={word}, price book and technology files"
-    stack_bytes, stack_rate = (bench.price("memories", kind, key) for key in ("stack_capacity", "stack_bandwidth"))
-    places = list(_stacks(bench.at("chip", "package"), ("chip", "package")))
+    new = technology.memory(kind)
+    stack_bytes, stack_rate = new.capacity.si, new.bytes_per_s
+    places = list(_stacks(bench.at("chip", "package"), ("chip", "package"), kinds))
     capacity, rate = (bench.number("chip", "memory", "hbm", key) for key in ("capacity", "bandwidth"))
     if capacity is None or rate is None or len(places) > 1:
         raise UsageError(f"chip.memory={word}: of a chip with one kind of HBM stacks in its package")
     usd = watts = 0.0
     for path in places:
         old = str(bench.at(*path, "memory"))
+        before = technology.memory(old)
         old_bytes = (bench.number(*path, "count") or 1.0) * (bench.number(*path, "capacity") or 0.0)
         new_bytes = count * stack_bytes
         usd = new_bytes * bench.price("memories", kind, "price") - old_bytes * bench.price("memories", old, "price")
         # Stacks at their full rate, and what they keep alive.
-        energy, leak = (_technology(kind, key) for key in ("energy", "leakage"))
-        energy_old, leak_old = (_technology(old, key) for key in ("energy", "leakage"))
-        watts = (count * stack_rate * energy - rate * energy_old) + new_bytes * leak - old_bytes * leak_old
+        watts = count * stack_rate * new.design_j_per_byte - rate * before.design_j_per_byte
+        watts += new_bytes * new.leakage.si - old_bytes * before.leakage.si
         bench = bench.name((*path, "memory"), kind).put((*path, "capacity"), stack_bytes, "B", part)
         bench = bench.put((*path, "count"), float(count), "1", part)
     # A chip whose package holds more than its memory shows keeps the share.
@@ -279,15 +283,15 @@ PARTS: Mapping[str, Callable[[Refitted, str], Refitted]] = MappingProxyType(
 )
 
 
-def _stacks(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _stacks(tree: Tree, path: tuple[str, ...], kinds: Collection[str]) -> Iterator[tuple[str, ...]]:
     """Yield the places of stacks of memory in what a package holds."""
     if not isinstance(tree, dict):
         return
-    if str(tree.get("memory", "")).startswith("hbm"):
+    if tree.get("memory") in kinds:
         yield path
     contents = tree.get("contents")
     for name, one in zip(names_of(contents), contents if isinstance(contents, list) else (), strict=True):
-        yield from _stacks(one, (*path, "contents", name))
+        yield from _stacks(one, (*path, "contents", name), kinds)
 
 
 def _levels(bench: Refitted) -> list[str]:
@@ -295,10 +299,3 @@ def _levels(bench: Refitted) -> list[str]:
     if not found:
         raise UsageError("this system has no network whose parts could be changed")
     return found
-
-
-def _technology(kind: str, key: str) -> float:
-    from ..technology.data import load_technology
-
-    memory = load_technology().memory(kind)
-    return memory.energy.si if key == "energy" else memory.leakage.si

@@ -7,11 +7,13 @@ from typing import Annotated
 
 from ...ir.errors import UnknownNameError
 from ..machine.files.kinds import Checked
+from ..machine.files.number import Number
 from ..machine.files.section import Section
+from ..technology.d2d import ORGANIC_WIRES_PER_MM
+from ..technology.files.schema_numbers import Density as WireDensity
 from .numbers import (
     Area,
     AreaPerByte,
-    Capacity,
     CurrentDensity,
     Cycle,
     Defects,
@@ -41,6 +43,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "assembly": ("classes", "tree"),
     "design": ("shares", "per_area", "gates"),
     "field": ("full", "half"),
+    "dram": ("low", "base", "high"),
 }
 
 
@@ -100,9 +103,15 @@ class NodePrices(Section):
 
 
 class OrganicPrices(Section):
-    """Organic substrates: a factor of the area that stands on them; layers cost more under several dies."""
+    """Organic substrates: a factor of the area that stands on them; layers cost more under several dies.
+
+    Attributes:
+        area_factor: over the area of dies on it.
+        carrier_factor: over the area of an interposer, or of layers of wires, on it.
+    """
 
     area_factor: Plain
+    carrier_factor: Plain
     cost: MoneyPerArea
     small_layers: Plain
     medium_layers: Plain
@@ -253,16 +262,27 @@ class MemoryPrices(Section):
     """Memory, bought as known good; the footprint is what a stack or device takes of a substrate.
 
     Attributes:
-        fine_wires: whether it needs wires finer than those of an organic substrate.
+        density: wires of one along an edge.
     """
 
     price: MoneyPerByte
     footprint: Area
-    fine_wires: bool = False
-    stack_capacity: Capacity | None = None
-    stack_bandwidth: Rate | None = None
+    density: WireDensity | None = None
     stack_price: Money | None = None
     processed_cost: MoneyPerArea | None = None
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it needs wires finer than those of an organic substrate."""
+        return self.density is not None and self.density.si > ORGANIC_WIRES_PER_MM
+
+
+class DramPrices(Section):
+    """What a scenario makes of all prices of memory; `models.dram` chooses one."""
+
+    low: Plain
+    base: Plain
+    high: Plain
 
 
 class BlockPrices(Section):
@@ -332,6 +352,7 @@ class SiliconSection(Section):
     machines: MachinePrices
     tests: TestPrices
     memories: dict[str, MemoryPrices]
+    dram: DramPrices
     blocks: BlockPrices
     design: DesignPrices
     bills: dict[str, QuotedBill]
@@ -339,6 +360,11 @@ class SiliconSection(Section):
     def model(self, name: str) -> str:
         """Return what a profile, or who uses it, chose: one of `CHOICES[name]`."""
         return self.models[name]
+
+    @property
+    def dram_factor(self) -> Number:
+        """What the scenario of the book makes of prices of memory."""
+        return {"low": self.dram.low, "base": self.dram.base, "high": self.dram.high}[self.model("dram")]
 
     def node(self, name: str) -> NodePrices:
         """Return a technology node; UnknownNameError names those there are."""

@@ -9,9 +9,10 @@ import numpy as np
 from ...ir.records import dataclass
 from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveTime
-from ..network.topology.layout import lay_out
+from ..network.topology.layout import lay_out_placed
 from .amounts import Array
 from .binding import BoundProgram, CollectiveBatch
+from .places import PlacedLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,22 @@ class GroupMessages:
         return self.whole.part(self.kind, self.place)
 
 
-def exchanges(bound: BoundProgram, values: Sequence[Array]) -> Mapping[tuple[int, int], GroupMessages]:
+def exchanges(
+    bound: BoundProgram, values: Sequence[Array], places: PlacedLevels
+) -> Mapping[tuple[int, int], GroupMessages]:
     """Price the messages of every table, evaluated to these values; by the place of table and group."""
     batches = [batch for _, part in bound.batches for batch in part]
     if not batches:
         return {}
     row = _Row(bound.num_machines)
     volume = row.of([values[t.table][t.rows] for t in batches])
-    (size, stride), *more = _ranks(batches, values, row)
-    shares = lay_out(size, stride, bound.system.levels, more)
+    factors = _ranks(batches, values, row)
+    which = None
+    if len(places.levels) > 1:
+        shapes = ((t.rows.size, values[t.table].shape[1]) for t in batches)
+        which = row.of([np.broadcast_to(places.which[t.table], s) for t, s in zip(batches, shapes, strict=True)])
+    shares = lay_out_placed(factors, places.levels, which)
+    size, stride = factors[0]
     found: dict[tuple[int, int], GroupMessages] = {}
     start = 0
     for model, part in bound.batches:

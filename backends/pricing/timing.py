@@ -20,6 +20,7 @@ from ..machine.system import System
 from ..network.collectives import CollectiveTime
 from .binding import BoundKernels, BoundProgram, BoundTable, Messages, bind
 from .exchanges import GroupMessages, exchanges
+from .places import PlacedLevels, places_of, points_of
 from .program import CompiledProgram, MergedEntries, PricedEntry, PricingGroup
 from .riding import along, taken_along
 from .roofline import Backend
@@ -156,15 +157,19 @@ def price(bound: BoundProgram, points: Points) -> Timing:
 
     UsageError where there are not as many plans as machines.
     """
-    placed = [points.of(table.source.symbols) for table in bound.tables]
+    levels = bound.system.levels
+    placed = [points_of(table.source, points, levels) for table in bound.tables]
     values = [
         table.source.exprs.evaluate(env, int(point.max()) + 1)
         for table, (env, point) in zip(bound.tables, placed, strict=True)
     ]
     rows = [point for _, point in placed]
+    places = places_of(levels, points, bound.program.order, placed)
     if bound.num_machines is not None:
+        which, _ = _row_by_row(places.which, rows, bound.num_machines)
+        places = PlacedLevels(places.levels, which)
         values, rows = _row_by_row(values, rows, bound.num_machines)
-    batches = exchanges(bound, values)
+    batches = exchanges(bound, values, places)
     priced: list[PricedGroup] = []
     for k, table in enumerate(bound.tables):
         # Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none.

@@ -17,6 +17,9 @@ from ...ir.sizes.expr import Num
 from ...ir.units import format_bytes_per_s
 from ..network.topology.level import Topology
 
+# Wires that layers of an organic substrate draw from a millimetre of edge: lines and spaces of 9 um and 12 um, in two
+# layers (IEEE HIR 2021, chapter 8, recalled).
+ORGANIC_WIRES_PER_MM = 100.0
 # How dies are joined, in the words of a network level. A mesh has two rows, as dies lie but in a line.
 Join: TypeAlias = Literal["line", "ring", "mesh", "fully_connected"]
 JOINS: tuple[Join, ...] = get_args(Join)
@@ -31,6 +34,7 @@ class D2dKind:
         module_bytes_per_s: bandwidth of one module, one direction; inf where a share is all that is known.
         module_mm2: area of one module on one die.
         module_mm: edge of the die that one module takes.
+        module_wires: wires for data of one module, both ways.
         area_share: part of the area of a die that an interface takes whatever its bandwidth, all neighbours together.
         energy_j_per_byte: of data one way, sender and receiver together.
         latency_s: from die to die.
@@ -41,10 +45,16 @@ class D2dKind:
     module_bytes_per_s: float = math.inf
     module_mm2: float = 0.0
     module_mm: float = 0.0
+    module_wires: float = 0.0
     area_share: float = 0.0
     energy_j_per_byte: float
     latency_s: float
     reach_mm: float = math.inf
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it has more wires along an edge than an organic substrate can draw."""
+        return self.module_wires > ORGANIC_WIRES_PER_MM * self.module_mm
 
     def modules(self, bytes_per_s: Num) -> Num:
         """Return how many modules carry a bandwidth to one neighbour: ceil(BW / BW of a module).
@@ -123,6 +133,23 @@ def links(join: Join, num_dies: Num) -> Num:
     if join == "fully_connected":
         several = others
     return np.where(np.less_equal(others, 1), others, several)
+
+
+def memory_reach(join: Join, num_dies: Num) -> Num:
+    """Return the most memory bandwidth of dies that are one device, over that of a link between two of them, one way.
+
+    Each of k dies reads the stacks of all evenly. Of all bytes, n (k - n) / k^2 cross the middle each way, n dies being
+    on its smaller side: over one link of a line, two of a ring or a mesh; of pairs that are all joined, 1 / k^2 a link.
+
+    >>> [float(memory_reach(join, 4)) for join in JOINS]
+    [4.0, 8.0, 8.0, 16.0]
+    """
+    dies = np.asarray(num_dies, dtype=np.float64)
+    rows = np.where((join == "mesh") & np.greater(dies, 2), 2.0, 1.0)
+    smaller = rows * np.floor(dies / rows / 2)
+    across: Num = np.where(np.less_equal(dies, 2) | (join == "line"), 1.0, 2.0)
+    crossing = np.where(join == "fully_connected", 1.0, smaller * (dies - smaller) / across)
+    return np.where(np.less_equal(dies, 1), math.inf, dies**2 / np.maximum(crossing, 0.25))
 
 
 def topology(join: Join, num_dies: int) -> tuple[Topology, str]:

@@ -12,7 +12,7 @@ from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from . import columns, engine
-from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm
+from .d2d import D2dKind, Join, check_shoreline, links, memory_reach, neighbours, span_mm
 from .data import Technology
 from .dynamic import logic_energy, wire_energy
 from .engine import Cache, Compute, Memory, Network, Share
@@ -40,6 +40,19 @@ class AreaShares:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeShares:
+    """Parts of the perimeter of the dies, in place of those of the unit of compute."""
+
+    memory: Num
+    network: Num
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.memory + self.network
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What a chip may take, and of what it is made; numbers may be arrays, one number a chip of a table.
 
@@ -52,12 +65,16 @@ class Budget:
         link: kind of the lanes to other chips.
         num_dies: how many dies make up the area; more have more edge.
         clamp: what a circuit does below its least voltage.
-        d2d: kind of the interface between dies, each of which then is a device of its own; none where they are one.
+        d2d: kind of the interface between dies, each of which then is a device of its own; none where they are one and
+            nothing is known of what joins them.
+        one_device: whether dies with an interface are one device all the same, which reads its memory through it.
         d2d_bytes_per_s: bandwidth of the interface to each neighbour, one direction.
         join: how the dies are joined.
         num_stacks: stacks of memory of the package; None for as many as fit.
         area_shares: how the silicon is shared out; None for as the unit says.
         power_shares: how the power is; None for as the unit says.
+        edge_shares: how the perimeter is; None for as the unit says.
+        cooling: kind of it; empty for the best there is.
     """
 
     node: str
@@ -74,6 +91,9 @@ class Budget:
     num_stacks: Num | None = None
     area_shares: AreaShares | None = None
     power_shares: AreaShares | None = None
+    edge_shares: EdgeShares | None = None
+    cooling: str = ""
+    one_device: bool = False
 
     @property
     def die_mm2(self) -> Num:
@@ -93,7 +113,7 @@ class Budget:
     @property
     def num_ranks(self) -> Num:
         """Devices of a plan in a package: the dies where an interface joins them, else one."""
-        return self.num_dies if self.d2d else 1
+        return self.num_dies if self.d2d and not self.one_device else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +191,11 @@ class Design:
         `network.d2d.bandwidth` and `network.scale-up.bandwidth` are those of one device, one direction.
         """
         peaks = {f"chip.matmul.{dtype}": peak for dtype, peak in self.peaks}
-        joined = {"network.d2d.bandwidth": self.interface.bytes_per_s} if self.budget.d2d else {}
+        joined = (
+            {"network.d2d.bandwidth": self.interface.bytes_per_s}
+            if self.budget.d2d and not self.budget.one_device
+            else {}
+        )
         return {
             "chip.num_sms": self.compute.num_sms,
             "chip.clock": self.compute.clock_hz,
@@ -184,6 +208,7 @@ class Design:
             "chip.memory.l2.bandwidth": self.cache.bytes_per_s,
             "chip.energy.logic": self.logic_energy,
             "chip.energy.wires": self.wire_energy,
+            "chip.energy.memory": self.memory.j_per_byte,
             **joined,
             "network.scale-up.bandwidth": self.network.bytes_per_s,
         }
@@ -234,9 +259,14 @@ def _built(budget: Budget, technology: Technology) -> Design:
     beside_mm2 = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks
     stacks, shared = _stacks(budget)
     cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
-    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks)
+    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks, budget.clamp)
+    if budget.one_device and budget.d2d:
+        most = memory_reach(budget.join, budget.num_dies) * budget.d2d_bytes_per_s
+        memory = replace(memory, bytes_per_s=np.minimum(memory.bytes_per_s, most))
     network = engine.network(linked, technology.link(budget.link), scale.analog)
-    fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit)
+    flux, heat = technology.flux_w_per_mm2(budget.cooling), budget.power_w / budget.area_mm2
+    cooled = check(heat <= flux * (1 + 1e-12), Reason.COOLING, flux * np.ones_like(heat), heat)
+    fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit, cooled)
     rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
     vector = made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz
     # Nan in place of all that a budget has no room for, and the reasons beside it.
@@ -267,6 +297,9 @@ def _faults(budget: Budget) -> Iterator[Fit]:
         if shares is not None:
             least = np.minimum(np.minimum(shares.core, shares.cache), np.minimum(shares.memory, shares.network))
             yield check((shares.total <= 1 + 1e-9) & (least > 0), Reason.SHARES, shares.total, 1.0)
+    edge = budget.edge_shares
+    if edge is not None:
+        yield check(edge.total <= 1 + 1e-9, Reason.SHARES, edge.total, 1.0)
 
 
 def _stacks(budget: Budget) -> tuple[Num | None, Fit]:
@@ -299,7 +332,16 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     apart_mm = span_mm(budget.join, dies, budget.side_mm)
     is_pairs = np.less_equal(dies, 2) | np.equal(np.remainder(dies, 2), 0) | (budget.join != "mesh")
     power_w = budget.power_w / dies
-    return found, (
+    # A device has the interfaces of all its dies.
+    own = dies / budget.num_ranks
+    of_device = replace(
+        found,
+        num_modules=own * found.num_modules,
+        area_mm2=own * found.area_mm2,
+        edge_mm=own * found.edge_mm,
+        power_w=own * found.power_w,
+    )
+    return of_device, (
         check(is_pairs, Reason.JOIN, dies, 2.0),
         check((dies <= 1) | (rate > 0), Reason.D2D_BANDWIDTH, rate, dies),
         check(apart_mm <= kind.reach_mm, Reason.D2D_REACH, kind.reach_mm, apart_mm),
@@ -309,20 +351,32 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     )
 
 
+def room_of(budget: Budget, technology: Technology) -> Share:
+    """Return the area, power and edge of one device that the interface between dies leaves its parts."""
+    return _room(budget, _interface(budget, technology.d2d(budget.d2d) if budget.d2d else None)[0])
+
+
+def _room(budget: Budget, interface: Interface) -> Share:
+    ranks = budget.num_ranks
+    return Share(
+        budget.area_mm2 / ranks - interface.area_mm2,
+        budget.power_w / ranks - interface.power_w,
+        budget.edge_mm / ranks - interface.edge_mm,
+    )
+
+
 def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Share, Share, Share, Share]:
     """What each part of a device may take: its share of what the interface leaves."""
-    ranks = budget.num_ranks
-    a = budget.area_mm2 / ranks - interface.area_mm2
-    p = budget.power_w / ranks - interface.power_w
-    e = budget.edge_mm / ranks - interface.edge_mm
+    room = _room(budget, interface)
+    a, p, e = room.area_mm2, room.power_w, room.edge_mm
     area = budget.area_shares or AreaShares(*(getattr(unit.area_shares, k).si for k in _PARTS))
     power = budget.power_shares or AreaShares(*(getattr(unit.power_shares, k).si for k in _PARTS))
-    edge = unit.edge_shares
+    edge = budget.edge_shares or EdgeShares(unit.edge_shares.memory.si, unit.edge_shares.network.si)
     return (
         Share(a * area.core, p * power.core),
         Share(a * area.cache, p * power.cache),
-        Share(a * area.memory, p * power.memory, e * edge.memory.si),
-        Share(a * area.network, p * power.network, e * edge.network.si),
+        Share(a * area.memory, p * power.memory, e * edge.memory),
+        Share(a * area.network, p * power.network, e * edge.network),
     )
 
 

@@ -66,7 +66,8 @@ class Memory:
     num_links: Num
     num_bytes: Num
     bytes_per_s: Num
-    at: Operation
+    speed: Num
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -79,6 +80,7 @@ class Network:
     num_lanes: Num
     bytes_per_s: Num
     at: Operation
+    j_per_byte: Num
     power_w: Num
     area_mm2: Num
     fit: Fit
@@ -115,16 +117,24 @@ def cache(share: Share, bank: CacheSection, shrink: float, power_scale: float) -
     return Cache(num_banks, num_bytes, bytes_per_s, share.power_w, num_banks * bank_mm2, room.then(power))
 
 
-def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, num_stacks: Num | None = None) -> Memory:
+def memory(
+    share: Share,
+    kind: MemorySection,
+    beside_mm2: Num,
+    shrink: float,
+    num_stacks: Num | None = None,
+    clamp: Clamp = "budget",
+) -> Memory:
     """Put stacks beside the die, as many as fit there and have their controllers on it, and run their wires on a power.
 
     stacks = min(floor(A_beside / A_stack), floor(A / A_controller)), links = min(edge density, stacks links a stack),
-    V from (P - leakage capacity) / (links energy rate), BW = links rate speed.
+    speed = (P - leakage capacity) / (links energy rate), one at most, BW = links rate speed.
 
+    A bit takes the energy of its kind at any rate: the supply of a memory is given. DeepFlow lowers it (`paper`).
     `num_stacks` puts so many there instead, and no more than fit.
     """
     controller_mm2 = kind.controller.si * shrink
-    beside, place = _whole(Reason.STACK, beside_mm2, kind.footprint.si)
+    beside, place = _whole(Reason.STACK, beside_mm2, kind.beside_mm2)
     on_die, room = _whole(Reason.CONTROLLER, share.area_mm2, controller_mm2)
     most = np.minimum(beside, on_die)
     stacks = most if num_stacks is None else num_stacks
@@ -132,20 +142,27 @@ def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, nu
     wires, edge = _wires(Reason.MEMORY_WIRES, share.edge_mm, kind.density.si)
     num_links = np.minimum(wires, stacks * int(kind.links.si))
     num_bytes = stacks * kind.capacity.si
-    resting_w = kind.leakage.si * num_bytes
+    resting_w, rated_w = memory_watts(kind, stacks, num_links)
     moving_w, power = _left(Reason.MEMORY_POWER, share.power_w, resting_w)
-    nominal_w = num_links * kind.rate.si * kind.energy.si
-    at = operate(kind.voltage.law, moving_w / nominal_w)
+    given = moving_w / rated_w
+    used = np.minimum(given, 1.0)
+    speed = used if clamp == "budget" else operate(kind.voltage.law, given).speed
     return Memory(
         num_stacks=stacks,
         num_links=num_links,
         num_bytes=num_bytes,
-        bytes_per_s=num_links * kind.rate.si * at.speed,
-        at=at,
-        power_w=resting_w + at.power * nominal_w,
+        bytes_per_s=num_links * kind.rate.si * speed,
+        speed=speed,
+        j_per_byte=used * rated_w / (num_links * kind.rate.si * speed),
+        power_w=resting_w + used * rated_w,
         area_mm2=stacks * controller_mm2,
         fit=place.then(room, asked, edge, power),
     )
+
+
+def memory_watts(kind: MemorySection, num_stacks: Num, num_links: Num) -> tuple[Num, Num]:
+    """Return what stacks draw at rest, and what their wires draw on top at their rated speed: links rate energy."""
+    return kind.leakage.si * num_stacks * kind.capacity.si, num_links * kind.rate.si * kind.design_j_per_byte
 
 
 def network(share: Share, lane: LinkSection, shrink: float) -> Network:
@@ -160,7 +177,8 @@ def network(share: Share, lane: LinkSection, shrink: float) -> Network:
     nominal_w = 2 * num_lanes * lane.rate.si * lane.energy.si
     at = operate(lane.voltage.law, share.power_w / nominal_w)
     bytes_per_s = num_lanes * lane.rate.si * at.speed
-    return Network(num_lanes, bytes_per_s, at, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
+    joules = lane.energy.si * at.power / at.speed
+    return Network(num_lanes, bytes_per_s, at, joules, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
 
 
 def _whole(reason: Reason, given_mm2: Num, one_mm2: float) -> tuple[Num, Fit]:

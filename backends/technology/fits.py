@@ -37,6 +37,7 @@ class Reason(IntEnum):
     MEMORY_POWER = 18
     LANE = 19
     LANE_WIRES = 20
+    COOLING = 21
 
 
 _ROOM = "no room for {what}: {{given:.3g}} mm2 of its budget, and one takes {{needed:.3g}} mm2"
@@ -64,6 +65,7 @@ _TEXTS: Mapping[Reason, str] = MappingProxyType(
         Reason.MEMORY_POWER: _POWER.format(what="memory"),
         Reason.LANE: _ROOM.format(what="a lane"),
         Reason.LANE_WIRES: _WIRE,
+        Reason.COOLING: "the dies get rid of {needed:.3g} W/mm2, and their cooling takes {given:.3g} W/mm2",
     }
 )
 

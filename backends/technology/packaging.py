@@ -7,7 +7,7 @@ import numpy as np
 from ..machine.package import Assembly, D2d, Die, Package, Stack
 from .data import Technology
 from .design import Design
-from .files.package_file import Joint, usual_joint
+from .files.package_file import Joint, design_joint
 
 
 def packaged(design: Design, technology: Technology, joint: Joint | None = None) -> Package:
@@ -18,7 +18,7 @@ def packaged(design: Design, technology: Technology, joint: Joint | None = None)
     b, kind = design.budget, technology.memory(design.budget.memory)
     die = Die(f"{b.node}-die", b.node, b.die_mm2, b.num_dies, d2d=_interface(design))
     stack = Stack(b.memory, kind.capacity.si, design.memory.num_stacks * b.num_ranks, b.memory)
-    assembly = Assembly("package", joint or usual_joint(b.memory), (die, stack))
+    assembly = Assembly("package", joint or design_joint(design, technology), (die, stack))
     return Package(assembly, num_ranks=int(_one(b.num_ranks)))
 
 
@@ -26,7 +26,7 @@ def _interface(design: Design) -> D2d | None:
     b = design.budget
     if not b.d2d or _one(b.num_dies) == 1:
         return None
-    return D2d(b.d2d, b.d2d_bytes_per_s, design.interface.num_neighbours, "d2d")
+    return D2d(b.d2d, b.d2d_bytes_per_s, design.interface.num_neighbours, "" if b.one_device else "d2d")
 
 
 def _one(count: object) -> float:

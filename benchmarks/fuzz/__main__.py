@@ -1,6 +1,6 @@
 """`python -m benchmarks.fuzz [FORMAT...]`: hostile files by the thousand; a table by format, exit code 1 with a fault.
 
-Cases run in processes of their own, some dozens each, so that what dies takes nothing with it. `--total` gives formats
+Cases run in processes of their own, twenty each, so that what dies takes nothing with it. `--total` gives formats
 that are read quickly more files than others. `--keep` leaves the counts of each format, and each fault once.
 """
 
@@ -11,18 +11,21 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .judge import MOST_BYTES, MOST_S, Outcome
+from .judge import MOST_BYTES, MOST_S, Depth, Outcome
 
-_AT_ONCE = 50
+_AT_ONCE = 20
 # A machine that is shared may need so long for the CPU seconds that a case may take.
 _MOST_WALL_S = 900
 # Of each thousand files, how many are of a format: as many as take equally long, but for those that take longest.
@@ -38,8 +41,7 @@ class Count:
     """What came of the hostile files of one format."""
 
     tried: int = 0
-    refused: int = 0
-    deep: int = 0
+    depths: Counter[Depth] = field(default_factory=Counter)
     cpu_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
@@ -47,21 +49,21 @@ class Count:
     def add(self, outcome: Outcome, seed: int) -> None:
         """Count one case."""
         self.tried += 1
-        self.refused += outcome.code not in (0, 3, 5)
-        self.deep += outcome.deep
+        self.depths[outcome.depth] += 1
         if outcome.fault:
             self.faults[outcome.fault] += 1
             self.first.setdefault(outcome.fault, f"seed {seed}\n{outcome.told}")
 
     def kept(self, name: str) -> dict[str, object]:
         """Return what was counted of a format, as JSON can say it."""
-        return {"format": name, "tried": self.tried, "refused": self.refused, "deep": self.deep,
+        return {"format": name, "tried": self.tried, **{depth: self.depths[depth] for depth in Depth},
                 "cpu_s": self.cpu_s, "faults": dict(self.faults), "first": self.first}  # fmt: skip
 
 
 def main() -> None:
     """Try hostile files of the formats, print the table, and each fault once."""
     from .formats import FORMATS
+    from .seeds import prepare
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=f"of {', '.join(FORMATS)}; all by default")
@@ -73,14 +75,17 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.formats) - set(FORMATS):
         parser.error(f"no format {', '.join(sorted(unknown))}; of {', '.join(FORMATS)}")
-    print("| format | tried | refused | deep | ms | faults |\n| --- | --: | --: | --: | --: | --: |", flush=True)
+    print(f"| format | tried | {' | '.join(Depth)} | share | ms | faults |\n|{' --- |' * 8}", flush=True)
     # One thread: these processes are forked, and threads of PyTorch are not.
     os.environ["OMP_NUM_THREADS"] = "1"
     faults = 0
     names = given.formats or [*SHARES]
+    prepared = Path(tempfile.mkdtemp())
+    with _inside(prepared):
+        prepare(prepared)
     for name in names:
         number = given.count if given.total is None else given.total * SHARES[name] // sum(SHARES.values())
-        count = _campaign(name, given.seed, number, given.seconds / len(names))
+        count = _campaign(name, prepared, range(given.seed, given.seed + number), given.seconds / len(names))
         faults += count.faults.total()
         for fault, times in count.faults.most_common():
             print(f"{name}: {fault}: {times}, first {count.first[fault].splitlines()[0]}", flush=True)
@@ -88,27 +93,37 @@ def main() -> None:
             given.keep.mkdir(parents=True, exist_ok=True)
             file = given.keep / f"{name}-{given.seed}.json"
             file.write_text(json.dumps(count.kept(name), indent=1), encoding="utf-8")
+    shutil.rmtree(prepared)
     sys.exit(1 if faults else 0)
 
 
-def _campaign(name: str, seed: int, number: int, seconds: float) -> Count:
-    from .seeds import prepare
-
-    count = Count()
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path.cwd()
-        os.chdir(folder)
-        os.environ["SLIPSTICK_CACHE"], os.environ["SLIPSTICK_RUNS"] = f"{folder}/cache", f"{folder}/runs"
-        prepare(Path(folder))
-        # What a first case loads is then loaded in all forks of this process.
-        _batch(name, range(seed, seed + 1), Count())
-        end = time.monotonic() + seconds
-        for start in range(seed, seed + number, _AT_ONCE):
-            if time.monotonic() < end:
-                _batch(name, range(start, min(start + _AT_ONCE, seed + number)), count)
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    os.environ["SLIPSTICK_CACHE"], os.environ["SLIPSTICK_RUNS"] = f"{folder}/cache", f"{folder}/runs"
+    try:
+        yield
+    finally:
         os.chdir(before)
-    share, each_ms = f"{count.deep / max(count.tried, 1):.0%}", f"{1000 * count.cpu_s / max(count.tried, 1):.1f}"
-    print(f"| {name} | {count.tried} | {count.refused} | {share} | {each_ms} | {count.faults.total()} |", flush=True)
+
+
+def _campaign(name: str, prepared: Path, seeds: range, seconds: float) -> Count:
+    """Try files of a format in a copy of a folder, until all were tried or the time is over."""
+    count = Count()
+    with tempfile.TemporaryDirectory() as above:
+        folder = Path(shutil.copytree(prepared, f"{above}/fuzz"))
+        with _inside(folder):
+            # What a first case loads is then loaded in all forks of this process.
+            _batch(name, seeds[:1], Count())
+            end = time.monotonic() + seconds
+            for start in range(0, len(seeds), _AT_ONCE):
+                if time.monotonic() < end:
+                    _batch(name, seeds[start : start + _AT_ONCE], count)
+    tried = max(count.tried, 1)
+    share, each_ms = f"{count.depths[Depth.DEEP] / tried:.0%}", f"{1000 * count.cpu_s / tried:.1f}"
+    cells = (name, count.tried, *(count.depths[depth] for depth in Depth), share, each_ms, count.faults.total())
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return count
 
 
@@ -123,13 +138,13 @@ def _batch(name: str, seeds: range, count: Count) -> None:
     told = 0
     with os.fdopen(reading) as lines:
         for line in lines:
-            seed, code, deep, fault, text = line.rstrip("\n").split("\t", 4)
-            count.add(Outcome(int(code), deep == "1", fault, text.replace("\\n", "\n")), int(seed))
+            seed, code, depth, fault, text = line.rstrip("\n").split("\t", 4)
+            count.add(Outcome(int(code), Depth(depth), fault, text.replace("\\n", "\n")), int(seed))
             told += 1
     _, status, used = os.wait4(child, 0)
     count.cpu_s += used.ru_utime + used.ru_stime
     if told < len(seeds):
-        count.add(Outcome(-1, True, f"the process died: {status}"), seeds[told])
+        count.add(Outcome(-1, Depth.BEHIND, f"the process died: {status}"), seeds[told])
         if told + 1 < len(seeds):
             _batch(name, seeds[told + 1 :], count)
 
@@ -144,7 +159,7 @@ def _cases(name: str, seeds: range, writing: int) -> None:
                 _guard()
                 command, outcome = tried(name, random.Random(seed))
                 told = f"slipstick {' '.join(command)}\n{outcome.told}" if outcome.fault else ""
-                shown = (str(seed), str(outcome.code), str(int(outcome.deep)), outcome.fault, told)
+                shown = (str(seed), str(outcome.code), outcome.depth, outcome.fault, told)
                 clean = [part.replace("\t", " ").replace("\n", "\\n").replace("\r", " ") for part in shown]
                 out.write("\t".join(clean).encode("utf-8", "replace").decode() + "\n")
     except Exception:

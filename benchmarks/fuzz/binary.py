@@ -13,7 +13,7 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from .mutate import Still, Tree, changed, flipped, times
+from .mutate import Still, Tree, bred, changed, flipped, times
 
 _NAMES = (
     "aten::save", "torch.ops.aten.save.default", "os.system", "builtins.eval", "operator.attrgetter",
@@ -99,8 +99,11 @@ def exported(rng: random.Random) -> bytes:
 
 def _edited(rng: random.Random, tree: Tree) -> Tree:
     """Change nodes of the graph, as often as all the rest, which is longer."""
-    if not isinstance(tree, dict) or rng.random() < 0.2:
+    kind = rng.random()
+    if not isinstance(tree, dict) or kind < 0.15:
         return changed(rng, tree)
+    if kind < 0.45:
+        return bred(rng, tree, [tree])
     module = tree["graph_module"]
     assert isinstance(module, dict)
     graph = module["graph"]

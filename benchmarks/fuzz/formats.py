@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,21 +16,23 @@ from slipstick.backends.machine.software.phases import running
 
 from .binary import exported, profiled
 from .judge import CODE, FLAGS, Outcome, judged
-from .mutate import Tree, changed, flipped, retabled, reworded, rough, swapped, times
+from .mutate import Tree, bred, changed, flipped, retabled, reworded, rough, swapped, times
 from .onnx_models import mutated as mutated_onnx
 from .schemas import grown, write_defaults
 from .seeds import (
     GRAPHS,
+    INFERENCE,
     LAUNCHES,
     MEASURED,
-    MODELS,
     OF_SERVERS,
-    PLAN,
     REQUESTS,
     ROOT,
-    SPACE,
+    SPACES,
     STYLES,
     TRACE,
+    TRAFFIC,
+    TRAINING,
+    configs,
     kernels,
     systems,
     tables,
@@ -65,17 +67,23 @@ def _put(name: str, data: str | bytes) -> str:
     return name
 
 
-def _yaml(rng: random.Random, tree: Tree, text: str, kind: str = "") -> str:
+def _tree(rng: random.Random, tree: Tree, herd: Sequence[Tree], kind: str = "") -> Tree:
+    """Return a tree with values that may stand there, with keys of the schema of its kind, or with odd values."""
     which = rng.random()
-    if which < 0.75:
-        found = grown(rng, tree, kind) if kind and which < 0.35 else changed(rng, tree, CODE)
-        return yaml.safe_dump(found, allow_unicode=True)
-    return rough(rng, text)
+    if which < 0.5:
+        return bred(rng, tree, herd)
+    return grown(rng, tree, kind) if kind and which < 0.75 else changed(rng, tree, CODE)
+
+
+def _yaml(rng: random.Random, tree: Tree, herd: Sequence[Tree], kind: str = "", text: str = "") -> str:
+    if rng.random() < 0.8:
+        return yaml.safe_dump(_tree(rng, tree, herd, kind), allow_unicode=True)
+    return rough(rng, text or yaml.safe_dump(tree, sort_keys=False))
 
 
 def _system(rng: random.Random) -> list[str]:
     tree = rng.choice(systems())
-    name = _put("x.yaml", _yaml(rng, tree, yaml.safe_dump(tree, sort_keys=False), "system"))
+    name = _put("x.yaml", _yaml(rng, tree, systems(), "system"))
     if rng.random() < 0.2:
         return ["cost", name, "--format", "json"]
     return ["estimate", "tiny.graph", "--system", name, *_ON[2:], "--tp", rng.choice(["1", "2"])]
@@ -84,7 +92,7 @@ def _system(rng: random.Random) -> list[str]:
 def _part(flag: str, folder: str) -> Case:
     def case(rng: random.Random) -> list[str]:
         at = rng.randrange(len(trees(folder)))
-        name = _put("x.yaml", _yaml(rng, trees(folder)[at], written(folder)[at], flag[2:]))
+        name = _put("x.yaml", _yaml(rng, trees(folder)[at], trees(folder), flag[2:], written(folder)[at]))
         if flag == "--prices":
             basis = rng.choice(["market", "build"])
             return ["cost", "dgx-h100", flag, name, "--basis", basis, "--format", "json"]
@@ -102,12 +110,14 @@ def _name_of(tree: Tree) -> str:
 
 
 def _plan(rng: random.Random) -> list[str]:
-    tree = grown(rng, PLAN, "plan") if rng.random() < 0.5 else changed(rng, PLAN, CODE)
-    kind = rng.random()
-    if kind < 0.4:
-        return ["estimate", "--plan", _put("x.json", json.dumps(tree)), "--format", "json"]
-    text = yaml.safe_dump(tree) if kind < 0.8 else rough(rng, yaml.safe_dump(PLAN))
-    return ["estimate", "--plan", _put("x.yaml", text), "--format", "json"]
+    plan = rng.choice([*TRAINING, *INFERENCE])
+    # What another phase says is refused at once.
+    herd = [plan] if plan in INFERENCE else TRAINING
+    if rng.random() < 0.4:
+        name = _put("x.json", json.dumps(_tree(rng, plan, herd, "plan")))
+    else:
+        name = _put("x.yaml", _yaml(rng, plan, herd, "plan"))
+    return ["estimate", "--plan", name, "--format", "json"]
 
 
 def _defaults(rng: random.Random) -> list[str]:
@@ -117,7 +127,7 @@ def _defaults(rng: random.Random) -> list[str]:
 
 
 def _space(rng: random.Random) -> list[str]:
-    name = _put("x.yaml", _yaml(rng, SPACE, yaml.safe_dump(SPACE), "space"))
+    name = _put("x.yaml", _yaml(rng, rng.choice(SPACES), SPACES, "space"))
     return ["search", "--space", name, "--no-ledger", "--jobs", "1", "-q", "--no-why"]
 
 
@@ -129,7 +139,7 @@ def _tp_plan(rng: random.Random) -> list[str]:
     elif kind < 0.6:
         name = _put("x.json", json.dumps(changed(rng, STYLES, ["colwise", "rowwise", "replicate"])))
     else:
-        name = _put("x.yaml", _yaml(rng, STYLES, yaml.safe_dump(STYLES)))
+        name = _put("x.yaml", _yaml(rng, STYLES, [STYLES]))
     return ["estimate", "tiny.graph", *_ON, "--tp", "2", "--tp-plan", name]
 
 
@@ -151,10 +161,9 @@ def _graph(rng: random.Random) -> list[str]:
 
 
 def _config(rng: random.Random) -> list[str]:
-    which = rng.choice(MODELS)
-    tree: Tree = json.loads((ROOT / "tests" / "data" / "configs" / which).read_text(encoding="utf-8"))
+    tree = rng.choice(configs())
     if rng.random() < 0.85:
-        found = changed(rng, tree)
+        found = bred(rng, tree, configs()) if rng.random() < 0.4 else changed(rng, tree)
         if times(rng, (0, 0, 0, 0, 0, 0, 1)) and isinstance(found, dict):
             found |= rng.choice(_CONFIGS)
         text = json.dumps(found)
@@ -195,16 +204,20 @@ def _csv(rng: random.Random) -> list[str]:
 
 
 def _requests(rng: random.Random) -> list[str]:
+    kind = rng.random()
+    records = bred(rng, REQUESTS, [REQUESTS]) if kind < 0.5 else changed(rng, REQUESTS)
+    rows = [one for one in (records if isinstance(records, list) else []) if isinstance(one, dict)]
+    if kind < 0.5:
+        rows.sort(key=lambda one: str(one.get("timestamp", "")).zfill(9))
     if rng.random() < 0.5:
-        rows = "".join(f"{at:g},{isl},{osl}\n" for at, isl, osl in REQUESTS)
-        text = f"arrival_s,input_tokens,output_tokens\n{rows}"
-        name = _put("x.csv", retabled(rng, text) if rng.random() < 0.8 else rough(rng, text, [",", '"', "\n", "nan"]))
+        text = "".join(f"{json.dumps(one)}\n" for one in rows)
+        name = _put("x.jsonl", text if kind < 0.8 else rough(rng, text))
     else:
-        keys = ("timestamp", "input_length", "output_length")
-        records: list[Tree] = [dict(zip(keys, (int(r[0] * 1e3), r[1], r[2]), strict=True)) for r in REQUESTS]
-        found = changed(rng, records)
-        text = "".join(f"{json.dumps(one)}\n" for one in (found if isinstance(found, list) else [found]))
-        name = _put("x.jsonl", text if rng.random() < 0.8 else rough(rng, text))
+        cells = [",".join(str(one.get(key, "")) for key in TRAFFIC) for one in rows]
+        text = "\n".join([",".join(TRAFFIC.values()), *cells, ""])
+        if kind >= 0.5:
+            text = retabled(rng, text) if kind < 0.9 else rough(rng, text, [",", '"', "\n", "nan"])
+        name = _put("x.csv", text)
     return ["estimate", "tiny.json", *_SERVED, "--serve", name, "--format", "json"]
 
 

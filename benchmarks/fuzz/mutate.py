@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 if TYPE_CHECKING:
@@ -89,6 +89,63 @@ def changed(rng: random.Random, tree: Tree, extra: Sequence[Tree] = ()) -> Tree:
         except (KeyError, IndexError, TypeError):  # an earlier change took it away
             continue
     return found
+
+
+def bred(rng: random.Random, tree: Tree, herd: Sequence[Tree]) -> Tree:
+    """Return a tree with one to three values such as a person may write.
+
+    A number is scaled, a key left out, or a value put where a seed of its format, one of a herd, has one.
+    """
+    found, kin = copy.deepcopy(tree), _kin(herd)
+    for _ in range(times(rng, [1, 1, 2, 3])):
+        keys = rng.choice(list(keys_of(found)) or [()])
+        if not keys:
+            break
+        above, key, kind = _get(found, keys[:-1]), keys[-1], rng.random()
+        record = kin.get(_places(keys)[0], {})
+        if isinstance(above, list):
+            above[int(key)] = _near(rng, above[int(key)]) if kind < 0.5 else _like(rng, record, "", above[int(key)])
+        elif isinstance(above, dict) and isinstance(key, str):
+            if kind < 0.15:
+                del above[key]
+                continue
+            key = rng.choice(sorted(record)) if kind < 0.35 and record else key
+            new = _like(rng, record, key, above.get(key))
+            above[key] = _near(rng, new) if kind > 0.65 else new
+    return found
+
+
+def _places(keys: Keys) -> tuple[str, str]:
+    """Return the names of the record that holds a value and of its key; entries of a list have none."""
+    *names, _ = ("", *(key for key in keys[:-1] if isinstance(key, str)), "")
+    return str(names[-1]), keys[-1] if isinstance(keys[-1], str) else ""
+
+
+def _kin(herd: Sequence[Tree]) -> dict[str, dict[str, list[Tree]]]:
+    """Return the values of trees by record and key."""
+    found: dict[str, dict[str, list[Tree]]] = {}
+    for tree in herd:
+        for keys in keys_of(tree):
+            record, key = _places(keys)
+            found.setdefault(record, {}).setdefault(key, []).append(_get(tree, keys))
+    return found
+
+
+def _like(rng: random.Random, record: Mapping[str, Sequence[Tree]], key: str, value: Tree) -> Tree:
+    return copy.deepcopy(rng.choice(record.get(key, [value])))
+
+
+def _near(rng: random.Random, value: Tree) -> Tree:
+    """Return a value next to one: another number, also in front of a unit, the other of two, a shorter list."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice([value * 2, max(value // 2, 1), value + 1])
+    if isinstance(value, float):
+        return value * rng.choice([0.5, 0.9, 1.1, 2.0])
+    if isinstance(value, str) and (number := re.match(r"\d+(?:\.\d+)?(?=\s|$)", value)):
+        return f"{float(number[0]) * rng.choice([0.5, 0.9, 1.1, 2.0]):g}{value[number.end() :]}"
+    return value[: max(len(value) - 1, 1)] if isinstance(value, list) else value
 
 
 def _change(rng: random.Random, above: Tree, key: str | int, value: Tree, other: Tree, odd: Sequence[Tree]) -> None:

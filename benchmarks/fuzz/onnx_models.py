@@ -15,6 +15,12 @@ _OPS = (
     "If", "Loop", "Scan", "Einsum", "Reshape", "x", "", "Attention", "MatMul", "Concat", "Slice", "Gather", "Range",
     "ConstantOfShape", "Tile", "Expand", "Resize", "Identity", "GroupQueryAttention", "Constant",
 )  # fmt: skip
+# Operators that may stand for one another.
+_ALIKE = (
+    ("Add", "Mul", "Sub", "Div", "Max", "Min"), ("Sigmoid", "Tanh", "Relu", "Erf", "Exp", "Neg", "Sqrt", "Softplus"),
+    ("ReduceMean", "ReduceSum", "ReduceMax"), ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"),
+    ("Cos", "Sin"), ("And", "Or"),
+)  # fmt: skip
 _PLACES = ("../../../../etc/passwd", "/etc/passwd", "/dev/zero", "nowhere", "", "\x00", ".")
 
 
@@ -24,14 +30,59 @@ def _seeds() -> tuple[bytes, ...]:
 
 
 def mutated(rng: random.Random, flipped: Callable[[random.Random, bytes], bytes]) -> bytes:
-    """Return a model with one to three wrong parts, or some wrong bytes."""
-    if rng.random() < 0.3:
+    """Return a model with one to three parts that are others or wrong, or some wrong bytes."""
+    kind = rng.random()
+    if kind < 0.2:
         return flipped(rng, rng.choice(_seeds()))
     model = onnx.load_from_string(rng.choice(_seeds()))
     for _ in range(times(rng, [1, 1, 2, 3])):
         if model.graph.node:
-            rng.choice(_CHANGES)(rng, model)
+            rng.choice(_OTHERS if kind < 0.65 else _CHANGES)(rng, model)
     return bytes(model.SerializeToString())
+
+
+def _operator(rng: random.Random, model: onnx.ModelProto) -> None:
+    """Take another operator of as many inputs."""
+    nodes = [(node, alike) for node in model.graph.node for alike in _ALIKE if node.op_type in alike]
+    if nodes:
+        node, alike = rng.choice(nodes)
+        node.op_type = rng.choice(alike)
+
+
+def _cut(rng: random.Random, model: onnx.ModelProto) -> None:
+    """End the graph at some node."""
+    nodes = model.graph.node
+    at = rng.randrange(len(nodes) // 2, len(nodes))
+    del nodes[at + 1 :]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in nodes[at].output if name)
+
+
+def _rename(rng: random.Random, model: onnx.ModelProto) -> None:
+    """Name a value otherwise, wherever it stands."""
+    old = rng.choice([name for node in model.graph.node for name in node.output if name])
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for at, name in enumerate(names):
+                names[at] = f"{old}.x" if name == old else name
+    for value in (*model.graph.output, *model.graph.value_info):
+        value.name = f"{old}.x" if value.name == old else value.name
+
+
+def _size(rng: random.Random, model: onnx.ModelProto) -> None:
+    """Give a size of an input that is open."""
+    dims = [dim for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param]
+    if dims:
+        rng.choice(dims).dim_value = rng.choice([1, 2, 16, 128])
+
+
+def _double(rng: random.Random, model: onnx.ModelProto) -> None:
+    """Compute something twice, and hand it out."""
+    twin = model.graph.node.add()
+    twin.CopyFrom(rng.choice(list(model.graph.node)[:-1]))
+    for at, name in enumerate(twin.output):
+        twin.output[at] = f"{name}.twin"
+    model.graph.output.append(onnx.ValueInfoProto(name=twin.output[0]))
 
 
 def _node(rng: random.Random, model: onnx.ModelProto) -> None:
@@ -100,4 +151,5 @@ def _version(rng: random.Random, model: onnx.ModelProto) -> None:
         model.opset_import[0].version = rng.choice([0, -1, 1, 5, 999])
 
 
+_OTHERS = (_operator, _operator, _cut, _rename, _size, _double)
 _CHANGES = (_node, _node, _name, _name, _attribute, _attribute, _tensor, _shape, _version)

@@ -17,7 +17,8 @@ from slipstick.cli.plans.schemas import schema_of
 
 from .judge import CODE
 from .mutate import ODD, Tree, times
-from .words import GOOD, commands, value_of
+from .seeds import TRAINING
+from .words import GOOD, good_value, options_of, value_of
 
 Schema: TypeAlias = "dict[str, Tree]"
 _DEEPEST = 6
@@ -111,24 +112,28 @@ def _text(rng: random.Random, form: Schema) -> str:
 @cache
 def _flags(verb: str) -> Mapping[str, click.Option]:
     """Return options of a verb by the names that files of defaults have for them."""
-    options = [param for param in commands()[verb].params if isinstance(param, click.Option) and not param.is_eager]
-    return {flag_name(option): option for option in options}
+    return {flag_name(option): option for option in options_of(verb)}
 
 
 def write_defaults(rng: random.Random, verb: str) -> str:
-    """Return a file of defaults, in TOML, that says one to four flags of a verb beside a seed."""
+    """Return a file of defaults, in TOML, that says flags of a verb: half of them of a plan, beside one that fits."""
     words: dict[str, Tree] = {"tp": 2}
-    for _ in range(times(rng, [1, 1, 2, 4])):
+    if is_good := rng.random() < 0.6:
+        plan = rng.choice(TRAINING)
+        names = [name for name in plan if name in _flags(verb) and name not in ("phase", "schema")]
+        words |= {name: plan[name] for name in rng.sample(names, times(rng, [1, 2, 3]))}
+    for _ in range(times(rng, [0, 0, 1] if is_good else [1, 1, 2, 4])):
         name = rng.choice(sorted(_flags(verb)))
-        words[name] = rng.choice((*ODD, *CODE)) if rng.random() < 0.2 else _word(rng, _flags(verb)[name])
+        odd = not is_good and rng.random() < 0.4
+        words[name] = rng.choice((*ODD, *CODE)) if odd else _word(rng, _flags(verb)[name], is_good)
     lines = [f"{name} = {_toml(value)}" for name, value in words.items()]
     return "\n".join([f"[{rng.choice(['defaults', verb])}]", *lines, ""])
 
 
-def _word(rng: random.Random, option: click.Option) -> Tree:
+def _word(rng: random.Random, option: click.Option, is_good: bool) -> Tree:
     if option.is_flag:
         return rng.random() < 0.7
-    text = rng.choice(GOOD) if isinstance(option.type, click.types.IntParamType) else value_of(rng, option)
+    text = good_value(rng, option) if is_good else value_of(rng, option)
     return [text] if option.multiple else text
 
 

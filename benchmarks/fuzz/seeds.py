@@ -22,19 +22,41 @@ from .judge import MARKER
 from .mutate import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ("tiny-llama.json", "tiny-mixtral.json", "tiny-gpt2.json", "tiny-mamba2.json", "tiny-deepseek.json")
+MODELS = (
+    "tiny-llama.json", "tiny-mixtral.json", "tiny-gpt2.json", "tiny-mamba2.json", "tiny-deepseek.json",
+    "tiny-gpt-oss.json", "tiny-bamba.json", "tiny-gemma3n.json",
+)  # fmt: skip
 GRAPHS = ("tiny-llama.train", "tiny-gpt2.train", "tiny-mixtral.train", "tiny-mamba2.train", "tiny-llama.decode")
 SYSTEMS = ("dgx-h100", "gb200-nvl72", "tpu-v5p-pod", "mi300x-platform", "a100-pcie-80gb-pairs", "dgx-a100-80gb")
-PLAN: Tree = {
+_PLAN: dict[str, Tree] = {
     "schema": "slipstick/plan/1", "model": "tiny.graph", "system": "dgx-h100", "phase": "train", "gpus": 8, "tp": 2,
     "mbs": 1, "gbs": 16, "seq": 512, "sp": True, "zero": 1, "recompute": "full", "pp": 2, "offload": ["optimizer"],
 }  # fmt: skip
-SPACE: Tree = {
+TRAINING = (
+    _PLAN,
+    {**_PLAN, "tp": 1, "schedule": "zb-h1", "zero": 0, "recompute": "selective", "sp": False},
+    {**_PLAN, "cp": 2, "pp": 1, "mbs": 2, "gbs": 64, "zero": 3, "precision": "fp8", "recompute": "none"},
+    {**_PLAN, "system": "gb200-nvl72", "gpus": 4, "gbs": 8, "offload": [], "grad_dtype": "bf16", "kernels": "fused"},
+)  # fmt: skip
+INFERENCE: tuple[dict[str, Tree], ...] = (
+    {
+        "schema": "slipstick/plan/1", "model": "decode.graph", "system": "dgx-h100", "phase": "decode", "tp": 2,
+        "mbs": 16, "seq": 256, "precision": "fp8", "kv_dtype": "fp8",
+    },
+    {
+        "schema": "slipstick/plan/1", "model": "tiny.json", "system": "dgx-h100", "phase": "serve", "gpus": 2, "tp": 2,
+        "isl": 128, "osl": 64, "concurrency": 8, "engine": "vllm",
+    },
+)  # fmt: skip
+SPACES: tuple[Tree, ...] = ({
     "schema": "slipstick/space/1", "model": "tiny.graph", "system": "dgx-h100", "gpus": 4, "seq": 256, "gbs": 8,
     "pp": 1, "cp": 1, "recompute": "none", "tp": [1, 2], "zero": [0, 1], "objectives": ["step_time_s"],
     "constraints": ["peak_mem_bytes<=70GiB"], "set": ["chip.memory.hbm.bandwidth=3TB/s"],
     "vary": {"chip.clock": ["1.5GHz", "1.8GHz"]},
-}  # fmt: skip
+}, {
+    "schema": "slipstick/space/1", "model": "tiny.graph", "system": "gb200-nvl72", "gpus": 8, "seq": 512, "gbs": 16,
+    "pp": [1, 2], "cp": [1, 2], "tp": 2, "zero": 3, "recompute": ["none", "full"], "objectives": ["peak_mem_bytes"],
+})  # fmt: skip
 STYLES: Tree = {
     "model.layers.*.self_attn.q_proj": "colwise", "model.layers.*.self_attn.k_proj": "colwise",
     "model.layers.*.self_attn.v_proj": "colwise", "model.layers.*.self_attn.o_proj": "rowwise",
@@ -84,7 +106,9 @@ MEASURED: Mapping[str, str] = {
 }
 # Those of servers.
 OF_SERVERS = ("json", "genai.json")
-REQUESTS = tuple((k * 0.1, 100 + k, 20 + k) for k in range(12))
+# Names of fields of requests as JSON has them, and as tables.
+TRAFFIC = {"timestamp": "arrival_s", "input_length": "input_tokens", "output_length": "output_tokens"}
+REQUESTS: Tree = [{"timestamp": 100 * k, "input_length": 100 + k, "output_length": 20 + k} for k in range(12)]
 
 
 def _event(cat: str, name: str, start: float, lasting: float, tid: int, **args: int | str) -> Tree:
@@ -132,6 +156,12 @@ def systems() -> tuple[Tree, ...]:
     whole = dict(found[0])
     whole["chip"] = yaml.safe_load((ROOT / "backends/chips/h100-sxm-80gb.yaml").read_text(encoding="utf-8"))
     return (*found, *[cast(Tree, whole)] * 4)
+
+
+@cache
+def configs() -> tuple[Tree, ...]:
+    """Return configs of models."""
+    return tuple(json.loads((ROOT / "tests" / "data" / "configs" / name).read_text("utf-8")) for name in MODELS)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import cache
 
 import click
@@ -28,6 +27,15 @@ _NAMED = ("dgx-h100",) * 4 + ("base.json", "tiny.graph", "systems", "matmul", "m
 GOOD = ("1", "2", "4", "8", "16", "128", "512")
 # Verbs that take a model and flags; the rest as often as these together.
 _OFTEN = ("estimate", "estimate", "estimate", "size", "export", "compile", "cost", "posttrain", "choose")
+# What stands before the flags of a verb where it is no step on a machine.
+_STEP = ("tiny.graph", "--system", "dgx-h100", "--gpus", "8", "--seq", "256", "--gbs", "16")
+_USUAL = {
+    "cost": ("dgx-h100",),
+    "size": ("tiny.json", "--system", "dgx-h100", "--target-rps", "4", "--isl", "128", "--osl", "64"),
+    "export": (*_STEP, "--to", "megatron"),
+    "choose": (*_STEP, "--tokens", "1B"),
+    "posttrain": ("tiny.json", "--system", "dgx-h100", "--gpus", "8", "--prompts", "8", "--max-tokens", "64"),
+}
 # What would work for long with any value, listens on a port, or measures this machine.
 _LEFT_OUT = ("ui", "calibrate", "doctor", "sweep", "validate", "search", "recompute")
 _QUIET = ("--trials", "--jobs", "--executor", "--address", "--full", "--help-all", "--watch", "--open")
@@ -41,32 +49,46 @@ def commands() -> dict[str, click.Command]:
     return {verb: command for verb, command in found.items() if command is not None}
 
 
-def command_line(rng: random.Random) -> list[str]:
-    """Return a verb with one to six of its flags; most lines have one or two values that it may not take."""
-    verb = rng.choice(_OFTEN) if rng.random() < 0.7 else rng.choice(list(commands()))
+@cache
+def options_of(verb: str) -> tuple[click.Option, ...]:
+    """Return the flags of a verb, with those that are made when it runs."""
     command = commands()[verb]
-    if verb in _OFTEN and verb != "cost":
-        words = [verb, _or(rng, "tiny.graph", _MODELS), "--system", _or(rng, "dgx-h100", _SYSTEMS)]
-        words += [
-            "--gpus",
-            _or(rng, "8", _NUMBERS),
-            "--seq",
-            _or(rng, "256", _NUMBERS),
-            "--gbs",
-            _or(rng, "16", _NUMBERS),
-        ]
+    given = (param for param in command.get_params(click.Context(command)) if isinstance(param, click.Option))
+    return tuple(option for option in given if not option.is_eager and not set(option.opts) & set(_QUIET))
+
+
+def command_line(rng: random.Random) -> list[str]:
+    """Return a verb with some of its flags; a third of the lines have values that it may not take."""
+    if rng.random() < 0.65:
+        verb = rng.choice(_OFTEN)
+        words, flag = [verb, *_USUAL.get(verb, _STEP)], rng.choice(options_of(verb))
+        return [*words, flag.opts[0]] if flag.is_flag else [*words, flag.opts[0], good_value(rng, flag)]
+    verb = rng.choice(_OFTEN) if rng.random() < 0.7 else rng.choice(list(commands()))
+    if verb in _OFTEN:
+        words = [word if word.startswith("-") else _or(rng, word) for word in _USUAL.get(verb, _STEP)]
     else:
-        named = [given for given in command.params if isinstance(given, click.Argument)]
-        words = [verb, *(rng.choice((*_NAMED, *_SYSTEMS)) for _ in named)]
-    flags = [given for given in command.params if isinstance(given, click.Option) and not given.is_eager]
-    flags = [flag for flag in flags if not set(flag.opts) & set(_QUIET)]
+        named = [given for given in commands()[verb].params if isinstance(given, click.Argument)]
+        words = [rng.choice((*_NAMED, *_SYSTEMS)) for _ in named]
+    flags = options_of(verb)
     for flag in rng.sample(flags, min(len(flags), rng.choice([1, 1, 2, 3, 6]))):
         words += [flag.opts[0]] if flag.is_flag else [flag.opts[0], value_of(rng, flag)]
-    return words
+    return [verb, *words]
 
 
-def _or(rng: random.Random, usual: str, others: Sequence[str]) -> str:
+def _or(rng: random.Random, usual: str) -> str:
+    others = _NUMBERS if usual.isdigit() else _SYSTEMS if usual == "dgx-h100" else _MODELS
     return usual if rng.random() < 0.93 else rng.choice(others)
+
+
+def good_value(rng: random.Random, flag: click.Option) -> str:
+    """Return a word that a flag takes as far as its type says; a word of another one where it says nothing."""
+    if choices := getattr(flag.type, "choices", ()):
+        return str(rng.choice(list(choices)))
+    if isinstance(flag.type, click.IntRange | click.types.IntParamType):
+        return rng.choice(GOOD)
+    if isinstance(flag.type, click.types.FloatParamType):
+        return rng.choice(("0.1", "0.5", "0.9", "1"))
+    return rng.choice((*GOOD, "0.5", "1ms", "1GB/s", "1B", "none", "auto", "on"))
 
 
 def value_of(rng: random.Random, flag: click.Option) -> str:

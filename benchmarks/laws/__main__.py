@@ -34,10 +34,15 @@ A law has no violation beyond {near:g}, the rounding of sums of some hundred num
 
 {laws}
 
-## What is no law
+## Comparisons that are not laws
 
 These seem to hold and do not, for a reason of the machines or of what they run. The last column is the most that they
 are off.
+
+Stage 3 of ZeRO may need more than stage 2, by no more than its own shards of parameters: at worst all parameters of a
+pipeline stage are gathered at once beside them, which is a law above. Sequence parallelism may need more memory for two
+reasons alone: uneven layers that are balanced by cost may fall otherwise on the stages, interleaved or not, so that the
+fullest one has a layer more; and `--recompute ops` keeps what reduce-scatters return but nothing of all-reduces.
 
 {others}
 """

@@ -15,7 +15,7 @@ from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.plan.word import changed
 
-from .laws import BALANCED, Case, Index, Outcome, over
+from .laws import BALANCED, Array, Case, Index, Outcome, over
 
 Lowering = Callable[[Family], Lowered]
 Words = Mapping[str, str | int | bool]
@@ -23,6 +23,9 @@ Flags = NDArray[np.bool_]
 # What is no law, and why.
 EXPERTS = "an axis of degree one changes nothing: ep"
 GATHERED = "stage 3 of ZeRO keeps no more memory than stage 2"
+SHARDS = "stage 3 of ZeRO keeps at most its shards of parameters more than stage 2"
+SCATTERED = "sequence parallelism keeps no more memory, with recomputation (ops)"
+SEQUENCE = "sequence parallelism keeps no more memory, over a single rank"
 UNSHARDED = "a higher stage of ZeRO keeps no more memory, over a single rank"
 COPIES = "recomputation is not faster, with activations copied to the host"
 COPIED = "recomputation keeps no more memory, with activations copied to the host"
@@ -35,6 +38,8 @@ NO_LAWS = {
     COPIES: "what is recomputed is not copied: where the host link takes longest, less of it takes less",
     COPIED: "what is copied to the host is not on the device either way, what is recomputed is for a while",
     GATHERED: "it holds gathered parameters beside the shards: of few layers a stage that is more than sharding saves",
+    SCATTERED: "as in torchtitan, what reduce-scatters return is kept, and what all-reduces return is computed again",
+    SEQUENCE: "a collective that moves nothing ends or keeps what it returns; commands price --tp 1 without",
     HELD: "a collective that moves nothing ends what it reads a node later or earlier: temporaries differ",
     HIDING: "a forward phase that keeps less writes less, and what runs again hides messages that take longest",
 }
@@ -52,6 +57,8 @@ def of_families(case: Case, lowering: Lowering, draw: random.Random, experts: bo
         yield from _of_axis(case, lowering, name, value)
     if family.zero < 3:
         yield from _of_zero(case, lowering)
+    if not family.sp:
+        yield from _of_sequence(case, lowering)
     if family.recompute == "none":
         yield from _of_recomputation(case, lowering, draw.choice(["full", "selective", "ops"]))
 
@@ -80,6 +87,34 @@ def _of_zero(case: Case, lowering: Lowering) -> Iterator[Outcome]:
     law = GATHERED if plans.family.zero == 2 else "a higher stage of ZeRO keeps no more memory"
     yield from _of_memory(case, law, rows, answer, sharded)
     yield from _of_memory(case, UNSHARDED, rows, answer, ~sharded)
+    if law is GATHERED:
+        yield from _of_gathers(case, rows, answer)
+
+
+def _of_gathers(case: Case, rows: Index, answer: Estimates) -> Iterator[Outcome]:
+    """Bound what stage 3 of ZeRO may need beyond stage 2 by the shards of parameters that it keeps.
+
+    Of the P bytes of parameters of a pipeline stage, sharded over N ranks, stage 2 holds P at every moment, and stage 3
+    P / N beside those that are gathered at that moment, which are P at most; all else is the same in both. So no
+    pipeline stage needs more than its own P / N beyond stage 2, and the fullest one no more than the fullest under
+    stage 2 and its own P / N, which is what the answer calls weights. What an allocator leaves empty scales both alike
+    and is left out with what software reserves.
+    """
+    here, there = case.answer.memory_bytes, answer.memory_bytes
+    most = np.asarray(sum(np.asarray(v) for name, v in here.items() if name != "reserved"))[rows]
+    beside = np.asarray(sum(np.asarray(v) for name, v in there.items() if name not in ("reserved", "weights")))
+    yield from _of_stages(case, SHARDS, rows, answer, over(beside, most), np.ones(len(rows), dtype=np.bool_))
+
+
+def _of_sequence(case: Case, lowering: Lowering) -> Iterator[Outcome]:
+    found = _beside(case, lowering, {"sp": True})
+    if found is None:
+        return
+    rows, answer = found
+    law = SCATTERED if case.ready.plans.family.recompute == "ops" else "sequence parallelism keeps no more memory"
+    shared = case.ready.plans.tp[rows] > 1.0
+    yield from _of_memory(case, law, rows, answer, shared)
+    yield from _of_memory(case, SEQUENCE, rows, answer, ~shared)
 
 
 def _of_recomputation(case: Case, lowering: Lowering, policy: str) -> Iterator[Outcome]:
@@ -102,11 +137,16 @@ def _of_recomputation(case: Case, lowering: Lowering, policy: str) -> Iterator[O
 
 
 def _of_memory(case: Case, law: str, rows: Index, answer: Estimates, part: Flags) -> Iterator[Outcome]:
-    """Of some of the partners, those whose stages hold the same layers, and the others apart."""
-    excess = over(answer.metrics["peak_mem_bytes"], case.peak_bytes[rows])[part]
-    alike, rows = case.alike(rows, answer)[part], rows[part]
-    yield Outcome(law, rows[alike], excess[alike])
-    yield Outcome(f"{law}{BALANCED}", rows[~alike], excess[~alike])
+    """Compare what some of the partners keep."""
+    excess = over(answer.metrics["peak_mem_bytes"], case.peak_bytes[rows])
+    yield from _of_stages(case, law, rows, answer, excess, part)
+
+
+def _of_stages(case: Case, law: str, rows: Index, answer: Estimates, excess: Array, part: Flags) -> Iterator[Outcome]:
+    """Tell, of some of the partners, those whose stages hold the same layers, and the others apart."""
+    alike = case.alike(rows, answer)
+    for told, here in ((law, alike & part), (f"{law}{BALANCED}", ~alike & part)):
+        yield Outcome(told, rows[here], excess[here])
 
 
 def _beside(case: Case, lowering: Lowering, words: Words) -> tuple[Index, Estimates] | None:

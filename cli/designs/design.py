@@ -11,34 +11,59 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import UsageError
+from ...ir.errors import UnknownNameError, UsageError
 from ..flags.numbers import Named, Whole
+from ..flags.shared import YEAR
 from ..flags.talk import Watched, talk_flags
 from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
 from ..output.files import check_suffix, write_text
+from .given import quantity, total_mm2
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
-    from ...backends.technology.design import Budget
+    from ...backends.technology.design import Budget, Design
+    from ...backends.technology.files.package_file import Joint
     from ...backends.technology.voltage import Clamp
     from ...report.pictures.picture import Picture
 
-WHATS = ("chip", "system", "study", "area")
+WHATS = ("chip", "system", "study", "area", "optimise")
 CLAMPS = ("budget", "paper")
 # As `backends/technology` has them, which the help must not load.
 JOINS = ("line", "ring", "mesh", "fully_connected")
 JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 
 
+class DesignCommand(Watched):
+    """The verb `design`; `design optimise MODEL` is a command of its own, with the flags of plans."""
+
+    def part(self, word: str) -> click.Command | None:
+        """Return the command of its own that a word names."""
+        if word != "optimise":
+            return None
+        from .optimise import optimise_command
+
+        return optimise_command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Return the context of the command that the first word names."""
+        part = self.part(args[0]) if args else None
+        if part is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return part.make_context(f"{info_name} optimise", args[1:], parent, **extra)
+
+
 @click.command(
     "design",
-    cls=Watched,
+    cls=DesignCommand,
     params=[
         format_flag(),
         output_flag("of a study or an area .json, .csv, .parquet, .md, .html"),
         *talk_flags(told=False),
         COLOR,
         PICTURES,
+        YEAR,
     ],
 )
 @click.argument("what", type=Named(WHATS))
@@ -59,6 +84,9 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option(
     "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
 )
+@click.option(
+    "--one-device", is_flag=True, help="With --d2d: the dies are one device, which reads its memory through it."
+)
 @click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
 @click.option("--join", type=Named(JOINS), default="line", show_default=True, help="Topology of the die-to-die links.")
 @click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Compute unit and floor plan to scale.")
@@ -68,7 +96,8 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option(
     "--joint",
     type=Named(JOINTS),
-    help="Packaging technology.  [default: interposer with HBM, else organic]",
+    help="Packaging technology.  [default: interposer with HBM or fine D2D wires, bridges where it is too large for "
+    "that, else organic]",
 )
 @click.option(
     "--clamp",
@@ -83,11 +112,13 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="FILE",
     help="File of your own technology: nodes, units, ...",
 )
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
 @click.option("--name", default="designed", show_default=True, help="Name of the design.")
 @click.option(
-    "--node-size", type=Whole(), default=8, show_default=True, metavar="INTEGER", help="Packages per node of a system."
-)
+    "--node-size", "--packages", type=Whole(), default=8, show_default=True, metavar="INTEGER",
+    help="Packages per node of a system.",
+)  # fmt: skip
 @click.option(
     "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Network between nodes of a system."
 )
@@ -98,6 +129,8 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
     metavar="NAME|FILE",
     help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
 )
+@click.option("--cooling", default="", metavar="NAME", help="air, liquid or two-phase.  [default: the best there is]")
+@click.option("--prices", metavar="NAME|FILE", help="Price book whose limits a package keeps.  [default: the usual]")
 @click.option("--die", metavar="NAME", help="Die whose area to break down.  [default: all]")
 def design_command(
     what: str,
@@ -107,6 +140,7 @@ def design_command(
     power: str | None,
     dies: int,
     d2d: str,
+    one_device: bool,
     d2d_bandwidth: str | None,
     join: str,
     unit: str,
@@ -116,11 +150,15 @@ def design_command(
     joint: str | None,
     clamp: str,
     technology: Path | None,
+    scaling: str | None,
     overrides: tuple[str, ...],
     name: str,
     node_size: int,
     network: str,
     like: str,
+    cooling: str,
+    prices: str | None,
+    year: int | None,
     die: str | None,
     form: str | None,
     output: str,
@@ -129,36 +167,45 @@ def design_command(
 
     chip and system write a YAML file for --system. study prints one area and power on several nodes. area estimates
     the area of a die from its contents. With --d2d, each die is a device of its own, and the interface between dies is
-    a level of the network.
+    a level of the network. optimise MODEL finds the best shares of the budgets: see its own --help.
 
     \b
     slipstick design chip --node N5 --area 814mm2 --power 700W -o chip.yaml
     slipstick design system --node N5 --chiplets 2 --die-area 800mm2 --power 1400W --d2d ucie-advanced --d2d-bandwidth 2TB/s
     slipstick design study --area 826mm2 --power 400W --unit a100 --memory hbm2e
     slipstick design area --die ga100
+    slipstick design optimise llama-3.1-8b --node N5,N3 --area 814mm2 --power 700W --gpus 64 --gbs 64 --seq 8192
     """  # noqa: D301, E501
+    from ...backends.prices.book import USUAL, at_year
     from ...backends.technology.data import load_technology
     from ...backends.technology.design import design, study
     from ...backends.technology.files.chip_file import chip_text, system_text
     from ...backends.technology.files.package_file import as_joint
     from .tables import area_pictures, area_table, study_pictures, study_table
 
-    known = load_technology(technology, overrides)
+    if what == "optimise":
+        raise UsageError(
+            "optimise stands first, and a model behind it: slipstick design optimise MODEL --power 700W ..."
+        )
+    known = load_technology(technology, (*overrides, *([] if scaling is None else [f"scaling={scaling}"])))
     if what == "area":
         table, seen = partial(area_table, known, die, node), partial(area_pictures, known, die, node)
         return _write_table("areas of dies", table, seen, form, output)
     nodes = tuple(node.split(",")) if node else ()
-    area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
+    area_mm2, power_w = total_mm2(area, die_area, dies), quantity("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
+    if one_device and not d2d:
+        raise UsageError("--one-device is of an interface between dies: say which, as in --d2d ucie-advanced")
+    budget = replace(budget, cooling=cooling, one_device=one_device)
     budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         designs = study(budget, known, nodes)
-        table, seen = partial(study_table, designs), partial(study_pictures, designs)
+        table, seen = partial(study_table, designs, known), partial(study_pictures, designs)
         return _write_table("one budget on several nodes", table, seen, form, output)
     check_suffix(output, ".yaml")
     _check_names(what, nodes, name, node_size, known)
     made = design(budget, known)
-    _warn_of_field(area_mm2 / dies)
+    how = _joint_of(made, known, how, at_year(prices, year) or USUAL)
     if what == "chip":
         text = chip_text(made, name, known, how)
     else:
@@ -182,15 +229,36 @@ def _write_table(
     return 0
 
 
-def _warn_of_field(die_mm2: float) -> None:
-    """A design beyond one field of lithography is drawn all the same; its cost would be refused."""
-    from ...backends.prices.book import load_prices
+def _joint_of(made: Design, known: Technology, joint: Joint | None, prices: str) -> Joint | None:
+    """Return how a package is joined: as asked for, else as usual, else by bridges where that is too large."""
+    try:
+        check_design(made, known, joint, prices)
+    except UsageError as error:
+        if joint is not None:
+            raise
+        try:
+            check_design(made, known, "fan_out_bridge", prices)
+        except UsageError:
+            raise error from None
+        return "fan_out_bridge"
+    return joint
 
-    wafer = load_prices().section.wafer
-    field_mm2 = wafer.field_width.si * wafer.field_height.si
-    if die_mm2 > field_mm2:
-        area = f"a die of {die_mm2:g} mm2 is beyond the field of lithography of {field_mm2:g} mm2"
-        click.echo(f"warning: {area}: nobody can make it in one piece, and `slipstick cost` refuses it", err=True)
+
+def check_design(made: Design, known: Technology, joint: Joint | None, prices: str) -> None:
+    """Refuse a design whose package `slipstick cost` refuses; say of names without prices that it cannot tell."""
+    from ...backends.prices.book import with_memories
+    from ...backends.technology.packaging import packaged
+    from ...cost.silicon.packages.package import package_bill
+
+    # What is free is refused for what it is, not for want of a price.
+    records = {
+        kind: {"price": "0 USD/GiB", **record} if isinstance(record, dict) else record
+        for kind, record in known.own_memories.items()
+    }
+    try:
+        package_bill(packaged(made, known, joint), with_memories(records, prices))
+    except UnknownNameError as error:
+        click.echo(f"warning: whether it can be made is not known, nor its cost: {error}", err=True)
 
 
 def _check_names(what: str, nodes: tuple[str, ...], name: str, node_size: int, known: Technology) -> None:
@@ -229,29 +297,8 @@ def _joined(budget: Budget, d2d: str, bandwidth: str | None, join: str) -> Budge
         return budget
     if bandwidth is None and budget.num_dies != 1:
         raise UsageError(f"--d2d {d2d} needs a bandwidth to each neighbour, as in --d2d-bandwidth 2TB/s")
-    rate = 0.0 if bandwidth is None else _given("--d2d-bandwidth", bandwidth, "B/s")
+    rate = 0.0 if bandwidth is None else quantity("--d2d-bandwidth", bandwidth, "B/s")
     return replace(budget, d2d=d2d, d2d_bytes_per_s=rate, join=as_join(join))
-
-
-def _area_mm2(area: str | None, die_area: str | None, dies: int) -> float:
-    """Silicon of all dies together."""
-    if (area is None) == (die_area is None):
-        raise UsageError("a chip needs one of --area, of all dies together, and --die-area, of one")
-    return _given("--area", area, "mm2") if area is not None else dies * _given("--die-area", die_area, "mm2")
-
-
-def _given(flag: str, text: str | None, dimension: str) -> float:
-    from ...ir.units import parse_quantity, split_quantity, units_of
-
-    if text is None:
-        raise UsageError(f"missing {flag}: a number and one of: {units_of(dimension)}")
-    try:
-        value = parse_quantity(text, dimension).value_si
-    except UsageError as error:
-        raise UsageError(f"{flag}: {error}") from None
-    if not split_quantity(text)[1]:
-        raise UsageError(f"{flag}: missing unit of '{text}': allowed: {units_of(dimension)}")
-    return value
 
 
 def _network(name: str) -> str:

@@ -71,6 +71,7 @@ USUAL_GPUS = 1024
     "--gross-margin", type=Real(), metavar="X", help="Gross margin of the package's maker, as a share of its price."
 )
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
+@click.option("--scaling", metavar="NAME", help="How logic shrinks by node: papers or foundry.  [default: papers]")
 @click.option(
     "--objective",
     "objectives",
@@ -94,6 +95,7 @@ def sweep_command(
     volume: float | None,
     gross_margin: float | None,
     technology: Path | None,
+    scaling: str | None,
     objectives: str | None,
     only_pareto: bool,
     top: int | None,
@@ -109,20 +111,51 @@ def sweep_command(
     slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
     slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
     """  # noqa: D301
+    from ...backends.prices.book import books_of
     from ...report.designs.designs import design_goals
+    from ...report.designs.designs_table import design_orders
 
     _check(request)
     chosen = None
     if has_trials(axes, sampling, study):
-        told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
+        told = (
+            replace(request, quiet=False, cache=True),
+            packages,
+            network,
+            like,
+            volume,
+            gross_margin,
+            technology,
+            scaling,
+        )
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
     goals = design_goals(objectives, request.source.model != NO_MODEL)
-    setting = _setting(request, technology, packages, network, like, volume, gross_margin)
-    _check_names(space, setting.technology)
+    books = books_of(request.machine.book)
+    if len(books) > 1 and chosen is not None:
+        raise UsageError(
+            "--prices all ranks a whole space under each book: give lists of values, and no ranges and trials"
+        )
+    setting, *rest = (
+        setting_of(
+            request.said({"prices": book, "year": None}),
+            technology,
+            scaling,
+            packages,
+            network,
+            like,
+            volume,
+            gross_margin,
+        )
+        for book in books
+    )
+    others = {other.prices.name: other for other in rest}
+    check_names(space, setting.technology)
     job = None if request.source.model == NO_MODEL else _job(request)
     if chosen is None:
         found = _all(space, setting, job, goals, request.quiet)
+        rankings = {book: _all(space, other, job, goals, quiet=True).ranking for book, other in others.items()}
+        found = replace(found, orders=design_orders({setting.prices.name: found.ranking, **rankings}))
     else:
         found = choose(chosen, setting, job, goals, request.quiet)
     return replace(found, only_pareto=only_pareto, top=top)
@@ -164,28 +197,34 @@ def _check(request: Request) -> None:
         raise UsageError(f"--gpus {request.words.num_gpus}: a system has 1 or more")
 
 
-def _setting(
+def setting_of(
     request: Request,
     technology: Path | None,
+    scaling: str | None,
     packages: int,
     network: str,
     like: str,
-    volume: float | None,
-    gross_margin: float | None,
+    volume: float | None = None,
+    gross_margin: float | None = None,
 ) -> DesignSetting:
+    """Return what stands around designs; UnknownNameError for a network, a number or a price book that there is not."""
     from ...backends.machine.load import load_network
-    from ...backends.prices.book import USUAL, load_prices
+    from ...backends.prices.book import USUAL, with_memories
     from ...backends.technology.data import PARTS, load_technology
     from ...explore.designs.setting import DesignSetting
 
     load_network(network)
     of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
-    of_technology = [text for text in request.machine.overrides if text.partition(".")[0] in PARTS]
+    words = (*PARTS, "scaling")
+    of_technology = [text for text in request.machine.overrides if text.partition("=")[0].partition(".")[0] in words]
     rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
+    of_technology += [] if scaling is None else [f"scaling={scaling}"]
     at, num_gpus = request.machine, request.words.num_gpus
+    known = load_technology(technology, of_technology)
+    book = request.machine.prices or USUAL, [text.removeprefix("prices.") for text in of_prices]
     return DesignSetting(
-        technology=load_technology(technology, of_technology),
-        prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
+        technology=known,
+        prices=with_memories(known.own_memories, *book),
         num_packages=packages,
         network=network,
         like=like,
@@ -198,7 +237,7 @@ def _setting(
     )
 
 
-def _check_names(space: DesignSpace, technology: Technology) -> None:
+def check_names(space: DesignSpace, technology: Technology) -> None:
     """Refuse a misspelt name before anything slow happens."""
     for names, find in (
         (space.nodes, technology.node),

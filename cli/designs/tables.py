@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...backends.technology.area import DieAreas, area_of, floorplan
 from ...backends.technology.data import Technology
 from ...backends.technology.design import Design
+from ...backends.technology.speeds import rated_speeds
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from ...ir.text.json_text import json_text
@@ -17,26 +18,29 @@ from ...report.pictures.picture import Bar, Bars, Picture, StackedBar
 from ..output.files import columns
 
 
-def study_table(designs: Sequence[Design], form: str) -> str:
-    """Return designs as a table or as records, a line each."""
+def study_table(designs: Sequence[Design], technology: Technology, form: str) -> str:
+    """Return designs as a table or as records, a line each; percentages are parts of rated speeds."""
+    speeds = [{name: float(part) for name, part in rated_speeds(d, technology).items()} for d in designs]
     if form == "json":
-        return json_text([_record(d) for d in designs], indent=2)
+        records = ({"scaling": technology.scaling, **_record(d)} for d in designs)
+        return json_text([one | {"speeds": s} for one, s in zip(records, speeds, strict=True)], indent=2)
     heading = ["node", "SMs", "voltage", "clock", "fp16 peak", "cache", "memory", "FLOP/B", "links"]
     rows = [
         [
             d.budget.node,
             str(d.compute.num_sms),
             f"{d.compute.at.voltage_v:.3f} V",
-            f"{d.compute.clock_hz / 1e9:.2f} GHz",
+            f"{d.compute.clock_hz / 1e9:.2f} GHz {s['matrix']:.0%}",
             format_flop_per_s(float(d.compute.flop_per_s)),
-            format_bytes(float(d.cache.num_bytes)),
-            format_bytes_per_s(float(d.memory.bytes_per_s)),
+            f"{format_bytes(float(d.cache.num_bytes))} {s['caches']:.0%}",
+            f"{format_bytes_per_s(float(d.memory.bytes_per_s))} {s['memory']:.0%}",
             f"{d.compute.flop_per_s / d.memory.bytes_per_s:.0f}",
-            format_bytes_per_s(float(d.network.bytes_per_s)),
+            f"{format_bytes_per_s(float(d.network.bytes_per_s))} {s['links']:.0%}",
         ]
-        for d in designs
+        for d, s in zip(designs, speeds, strict=True)
     ]
-    return in_columns([heading, *rows], columns())
+    speeds_of = "%: of its rated speed; matrix and vector units have one clock"
+    return f"{in_columns([heading, *rows], columns())}\n{speeds_of}\nnodes scaled as: {technology.scaling}"
 
 
 def study_pictures(designs: Sequence[Design]) -> list[Picture]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -64,11 +64,19 @@ class MachineRequest:
     as_of: str | None
     calibration: str | None
     prices: str | None
+    year: int | None
     cuda_graph: bool | None
     overrides: tuple[str, ...]
     loaded: System | None = None
     served_by: str | None = None
     assumed: tuple[str, ...] = ()
+
+    @property
+    def book(self) -> str | None:
+        """The price book with its year; None for that of the system."""
+        from ...backends.prices.book import at_year
+
+        return at_year(self.prices, self.year)
 
     def dated(self, software: str) -> str:
         """Return a stack or an engine as people ran it in the month asked for; one with a version of its own as it is.
@@ -135,7 +143,7 @@ class Request:
     @classmethod
     def of(cls, params: dict[str, object]) -> Request:
         """Return what flags say; those that verbs share are taken out of `params`."""
-        words = words_said({name: params.pop(name) for name in WORDS})
+        words = words_said({name: params.pop(name) for name in WORDS if name in params})
         parts = {name: _taken(record, params) for name, record in _PARTS.items()}
         own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
         found = cls(words=words, **parts, **own)  # type: ignore[arg-type]
@@ -174,7 +182,7 @@ class PlanCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the shared parameters, then the verb's own."""
-        shared = [flag for section in SECTIONS.values() for flag in section]
+        shared = [flag for _, flags in self._shared() for flag in flags]
         own = [flag for _, flags in self.more for flag in flags]
         return [MODEL, PLAN_FILE, FROM, ENV, *shared, *own, HELP_ALL, *super().get_params(ctx)]
 
@@ -211,4 +219,10 @@ class PlanCommand(click.Command):
     def sections(self, ctx: click.Context) -> list[Section]:
         """Return the flags of the verb, its own first, then the shared ones by subject."""
         own = ("Options", [PLAN_FILE, FROM, ENV, *super().get_params(ctx), HELP_ALL])
-        return [own, *self.more, *SECTIONS.items()]
+        return [own, *self.more, *self._shared()]
+
+    def _shared(self) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the shared flags by subject, without those in whose place the verb has one of its own."""
+        own = {name for _, flags in self.more for flag in flags for name in flag.opts}
+        for subject, flags in SECTIONS.items():
+            yield subject, [flag for flag in flags if own.isdisjoint(flag.opts)]

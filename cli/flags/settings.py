@@ -146,11 +146,17 @@ def _section(path: Path, name: str, verbs: Mapping[str, object]) -> Mapping[str,
 
 
 def _value(option: click.Option, value: object) -> object:
-    """Return a value as the parameter takes it: repeatable flags a list, pairs as KEY=VALUE, lists with commas."""
+    """Return a value as if typed: repeatable flags a list, pairs as KEY=VALUE, lists with commas, all of it text.
+
+    A flag without a value is true or false.
+    """
+    if isinstance(value, bool) and option.is_flag:
+        return value
     if isinstance(value, Mapping):
-        value = [f"{key}={one}" for key, one in value.items()]
-    if option.multiple:
-        return list(map(str, value)) if isinstance(value, list) else [str(value)]
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return value if isinstance(value, bool) else str(value)
+        value = [f"{key}={_text(one)}" for key, one in value.items()]
+    texts = [_text(one) for one in (value if isinstance(value, list) else [value])]
+    return texts if option.multiple else ",".join(texts)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

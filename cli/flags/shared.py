@@ -103,7 +103,7 @@ def option_of(row: PlanWord) -> click.Option:
         return click.Option(both_ways, default=told, show_default=told is True, help=word.help)
     if row.kind == PAIRS:
         return click.Option(flags, multiple=True, metavar=word.metavar, help=word.help)
-    named = Named(word.choices) if word.choices else None
+    named = Named(word.choices) if word.choices and not word.others else None
     kind, metavar = (Tokens(), "N") if row.name == "seq" else _KINDS.get(row.kind, (str, "TEXT"))
     shown = word.metavar or (None if named else metavar)
     return click.Option(flags, type=named or kind, metavar=shown, default=told, show_default=True, help=word.help)
@@ -123,6 +123,12 @@ def _worded(section: str) -> Iterator[click.Option]:
             yield from _BETWEEN.get(name, ())
 
 
+YEAR = click.Option(
+    ["--year"],
+    type=Whole(min=2020),
+    metavar="YEAR",
+    help="Limits and prices of this year, as of --prices market@2027.  [default: each as of its own date]",
+)
 _MACHINE = (
     _text(
         "--system",
@@ -157,6 +163,7 @@ _MACHINE = (
         help="Price book: a profile of `slipstick list prices`, or a YAML file of differences from the usual one.  "
         "[default: the system's, else the usual]",
     ),
+    YEAR,
     click.Option(
         ["--cuda-graph/--no-cuda-graph"],
         default=None,

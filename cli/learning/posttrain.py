@@ -88,7 +88,7 @@ _SAMPLES = (
 )
 _PLACES = (
     click.Option(
-        ["--placement"],
+        ["--placement", "engine_placement"],
         type=Named(_PLACEMENTS),
         default="colocated",
         show_default=True,
@@ -148,7 +148,7 @@ class PostTrainFlags(RolloutFlags):
     teacher: str | None
     reward_model: str | None
     environment_time: str | None
-    placement: str
+    engine_placement: str
     staleness: int
     find_plans: bool
 
@@ -234,7 +234,7 @@ def _work(request: Request, asked: PostTrainFlags, longest: int) -> PostTraining
         batch=asked.update_batch,
         epochs=asked.epochs,
         packed=asked.packing,
-        placement=asked.placement,
+        placement=asked.engine_placement,
         staleness=asked.staleness,
         moves_states=asked.offload_trainer,
         whole_refit=asked.refit == _WHOLE,
@@ -245,7 +245,7 @@ def _work(request: Request, asked: PostTrainFlags, longest: int) -> PostTraining
 
 def _server(request: Request, asked: PostTrainFlags, trainer_gpus: int, tp: int) -> Server:
     """The engine that was asked for, under its own stack and with none of the trainer's words."""
-    apart = asked.placement != "colocated"
+    apart = asked.engine_placement != "colocated"
     if asked.engine_gpus is not None and not apart:
         raise UsageError(f"--engine-gpus {asked.engine_gpus}: colocated, the engine has the GPUs of the trainer")
     gpus = trainer_gpus if asked.engine_gpus is None else asked.engine_gpus

@@ -55,6 +55,8 @@ def writing(path: str | Path) -> Iterator[None]:
     except SlipstickError:
         raise
     except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise  # of what is written, not of where
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot write '{path}': {reason}") from error
     click.echo(f"wrote {path}", err=True)

@@ -1,4 +1,4 @@
-"""The product in twelve functions: the verbs of the command line as Python calls that return result objects.
+"""The product in thirteen functions: the verbs of the command line as Python calls that return result objects.
 
 A function takes the flags of its verb as keyword arguments, with the same defaults, and gives the same numbers: a flag
 without its dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ...report.results.result import Result
     from ...report.results.steps import ServeResult, SizeResult, StepResult
     from ...report.results.tables import ComparisonResult, CostResult, SearchResult, SweepResult, TraceResult
+    from ...report.results.topologies import TopologyResult
     from . import words  # pyright: ignore[reportMissingModuleSource] - a stub alone
 
 
@@ -161,6 +162,13 @@ def search(model: str | Path | Aimed, *given: object, **said: object) -> SearchR
 def sweep(model: str | Path | Graph | Module | None = None, **said: Unpack[words.SweepWords]) -> SweepResult:
     """Cost a space of chip designs and estimate a model on each; without a model, costs only: see `slipstick sweep`."""
     return cast("SweepResult", _asked("sweep", "none" if model is None else model, None, said))
+
+
+def topologies(
+    model: str | Path | Graph | Module, system: str | Path | System, **said: Unpack[words.TopologiesWords]
+) -> TopologyResult:
+    """Compare networks of equal cost, power or bandwidth by a step of a model on each: see `slipstick topologies`."""
+    return cast("TopologyResult", _asked("topologies", model, system, said))
 
 
 def compile(

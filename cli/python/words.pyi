@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
+
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -62,22 +63,7 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "compiled", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal[
-        "none",
-        "fp8",
-        "fp8-delayed",
-        "fp8-rowwise",
-        "fp8-block",
-        "mxfp8",
-        "int8",
-        "int8-dgrad",
-        "nvfp4",
-        "w8a16",
-        "w4a16",
-        "mxfp4",
-        "mxfp4-mxfp8",
-        "as-published",
-    ]
+    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "int8", "int8-dgrad", "nvfp4", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -99,6 +85,7 @@ class PlanWords(TypedDict, total=False):
     as_of: str
     calibration: str | Path
     prices: str | Path
+    year: int
     cuda_graph: bool
     set: str | Sequence[str] | Mapping[str, object]
     basis: Literal["market", "build"]
@@ -108,6 +95,7 @@ class PlanWords(TypedDict, total=False):
     cache: bool
     quiet: bool
     verbose: bool
+
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -119,6 +107,7 @@ class EstimateWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -147,12 +136,14 @@ class EstimateWords(PlanWords, total=False):
     sensitivity: bool
     strict: float
 
+
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
 
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     mtbf: str
     restart_time: str | float
     rent: bool
@@ -199,10 +190,12 @@ class ServeWords(PlanWords, total=False):
     acceptance: float
     strict: float
 
+
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -250,15 +243,18 @@ class SizeWords(PlanWords, total=False):
     spare: int
     by_evidence: bool
 
+
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
+    year: int
     basis: Literal["market", "build"]
     rent: bool
     gpus: int
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
+
 
 class MixedWords(PlanWords, total=False):
     """Words of `mixed`."""
@@ -270,6 +266,7 @@ class MixedWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -297,6 +294,7 @@ class MixedWords(PlanWords, total=False):
     stages: str
     link: str | float
     link_latency: str | float
+
 
 class PosttrainWords(PlanWords, total=False):
     """Words of `posttrain`."""
@@ -354,6 +352,7 @@ class PosttrainWords(PlanWords, total=False):
     refit: Literal["shards", "whole"]
     find_plans: bool
 
+
 class RecomputeWords(PlanWords, total=False):
     """Words of `recompute`."""
 
@@ -364,6 +363,7 @@ class RecomputeWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -393,6 +393,7 @@ class RecomputeWords(PlanWords, total=False):
     by_stage: bool
     runs_on: Literal["megatron", "torchtitan", "maxtext", "deepspeed"]
 
+
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
 
@@ -402,6 +403,7 @@ class SearchWords(PlanWords, total=False):
     gbs: int
     gpus: int
     dp: int
+    placement: str
     rent: bool
     objective: str | Sequence[str]
     constraint: str | Sequence[str]
@@ -445,6 +447,7 @@ class SearchWords(PlanWords, total=False):
     kv_bandwidth: str | float
     stream_kv: bool
 
+
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
 
@@ -455,6 +458,7 @@ class SweepWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -502,12 +506,14 @@ class SweepWords(PlanWords, total=False):
     volume: float
     gross_margin: float
     technology: str | Path
+    scaling: str
     objective: str | Sequence[str]
     pareto: bool
     top: int
 
-class CompileWords(PlanWords, total=False):
-    """Words of `compile`."""
+
+class TopologiesWords(PlanWords, total=False):
+    """Words of `topologies`."""
 
     phase: Literal["train", "prefill", "decode", "serve"]
     seq: int
@@ -516,6 +522,7 @@ class CompileWords(PlanWords, total=False):
     gpus: int
     dp: int
     scatter_p2p: bool
+    placement: str
     tokens: str | float
     samples: str | float
     steps: str | float
@@ -540,6 +547,48 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
+    topologies: str | Sequence[str]
+    equal: Literal["cost", "power", "bandwidth"]
+    budget: str
+    vary: str | Sequence[str] | Mapping[str, object]
+
+
+class CompileWords(PlanWords, total=False):
+    """Words of `compile`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    scatter_p2p: bool
+    placement: str
+    tokens: str | float
+    samples: str | float
+    steps: str | float
+    checkpoint_every: str
+    checkpoint_bandwidth: str | float
+    checkpoint_node_bandwidth: str | float
+    checkpoint_bytes: str
+    checkpoint_stall: str | float
+    checkpoint_async: bool
+    mtbf: str
+    restart_time: str | float
+    sites: int
+    site_bandwidth: str | float
+    site_latency: str | float
+    sync_every: int
+    sync_dtype: str
+    sync_fragments: int
+    sync_overlap: int
+    rent: bool
+    passes: str
+    stop_after: str
+    dump_after: str
+    dump_dir: str
+    time_passes: bool
+
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""

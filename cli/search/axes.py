@@ -24,6 +24,8 @@ from .sampling import Sampling
 
 # Every legal value: what an axis of numbers is by default of it.
 ALL = "all"
+# Of one axis; all of them together are held to less.
+MOST_VALUES = 10_000
 
 
 def _of(axis: SearchAxis) -> Mapping[str, str]:
@@ -63,13 +65,13 @@ SERVING = (
     ),
     *(flag for flag in POOLS if flag.name != "disagg"),
 )
-# A million systems are a slip of the count, and each value of a flag multiplies the plans.
-MOST_SYSTEMS, _MOST_VALUES = 10_000, 1_000
+# Each value of a flag multiplies the plans.
+_MOST_OF_FLAG = 1_000
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
         *_of(SearchAxis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system",
-        "stack", "as_of", "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced",
+        "stack", "as_of", "calibration", "prices", "year", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced",
         "flops_convention", "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot",
         "max_num_seqs", "block_size", "memory_utilization", "dual_batch", "pools", "kv_bandwidth", "stream_kv",
     }
@@ -172,6 +174,8 @@ def words_of(name: str) -> tuple[Value, ...]:
     (('latent', 'expanded'), (True, False), ())
     """
     option = _NAMED[name.replace("_", "-")]
+    if name in WORDS and WORDS[name].word.others:
+        return WORDS[name].word.choices
     if option.is_flag or isinstance(option.type, click.types.BoolParamType):
         return (True, False)
     return tuple(map(str, option.type.choices)) if isinstance(option.type, Named) else ()
@@ -217,8 +221,8 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
         words = [str(word) for word in text]
     if not words or not all(words):
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
-    if len(words) > _MOST_VALUES:
-        raise UsageError(f"{key}: {len(words):,} values: at most {_MOST_VALUES:,}")
+    if len(words) > _MOST_OF_FLAG:
+        raise UsageError(f"{key}: {len(words):,} values: at most {_MOST_OF_FLAG:,}")
     if takes_many(name):
         return (tuple(words),)
     if words == [ALL]:
@@ -300,10 +304,9 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,18}", parts[2]) or not 2 <= int(parts[2]) <= MOST_SYSTEMS:
+    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,9}", parts[2]) or not 2 <= int(parts[2]) <= MOST_VALUES:
         raise UsageError(
-            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, with a count of 2 to {MOST_SYSTEMS:,}, or a "
-            "list with commas"
+            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, of 2 to {MOST_VALUES:,}, or a list by commas"
         )
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
     whole = parse_quantity(f"1 {unit}".strip())

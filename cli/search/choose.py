@@ -35,7 +35,6 @@ from .memory import collect_seldom, rows_at_once
 from .progress import counted, progress
 
 if TYPE_CHECKING:
-    from ...explore.block import Found
     from ...explore.clusters import Cluster, Requirements
     from ...explore.plans.job import PlanJob
     from ...explore.searching import CandidateTally
@@ -311,18 +310,15 @@ def counts_of(text: str) -> tuple[int, ...]:
     >>> counts_of("1024:8192"), counts_of("64:256:64"), counts_of("512,768")
     ((1024, 2048, 4096, 8192), (64, 128, 192, 256), (512, 768))
     """
-    match = _RANGE.fullmatch(text.strip())
-    if match is None:
-        listed = re.fullmatch(r"[0-9]{1,18}([ ,]+[0-9]{1,18})*[ ,]*", text.strip())
-        found = tuple(int(one) for one in re.findall(r"[0-9]+", text)) if listed else ()
+    if (match := _RANGE.fullmatch(text.strip())) is None:
+        listed = re.findall(r"[0-9]+", text) if re.fullmatch(r"[0-9, ]+", text) else []
+        found = tuple(map(int, listed)) if max(map(len, listed), default=0) < 19 else ()
     else:
         first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
         doubled = (first << k for k in range(_MOST_COUNTS) if 0 < first << k <= last)
         found = tuple(range(first, last + 1, step)[: _MOST_COUNTS + 1] if step else doubled)
     if not found or min(found) < 1 or len(found) > _MOST_COUNTS:
-        raise UsageError(
-            f"--gpus {text[:80]}: 1 to {_MOST_COUNTS} numbers, as in 1024:8192, 1024:4096:512 or 1024,1536"
-        )
+        raise UsageError(f"--gpus {text[:80]}: 1 to {_MOST_COUNTS} numbers: 1024:8192, 1024:4096:512 or 1024,1536")
     return tuple(dict.fromkeys(found))
 
 
@@ -344,23 +340,24 @@ def _requirements(request: Request, wanted: Choosing) -> Requirements:
 
 def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterComparison:
     """Search the plans of every system, and answer for the best of each number of its GPUs."""
-    from ...explore.clusters import clusters_of
+    from ...backends.prices.book import books_of
+    from ...explore.clusters import best_rows, clusters_in
     from ...explore.executors.executors import executor_of
     from ...report.clusters import ClusterComparison
 
     requirements = _requirements(request, wanted)
-    asked = replace(asked, rows_at_once=rows_at_once("2GiB"))
+    usual, *others = books_of(request.machine.book)
+    flags = {**asked.flags, "prices": (usual,)} if others else asked.flags
+    asked = replace(asked, flags=flags, rows_at_once=rows_at_once("2GiB"))
     left_out = dict(_unsuited(request, asked))
     able = tuple(name for name in asked.flags["system"] if name not in left_out)
     if not able:
         raise UsageError(f"none of the systems can run this: {'; '.join(f'{k}: {v}' for k, v in left_out.items())}")
     job = job_of(replace(asked, flags={**asked.flags, "system": able}), request, space_yaml(asked))
+    executor = executor_of(wanted.executor, wanted.jobs)
     with progress(sum(map(len, job.blocks())), request.quiet) as bar:
-
-        def watch(found: Found) -> None:
-            bar.advance(found.num_candidates, "")
-
-        clusters, tally = clusters_of(job, requirements, executor_of(wanted.executor, wanted.jobs), watch)
+        rows, tally = best_rows(job, executor, lambda found: bar.advance(found.num_candidates, ""))
+    clusters = clusters_in(job, requirements, rows)
     left_out |= _without(job, clusters, tally)
     return ClusterComparison(
         model=asked.model,
@@ -370,6 +367,7 @@ def _compared(request: Request, asked: Asked, wanted: Choosing) -> ClusterCompar
         tally=tally,
         left_out=left_out,
         by_evidence=wanted.by_evidence,
+        others={book: clusters_in(job, requirements, rows, book) for book in others},
     )
 
 

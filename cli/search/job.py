@@ -15,7 +15,7 @@ from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
 from ..plans.software import with_software
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
-from .axes import ALL, CHOICES, MOST_SYSTEMS, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
+from .axes import ALL, CHOICES, MOST_VALUES, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
 from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _machines(asked: Asked, plain: Request, graph: Graph, excuses: bool = False)
                 overrides=own,
                 stack=at.stack,
                 calibration=at.calibration,
-                prices=at.prices,
+                prices=at.book,
                 served_by=at.served_by,
                 assumed=at.assumed,
             )
@@ -217,8 +217,8 @@ def varied_paths(
     """Yield every combination of the numbers of a system, as assignments; errors as `full_paths`, or too many."""
     full = full_paths(paths, plain, names)
     num = len(names) * prod(len(values) for values in full.values())
-    if num > MOST_SYSTEMS:
-        raise UsageError(f"--vary makes {num:,} systems: at most {MOST_SYSTEMS:,}; take fewer values")
+    if num > MOST_VALUES:
+        raise UsageError(f"--vary makes {num:,} systems: at most {MOST_VALUES:,}; take fewer values")
     # What is set comes before what is varied, in every system.
     order = sorted(full, key=lambda path: len(full[path]) > 1)
     for values in product(*(full[path] for path in order)):
@@ -265,8 +265,12 @@ def _full(key: str, system: System | None) -> str:
 
 def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
     """The families that have all that is no axis of every space: types, kernels, layouts, what is offloaded."""
+    from ...backends.network.topology.placement import placements_of
+
     names = [name for name in asked.flags if name not in SINGLE and name not in NUMBERS and name not in CHOICES]
     axes = {name: asked.words(name) for name in names}
+    if asked.flags.get("placement") == (ALL,):
+        axes["placement"] = placements_of(system_of(plain).levels)
     every = any(asked.flags[name] == (ALL,) for name in axes)
     seen: dict[Family, None] = {}
     wrong: list[PlanError | NotBuiltError] = []

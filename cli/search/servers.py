@@ -35,7 +35,7 @@ _ONE = frozenset(
         "block_size", "memory_utilization", "dual_batch",
         "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
         "ep_exchange", "expert_popularity", "eplb", "redundant_experts",
-        "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
+        "stack", "calibration", "prices", "year", "cuda_graph", "basis", "rent", "flops_convention", "cache",
         "quiet",
     }
 )  # fmt: skip
@@ -123,7 +123,7 @@ def _machines(asked: Asked, plain: Request) -> tuple[MachineChoice, ...]:
             overrides=overrides,
             stack=at.stack,
             calibration=at.calibration,
-            prices=at.prices,
+            prices=at.book,
             assumed=assumed,
         )
         for name in names

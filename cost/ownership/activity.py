@@ -87,7 +87,7 @@ def amounts(
         0.0,
         0.0,
         0.0,
-        replace(levels.wires, network_j_per_byte=0.0, d2d_j_per_byte=0.0),
+        levels.wires.only("", 0.0),
     )
     units = {
         **{
@@ -98,14 +98,13 @@ def amounts(
         ("memory", "B of memory"): (replace(nothing, memory=1.0), levels.memory),
         ("memory", "B of the host"): (replace(nothing, host=1.0), levels.host),
         ("cache", "B of memory"): (replace(nothing, cache=1.0), levels.cache),
-        ("network", "B to other packages"): (
-            replace(nothing, wires=replace(nothing.wires, network_j_per_byte=1.0)),
-            levels.wires.network_j_per_byte,
-        ),
-        ("network", "B to other dies"): (
-            replace(nothing, wires=replace(nothing.wires, d2d_j_per_byte=1.0)),
-            levels.wires.d2d_j_per_byte,
-        ),
+        **{
+            ("network", f"B over {link.level} ({link.kind})"): (
+                replace(nothing, wires=levels.wires.only(link.level, 1.0)),
+                link.j_per_byte,
+            )
+            for link in levels.wires.links
+        },
     }
     found = {
         key: (activity_at(unit, _FREE_W, timing, plans, runs).parts_j[key[0]], each)

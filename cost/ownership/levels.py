@@ -3,8 +3,8 @@
     e_matrix = e_dtype r, e_vector alike     e_cache = (e_cache - e_wires) r + e_wires w     r = power(node) (V / V0)^2
 
 `prices.energy` has the levels of the chip that was measured, H100; r and w are the chip's own (`chip.energy`, which
-`design` writes), else those of its node and die at the nominal voltage. Memories go by their kind, wires that leave the
-package by `wires`. The law is 1.5 times off on the one other design that was measured, Blackwell.
+`design` writes), else those of its node and die at the nominal voltage. Memories go by their kind, wires by that
+of the links of their level. The law is 1.5 times off on the one other design that was measured, Blackwell.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def levels_of(system: System, energy: EnergySection) -> EnergyLevels:
         vector=_or(own.vector_j_per_flop, energy.vector.si * logic),
         memory=energy.memory[memory].si if own.memory_j_per_byte is None else own.memory_j_per_byte,
         cache=_or(own.cache_j_per_byte, law),
-        host=energy.memory["ddr5"].si + energy.network.si,
+        host=energy.memory["ddr5"].si + energy.links["pcie"].si,
         wires=wires_of(system, energy),
     )
 

@@ -9,6 +9,7 @@ Source of the form and of the numbers of converters and supplies: Chiplet Cloud 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -111,7 +112,9 @@ def _memory(system: System, prices: Prices) -> Owned:
     if num_bytes is None:
         return Owned(Bill("host memory", 0.0), unpriced=("host memory: add node.host_memory to the system",))
     watts = prices.section.servers.host_memory_power.si
-    return counted("host memory", num_bytes, price, "prices.servers.host_memory", watts)
+    owned = counted("host memory", num_bytes, price, "prices.servers.host_memory", watts)
+    factor = prices.section.dram_factor.si
+    return owned if factor == 1.0 else replace(owned, bill=owned.bill.times(factor))
 
 
 def host_bytes(system: System) -> Num | None:

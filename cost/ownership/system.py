@@ -111,24 +111,21 @@ def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, ba
         bought = Bill("racks", num_racks * rack.price_usd, "count * price_usd", values, ("rack.price",))
         return Owned(Bill.of("servers", [bought]), servers.power_w + num_racks * rack.rest_w)
     parts = Owned.of("racks", [part_cost(p, prices) for p in rack.parts])
-    crowded = () if whole else _overdrawn(rack, servers.power_w / num_servers)
-    racks = Owned(parts.bill, parts.power_w + rack.rest_w, (*parts.unpriced, *crowded)).times(num_racks)
+    racks = Owned(parts.bill, parts.power_w + rack.rest_w, parts.unpriced).times(num_racks)
     return Owned.of("servers", [servers, racks])
 
 
-def _overdrawn(rack: Rack, server_w: Num) -> tuple[str, ...]:
-    """Name a rack that may not draw what one server does; it then holds one all the same."""
-    if rack.power_w is None or not np.any(np.greater(server_w, rack.power_w - rack.rest_w)):
-        return ()
-    may_kw = float(np.max(rack.power_w)) / 1e3
-    return (f"racks that bear a server: one draws more than the {may_kw:.3g} kW of a rack; set rack.power",)
+# Keeps a rack computable whose own parts draw all that it may.
+_LEAST_W = 1.0
 
 
 def _in_one(rack: Rack, server_w: Num) -> Num:
-    """Servers of a rack, as many as it has room and power for."""
+    """Servers of a rack, as many as it has room and power for; one that draws more stands in several racks."""
     if rack.power_w is None:
         return rack.num_servers
-    return np.clip(np.floor((rack.power_w - rack.rest_w) / np.asarray(server_w)), 1, rack.num_servers)
+    share = np.maximum(rack.power_w - rack.rest_w, _LEAST_W) / np.asarray(server_w)
+    held: Num = np.where(share < 1.0, 1.0 / np.ceil(1.0 / share), np.minimum(np.floor(share), rack.num_servers))
+    return held
 
 
 def _network(system: System, levels: Sequence[LevelCost], basis: Basis) -> Iterator[Owned]:

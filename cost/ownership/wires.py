@@ -1,23 +1,30 @@
-"""What a message takes of its wires, in joules: those between dies of a package, and those that leave it.
+"""What a message takes of its wires, in joules: those between dies of a package, and those of each network level.
 
-    E = bytes sent (inside e_D2D + (1 - inside) e_network)
+    E = bytes sent (share_1 e_1 + share_2 e_2 + ...), share_l = inside_l - inside_(l-1)
 
-Where each die is a rank, m of the n ranks of a message share a package. Of a ring (n > m) each rank sends to its
-neighbour, of m ranks one to another package: 1 - 1/m is inside. An all-to-all sends as much to each of n - 1 peers, of
-which m - 1 are inside. Energies of interfaces are those of the technology's data, by kind, unless a die says its own.
+m of the n ranks of a message lie in one group of a level. Of a ring (n > m) each rank sends to its neighbour, of m
+ranks one to another group: 1 - 1/m is inside. An all-to-all sends as much to each of n - 1 peers, of which m - 1 are
+inside.
+Energies are those that a level says, of its kind of link in the price book, and of interfaces between dies in the
+technology's data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.machine.package import levels_of_dies
+from ...backends.machine.machine import LevelEquipment
+from ...backends.machine.package import D2d, levels_of_dies
 from ...backends.machine.system import System
+from ...backends.network.topology.level import NetworkLevel
 from ...backends.prices.ownership_schema import EnergySection
 from ...backends.pricing.program import PricingGroup
+from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 
@@ -27,44 +34,72 @@ _POINT_TO_POINT = frozenset(("send", "recv"))
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
-    """The wires that bytes of a message go by.
+class Link:
+    """The wires of one network level.
 
     Attributes:
-        network_j_per_byte: of a byte that leaves its package.
-        d2d_j_per_byte: of a byte between dies of a package, sender and receiver together.
-        ranks: dies of a package that are ranks of their own; 1 where none is.
+        level: its name.
+        kind: of link, or of the interface between dies.
+        j_per_byte: of a byte that goes over them, sender and receiver together.
+        ranks: in one group of the level; infinite for no limit.
+        path: of the number, where it is of the price book.
     """
 
-    network_j_per_byte: float
-    d2d_j_per_byte: Num = 0.0
-    ranks: int = 1
+    level: str
+    kind: str
+    j_per_byte: Num
+    ranks: float
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The wires that bytes of a message go by, from the inside out."""
+
+    links: tuple[Link, ...]
+
+    def only(self, level: str, j_per_byte: float) -> Wires:
+        """Return the same wires where those of one level take so much, and all others nothing."""
+        at = (j_per_byte if link.level == level else 0.0 for link in self.links)
+        return Wires(tuple(replace(link, j_per_byte=each) for link, each in zip(self.links, at, strict=True)))
 
     def j_per_byte(self, kind: str, sizes: Array, strides: Array) -> Array:
         """Return joules of a byte that each rank of a group sends; factors of the group lie along the first axis."""
         ranks = np.maximum(np.prod(sizes, axis=0), 1.0)
-        if self.ranks == 1:
-            return np.full_like(ranks, self.network_j_per_byte)
-        near = np.prod(np.minimum(np.maximum(np.floor(self.ranks / strides), 1.0), np.maximum(sizes, 1.0)), axis=0)
-        ring = np.where(ranks > near, 1.0 - 1.0 / near, 1.0)
-        peers = (near - 1.0) / np.maximum(ranks - 1.0, 1.0)
-        inside = np.where(near > 1.0, peers if kind == "all_to_all" else ring, 0.0)
-        return np.asarray(inside * self.d2d_j_per_byte + (1.0 - inside) * self.network_j_per_byte)
+        found, below = np.zeros_like(ranks), np.zeros_like(ranks)
+        for link in self.links:
+            reach = np.minimum(np.maximum(np.floor(link.ranks / strides), 1.0), np.maximum(sizes, 1.0))
+            near = np.ones_like(ranks) * np.prod(reach, axis=0)
+            ring = np.where(ranks > near, 1.0 - 1.0 / near, 1.0)
+            peers = (near - 1.0) / np.maximum(ranks - 1.0, 1.0)
+            inside = np.where(near > 1.0, peers if kind == "all_to_all" else ring, 0.0)
+            inside = np.ones_like(ranks) if link is self.links[-1] else inside
+            found, below = found + (inside - below) * link.j_per_byte, inside
+        return np.asarray(found)
 
 
 def wires_of(system: System, energy: EnergySection) -> Wires:
-    """Return the wires of a system; UnknownNameError for an interface of which nobody says what it takes."""
+    """Return the wires of a system; UnknownNameError for a link of which nobody says what it takes."""
     package = system.package
-    found = [] if package is None else [d2d for d2d, *_ in levels_of_dies(package.assembly, (), "")]
-    if package is None or not found or found[0].level != system.levels[0].name:
-        return Wires(energy.network.si)
-    own = found[0].energy_j_per_byte
-    if own is not None:
-        return Wires(energy.network.si, own, package.num_ranks)
-    # Most packages have no such interface, and need no data of circuits.
-    from ...backends.technology.data import load_technology
+    dies = {} if package is None else {d2d.level: d2d for d2d, *_ in levels_of_dies(package.assembly, (), "")}
+    return Wires(tuple(_link(level, dies.get(level.name), energy) for level in system.levels))
 
-    return Wires(energy.network.si, load_technology().d2d(found[0].kind).energy_j_per_byte, package.num_ranks)
+
+def _link(level: NetworkLevel, d2d: D2d | None, energy: EnergySection) -> Link:
+    built = level.equipment or LevelEquipment()
+    ranks = math.inf if level.size is None else float(level.size)
+    own = built.energy_j_per_byte if d2d is None else d2d.energy_j_per_byte
+    kind = built.link_kind if d2d is None else d2d.kind
+    if own is not None:
+        return Link(level.name, kind, own, ranks, f"network.{level.name}.equipment.energy" if d2d is None else "")
+    if d2d is not None:
+        # Most packages have no such interface, and need no data of circuits.
+        from ...backends.technology.data import load_technology
+
+        return Link(level.name, kind, load_technology().d2d(kind).energy_j_per_byte, ranks)
+    if kind not in energy.links:
+        raise UnknownNameError.of("link of prices.energy.links", kind, energy.links)
+    return Link(level.name, kind, energy.links[kind].si, ranks, f"prices.energy.links.{kind}")
 
 
 def sent_joules(group: PricingGroup, sizes: Array, wires: Wires) -> Array:

@@ -79,11 +79,6 @@ class PoolMetrics:
         """The pool that would be full first."""
         return "prefill" if np.mean(self.prefill_busy) >= np.mean(self.decode_busy) else "decode"
 
-    @property
-    def tokens_per_s_per_gpu(self) -> Array:
-        """Output tokens over all devices."""
-        return self.served.output_tokens_per_s / self.gpus
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:

@@ -55,11 +55,6 @@ class ServingMetrics:
         return np.asarray(self.tpot_s * self.tokens_per_gap)
 
     @property
-    def inclusive_tpot_s(self) -> Array:
-        """End-to-end latency over all tokens, the first included."""
-        return self.e2el_s / self.output
-
-    @property
     def output_tokens_per_s(self) -> Array:
         """Tokens that are generated."""
         return self.requests_per_s * self.output

@@ -13,11 +13,10 @@ from ...backends.machine.software.engine import Engine
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.records import dataclass
 from ...ir.units import format_time, parse_typed
-from .batching.continuous import most_throughput, steady
+from .batching.continuous import most_throughput
 from .batching.open_loop import at_rate
 from .batching.tails import Flights
 from .batching.times import Array, StepTimes
-from .capacity import max_batch
 from .metrics import ServingMetrics
 from .search import last_meeting
 from .traffic.requests import Lengths
@@ -179,16 +178,6 @@ def most_rate(
     return serve(np.array(low))
 
 
-def concurrency_under(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO) -> ServingMetrics:
-    """Return the steady state of the most requests in flight on a replica that meets an SLO.
-
-    More than the replica holds would only wait.
-    """
-    most = int(np.min(max_batch(times, engine.scheduler, lengths)))
-    tails = tails_of(times, engine, lengths, slo)
-    return most_concurrency(lambda num: tails(steady(times, engine, num, lengths)), slo, most)
-
-
 def rate_under(
     times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO, grid: tuple[int, int] = FINE
 ) -> ServingMetrics:
@@ -216,24 +205,6 @@ def tails_of(
         return replace(found, ttft_tail_s=first[0].reshape(shape), tpot_tail_s=gap[1].reshape(shape))
 
     return with_tails
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sized:
-    """So many replicas, and what each sees with its part of the load."""
-
-    replicas: int
-    each: ServingMetrics
-
-
-def fewest_replicas(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO, rate_per_s: float) -> Sized:
-    """Return the fewest replicas on which `rate_per_s` requests, coming at random, meet an SLO."""
-    if not rate_per_s > 0:
-        raise UsageError(f"rate={rate_per_s:g} requests/s; allowed: above 0")
-    most = float(np.min(rate_under(times, engine, lengths, slo).requests_per_s))
-    replicas = num_for(rate_per_s, most)
-    tails = tails_of(times, engine, lengths, slo)
-    return Sized(replicas, tails(at_rate(times, engine, rate_per_s / replicas, lengths)))
 
 
 def num_for(asked: float, each: float) -> int:

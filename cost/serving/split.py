@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from ...ir.errors import InfeasibleError, UsageError
+from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from .disaggregated import TransferLink, Way, WorkerGroup, decode_tpot_s, rates
 from .search import last_meeting
@@ -36,35 +34,6 @@ class Split:
     def gpus(self) -> int:
         """Devices of both."""
         return self.prefill.workers * self.prefill.gpus + self.decode.workers * self.decode.gpus
-
-
-def rate_matched(
-    num_gpus: int,
-    prefill: WorkerGroup,
-    decode: WorkerGroup,
-    link: TransferLink,
-    lengths: Lengths,
-    slo: SLO = ANYTHING,
-    busiest: float = 1.0,
-) -> Split:
-    """Return the split of `num_gpus` devices that answers most requests under an SLO; of equals the smallest.
-
-    The workers of the pools are as given, how many of them is what is asked; their `batch` is the most that is tried.
-    `n_p r_p = n_d r_d`, as near as whole workers come. `busiest` is the share of the time that workers may be busy: at
-    1 a pool is just enough for requests that come evenly, and queues grow where they come at random.
-    InfeasibleError where the devices hold no worker of each kind, or the SLO is not met.
-    """
-    each = _each(prefill, decode, link, lengths, slo, busiest)
-    most = (num_gpus - decode.gpus) // prefill.gpus
-    if most < 1:
-        raise InfeasibleError(
-            f"{num_gpus} GPUs hold no worker of each kind: a prefill worker has {prefill.gpus}, a decode worker "
-            f"{decode.gpus}; {prefill.gpus + decode.gpus} would do"
-        )
-    of_prompts = np.arange(1, most + 1)
-    of_answers = (num_gpus - of_prompts * prefill.gpus) // decode.gpus
-    able = np.minimum(of_prompts * each.prefill_per_s, of_answers * each.decode_per_s)
-    return _smallest(each, float(able.max()), link, lengths)
 
 
 def fewest_workers(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.pricing.program import PricedEntry
-from ...backends.pricing.timing import Timing
 from ...ir.graph import Graph, Phase, Region
 from ...ir.plan.layout.stages import between_stages
 
@@ -28,20 +25,6 @@ def weight_gradients(graph: Graph) -> frozenset[tuple[str, int]]:
         if not between_stages(region.name)
         for key in _weight_nodes(region)
     )
-
-
-def weight_gradient_s(timing: Timing, nodes: frozenset[tuple[str, int]] | None = None) -> Mapping[str, Array]:
-    """Return the seconds of computation for gradients of weights in one run of each region, plan by plan.
-
-    `nodes` are the graph's `weight_gradients` where they are known already. Messages among them are left out: what of
-    those is exposed is the roll-up's to say.
-    """
-    nodes = weight_gradients(timing.program.graph) if nodes is None else nodes
-
-    def region(entry: PricedEntry) -> str | None:
-        return entry.region if entry.message is None and (entry.region, entry.key) in nodes else None
-
-    return timing.sums(region, once=True)
 
 
 # Families of plans share most of their regions: each is looked at once.

@@ -73,17 +73,21 @@ def machines_of(machine: System, made: Design, package: Package, like: str) -> S
         table,
         changed=machine.changed,
         package=package,
-        levels=tuple(_switched(level, machine.node_size, like) for level in table.levels),
+        levels=tuple(_switched(level, machine.node_size, like, made) for level in table.levels),
     )
 
 
-def _switched(level: NetworkLevel, node_size: int, like: str) -> NetworkLevel:
-    """The level of the lanes with as many switches as each design needs, as its file says it."""
+def _switched(level: NetworkLevel, node_size: int, like: str, made: Design) -> NetworkLevel:
+    """The level of the lanes with their energy and as many switches as each design needs, as its file says it."""
     equipment = level.equipment
-    if level.name != _LANES or not like or equipment is None or equipment.switches is None:
+    if level.name != _LANES or not like or equipment is None:
         return level
-    switches = scale_of(like).switches_for(node_size * level.bytes_per_s)
-    return replace(level, equipment=replace(equipment, switches=switches))
+    if equipment.switches is not None:
+        switches = scale_of(like).switches_for(node_size * level.bytes_per_s)
+        equipment = replace(equipment, switches=switches)
+    if equipment.energy_j_per_byte is not None:
+        equipment = replace(equipment, energy_j_per_byte=made.network.j_per_byte)
+    return replace(level, equipment=equipment)
 
 
 def package_of(made: Design, form: DesignForm, setting: DesignSetting) -> Package:

@@ -20,7 +20,7 @@ _PACKAGES: Mapping[Obstacle, str] = MappingProxyType(
         Obstacle.CARRIER: "substrate too small for what is on it",
         Obstacle.WIRES: "interposer or fan-out beyond the largest",
         Obstacle.SUBSTRATE: "organic substrate beyond the largest",
-        Obstacle.FINE_WIRES: "memory that needs finer wires than an organic substrate has",
+        Obstacle.FINE_WIRES: "memory or interface with finer wires than an organic substrate has",
     }
 )
 _ENGINE: Mapping[Reason, str] = MappingProxyType(
@@ -45,6 +45,7 @@ _ENGINE: Mapping[Reason, str] = MappingProxyType(
         Reason.MEMORY_POWER: "no power for the memory",
         Reason.LANE: "no room for a lane",
         Reason.LANE_WIRES: "no edge for the wires of lanes",
+        Reason.COOLING: "hotter than its cooling takes",
     }
 )
 

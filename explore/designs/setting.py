@@ -27,7 +27,8 @@ class DesignSetting:
         num_gpus: devices of the system; those of a plan where there is one.
         volume: packages made of each design, over which its design is paid off; None to leave that out.
         gross_margin: part of a package's price that its maker keeps; None for as the price book says.
-        stack: software, by name of the catalogue; None for the usual one.
+        stack: software, by name of the catalogue; None for one of no framework, without CUDA
+            graphs: name `vllm` to serve.
         calibration: constants of kernels, by name; None for those that carry over to any chip.
         overrides: assignments to numbers of the system, `stack.step_overhead=1ms`; not to those of designs.
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...backends.technology.d2d import Join
 from ...backends.technology.design import Budget
-from ...backends.technology.files.package_file import Joint, usual_joint
+from ...backends.technology.files.package_file import Joint
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 
@@ -39,7 +39,7 @@ class DesignForm:
         unit: unit of compute.
         memory: kind of the stacks.
         link: kind of the lanes to other packages.
-        joint: how dies and memory are joined.
+        joint: how dies and memory are joined; None for as usual with the memory.
         d2d: interface between dies, each of which then is a device; none where a package is one device.
         join: how dies are joined by it.
     """
@@ -49,7 +49,7 @@ class DesignForm:
     unit: str = "h100"
     memory: str = "hbm3"
     link: str = "nvlink4"
-    joint: Joint = "interposer"
+    joint: Joint | None = None
     d2d: str = ""
     join: Join = "line"
 
@@ -106,7 +106,7 @@ class DesignSpace:
         words = product(self.nodes, self.num_dies, self.units, self.memories, self.links, self.d2d, self.joins)
         for node, dies, unit, memory, link, d2d, join in words:
             alone = dies == 1
-            for joint in self.joints or (usual_joint(memory),):
+            for joint in self.joints or (None,):
                 form = DesignForm(
                     node=node,
                     num_dies=dies,

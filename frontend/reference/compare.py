@@ -252,11 +252,17 @@ def relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:
     """Return the largest difference over the largest entry; infinite where shapes differ or one is no number.
 
     A gradient that is nothing but rounding (of a bias of keys, which a softmax does not see) has no size of its own:
-    it is compared with `floor`.
+    it is compared with `floor`. NotComputedError where the module itself gives inf or nan and the graph another
+    entry there, or where it gives nothing else.
     """
     if ours.numel() != theirs.numel():
         return float("inf")
     theirs = theirs.reshape(ours.shape)
+    if not (finite := theirs.isfinite()).all():
+        same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+        if not finite.any() or not same[~finite].all():
+            raise NotComputedError("the module itself gives inf or nan; not judged")
+        ours, theirs = ours[finite], theirs[finite]
     scale = max(float(theirs.abs().max()), floor, float(torch.finfo(torch.float64).tiny))
     found = float((ours - theirs).abs().max()) / scale
     return found if found == found else float("inf")

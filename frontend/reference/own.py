@@ -130,6 +130,8 @@ class ZeroedMemory(FunctionMode):
         """Run the call, with zeros for what is in new memory."""
         fill = cast("Callable[..., object]", torch.zeros) if func is torch.empty else func
         made = fill(*args, **kwargs)
+        if isinstance(made, Tensor) and (made.is_conj() or made.is_neg()):
+            raise NotComputedError("a conjugate: the graph has the number itself for it, whose price is the same")
         if isinstance(made, Tensor) and made.is_complex() and made.requires_grad:
             raise NotComputedError("gradients through complex numbers: the graph has no conjugates; ask for prefill")
         return made

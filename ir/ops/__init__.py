@@ -11,6 +11,7 @@ from ..graph import Node, Region
 from . import collectives, custom, host, optimizer, quantise, unpriced
 from .base import OpCall, OpClass, OpDef, Work
 from .fused import attention, experts, index_keys, routing, scan
+from .index_map import IndexMap
 from .tensors import conv, images, layout, lookup, matmul, normalize, pointwise
 from .traits import Trait
 
@@ -75,6 +76,14 @@ def works_of(region: Region) -> tuple[Work, ...]:
     return tuple(work_of(region, node) for node in region.nodes)
 
 
+# Laws and proofs ask for a call along one axis after another, and graphs share their calls.
+@lru_cache(maxsize=16384)
+def index_map_of(call: OpCall, axis: str) -> IndexMap | None:
+    """Return what the op is along a mesh axis; None for what moves data between ranks, or is not known."""
+    rule = op_def(call.op).index_map
+    return rule(call, axis) if rule is not None else None
+
+
 def complaints_of(region: Region, node: Node) -> tuple[str, ...]:
     """Return what is wrong with the node's call, nothing when it keeps the op's type rule."""
     return _complaints(call_of(region, node))
@@ -93,6 +102,7 @@ def _complaints(call: OpCall) -> tuple[str, ...]:
 
 __all__ = [
     "OPS",
+    "IndexMap",
     "OpCall",
     "OpClass",
     "OpDef",
@@ -101,6 +111,7 @@ __all__ = [
     "call_of",
     "complaints_of",
     "has",
+    "index_map_of",
     "op_def",
     "work_of",
     "works_of",

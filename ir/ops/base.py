@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from ..errors import VerifyError
 from ..graph import NO_ATTRS, Attrs
 from ..records import dataclass
 from ..sizes.expr import Dim, Expr, as_expr, product, total
 from ..types import TensorType
+from .index_map import IndexMap
 from .traits import Trait
 
 A = TypeVar("A", bound=Attrs)
@@ -130,13 +131,44 @@ class Work:
 
 Check: TypeAlias = Callable[[OpCall], Iterator[str]]
 WorkRule: TypeAlias = Callable[[OpCall], Work]
+# What an op is along a mesh axis.
+IndexRule: TypeAlias = Callable[[OpCall, str], IndexMap]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardChoice:
+    """Which entry of its index map an op takes where operands are cut by several factors (`passes/sharding/choose.py`).
+
+    Attributes:
+        names: the inputs that name a factor, in this order; None for all, by `order`.
+        order: "first": parameters, then factors of the result, then inputs from the first; "widest": the operand of
+            most dims; "last": inputs from the last; "as it lies": first what the map says of everything as it lies.
+        sums: where partial sums that the op is linear in stay; elsewhere they are completed first.
+        joins: whole operands of the linear group join the sum, as a part on one rank.
+        gathers: operands beside the sum are made whole.
+        follows: an input of the forward node, and the tensor of this call that lies as it did: it names the factor.
+        deaf: factors that nobody names.
+        packs: "first": everything is packed as the operand that names the factor is; "any": as any that is cut by it.
+        instead: over the axes of the sequence, the second factor where the first must be whole.
+    """
+
+    names: tuple[int, ...] | None = None
+    order: Literal["first", "widest", "last", "as it lies"] = "first"
+    sums: Literal["always", "backward", "never"] = "never"
+    joins: bool = False
+    gathers: bool = False
+    follows: tuple[int, int] | None = None
+    deaf: tuple[str, ...] = ()
+    packs: Literal["first", "any"] = "first"
+    instead: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
     """One op: arity, attribute type, type rule (yields complaints), work rule, class, one line for people, and traits.
 
-    `traits` answer what other rooms ask of an op; they test these, never its name.
+    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `traits` answer
+    what other rooms ask of an op; they test these, never its name.
     """
 
     name: str
@@ -149,6 +181,8 @@ class OpDef:
     max_inputs: int | None = None
     num_outputs: int | None = 1
     traits: frozenset[Trait] = frozenset()
+    index_map: IndexRule | None = None
+    shard: ShardChoice = ShardChoice()
 
     @property
     def _arity(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..records import dataclass
 from ..sizes.expr import total
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from .index_map import IndexMap, numbered, tensor
 from .traits import Trait
 
 # Absolute value, maximum, multiplication, rounding: an element of each copy.
@@ -46,6 +47,12 @@ def _work(call: OpCall) -> Work:
     )
 
 
+def _index_map(call: OpCall, _axis: str) -> IndexMap:
+    """Entry by entry, with a scale for those beside it; rounding is not linear."""
+    alike = tensor(numbered(call.inputs[0].rank))
+    return IndexMap((alike,), (alike,) * len(call.outputs))
+
+
 OPS = (
     OpDef(
         "quantise",
@@ -57,5 +64,6 @@ OPS = (
         max_inputs=1,
         num_outputs=None,
         traits=frozenset({Trait.SAME_VALUES, Trait.QUANTISES}),
+        index_map=_index_map,
     ),
 )

@@ -5,20 +5,19 @@ from __future__ import annotations
 from ..schedules.registry import SCHEDULES
 from .case import divisors
 from .cases import LARGEST
+from .layout.ranks import AXES, ORDER, rank_order
 from .legality import check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
 from .structure import Defaults, structure_of
 from .table import PlanTable
 from .words import (
     ATTENTION,
-    AXES,
     CAPACITY,
     CP_METHODS,
     IMBALANCE,
     KERNELS,
     LAYOUTS,
     OFFLOAD,
-    ORDER,
     RECOMPUTE,
     RESHARD,
     WORDS,
@@ -26,7 +25,6 @@ from .words import (
     LoweringPolicy,
     PlanNumbers,
     PlanWords,
-    rank_order,
 )
 
 __all__ = [

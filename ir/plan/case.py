@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..graph import Workload
 from ..records import dataclass
+from .layout.ranks import misfit
 from .word import changed
 from .words import WORDS, Family, PlanNumbers
 
@@ -150,6 +151,17 @@ class PlanCase(PlanNumbers):
     def counts(self) -> Sequence[tuple[str, int]]:
         """All counts that are said, by the names of their flags."""
         return [pair for pair in zip(_FLAGS, _COUNTED(self), strict=True) if pair[1] is not None]
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Ranks of the groups of each axis of the order: of ep those inside dp, of dp those outside of ep."""
+        ep = inner_ep(self.ep, self.tp, self.inside, self.family)
+        return {"tp": self.tp, "cp": self.cp, "ep": ep, "dp": self.outside, "pp": self.pp}
+
+    @property
+    def misfit(self) -> str:
+        """What is wrong with the shapes of a placement, in words."""
+        return misfit(self.family.placement, self.groups)
 
     @property
     def legal_etp(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
+from math import prod
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import can_run, check_schedule
 from .case import Above, PlanCase, divisors, nearest
+from .layout.ranks import shapes_of
 from .legality import check_exchange, check_family
 from .words import Family
 
@@ -202,6 +204,10 @@ NUMBERS = (
         lambda c, _: c.outside % c.dp_shard != 0,
         of="dp_shard",
         allowed=lambda c: divisors(c.outside),
+    ),
+    PlanRule(
+        "placement={f.placement}: {c.misfit}",
+        lambda c, f: reduce(or_, (prod(s) != c.groups[a] for a, s in shapes_of(f.placement).items()), False),
     ),
     PlanRule(
         "gbs={c.batch} is not a multiple of mbs={c.micro_batch} x dp={c.replicas} = {c.step}; nearest: {c.near_batch}",

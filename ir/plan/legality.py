@@ -9,25 +9,26 @@ from ..graph import Workload
 from ..schedules.registry import schedule_kind
 from ..units import is_digits
 from .experts.words import check_placed
+from .layout.ranks import AXES, ORDER, rank_order, shapes_of
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
 from .words import (
-    AXES,
     CP_METHODS,
     LAYOUTS,
     OFFLOAD,
-    ORDER,
     PLAIN,
     RECOMPUTE,
     SERVING_KERNELS,
     WORDS,
     Family,
-    rank_order,
 )
 
 # What is said of rows that travel to their experts.
 _TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
+
+# Each module of these is in the graph; no layer is as wide as this.
+_MOST = {"mtp_num_layers": 64, "lora_rank": 1 << 16}
 
 
 def check_family(family: Family) -> None:
@@ -49,12 +50,16 @@ def check_family(family: Family) -> None:
     _check_data(family)
     check_precision(family)
     check_adapters(family)
+    for name, most in _MOST.items():
+        if getattr(family, name) > most:
+            raise PlanError(f"{name.replace('_', '-')}={getattr(family, name)}: at most {most:,}")
     if family.mtp_num_layers and family.lora_rank:
         raise NotBuiltError("mtp-num-layers with --lora-rank: not built in this version; use one of them")
     check_states(*family.states)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
+    shapes_of(family.placement)
     if family.recompute == "none" and not family.early_stop:
         raise PlanError(
             "no-early-stop says how much is recomputed, and recompute=none: use --recompute, or leave it out"

@@ -15,9 +15,10 @@ from ..errors import PlanError
 from ..graph import Workload
 from ..records import dataclass
 from ..schedules.registry import ALIASES
+from .layout.ranks import AXES
 from .training.decisions import Decisions, Software
 from .word import changed
-from .words import AXES, CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
+from .words import CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
 
 
 @dataclass(frozen=True, slots=True)

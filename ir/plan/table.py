@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ..errors import InternalError, PlanError
 from ..records import dataclass
 from ..schedules.registry import SCHEDULES, USUAL
+from .layout.ranks import AXES
 from .structure import RULES, check_structure
-from .words import AXES, CAPACITY, IMBALANCE, Family
+from .words import CAPACITY, IMBALANCE, Family
 
 if TYPE_CHECKING:
     import numpy as np

@@ -42,6 +42,7 @@ class Word:
         name: its name for people, where the field has another one.
         also: other names of its flag, most of them Megatron's.
         choices: all its values, of a word that has a choice.
+        others: whether there are values beside the choices.
         metavar: what stands for its value in `--help`.
         section: where `--help` shows it.
         behind: the word that it follows in lists; that of the field above where empty.
@@ -58,6 +59,7 @@ class Word:
     name: str = ""
     also: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    others: bool = False
     metavar: str = ""
     section: str = "Plan"
     behind: str = ""

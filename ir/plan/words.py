@@ -18,15 +18,13 @@ from ..types import DType
 from .experts.words import EXCHANGES as EXCHANGES
 from .experts.words import WIRES as WIRES
 from .experts.words import ExpertWords
+from .layout.ranks import AUTO, ORDER, PLACEMENTS
+from .layout.ranks import AXES as AXES
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
 from .word import PlanWord, SearchAxis, Word, changed, rows_of
 
-# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
-# sequence for heads, `fsdp` the replicas that share states where groups are copies; `cp` and `dp` are what is left.
-AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
-ORDER = "tp-cp-ep-dp-pp"
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced", "filled")
 PHASES = ("train", "prefill", "decode", "serve")
@@ -172,6 +170,12 @@ class LoweringPolicy(ExpertWords):
         axis=SearchAxis.NONE,
     )] = None
     order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
+    placement: Annotated[str, Word(
+        "Placement of groups on a torus, mesh or HyperX: ranks (along one dimension after the other), blocks (each "
+        "group as compact as it goes), closed (blocks of a slice that optical switches close), or shapes by axis, as "
+        "ep=4x4x4 or tp=2x1x1+ep=4x4x4; auto: closed where the system has such switches, else ranks.",
+        choices=PLACEMENTS, others=True, metavar="WORD|SHAPES",
+    )] = AUTO
     sp: Annotated[bool | None, Word(
         "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]",
         behind="redundant_experts", axis=SearchAxis.CHOICE,
@@ -376,18 +380,6 @@ class Family(LoweringPolicy):
 # fmt: on
 PLAIN = Family()
 WORDS: Mapping[str, PlanWord] = MappingProxyType(dict(rows_of(PlanWords)))
-
-
-def rank_order(order: str) -> tuple[str, ...]:
-    """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
-
-    >>> rank_order("tp-cp-ep-dp-pp")
-    ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
-    """
-    names = order.split("-")
-    inside = {"cp": "up", "dp": "fsdp"}
-    pairs = ((inside.get(n), n) for n in names)
-    return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
 
 
 def words_said(said: Mapping[str, object], over: PlanWords | None = None) -> PlanWords:

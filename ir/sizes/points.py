@@ -13,6 +13,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 # Codes up to which a table of all of them is quicker than sorting: so many, and so many a plan.
 _FEW, _EACH = 1024, 16
+# No symbol of a graph: the devices of a plan.
+GPUS = "gpus"
 
 
 class Points:
@@ -20,7 +22,8 @@ class Points:
 
     def __init__(self, plans: PlanTable) -> None:
         """Keep the columns; nothing is searched yet."""
-        self._columns = plans.columns
+        self._columns = {**plans.columns, GPUS: plans.num_gpus}
+        self.placement = plans.family.placement
         self.num_plans = len(plans)
         self._codes: dict[str, tuple[int, Index]] = {}
         self._known: dict[tuple[str, ...], tuple[Mapping[str, Array], Index]] = {}

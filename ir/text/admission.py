@@ -40,8 +40,8 @@ def admit(graph: Graph) -> None:
 
 
 @contextmanager
-def refuse_incoming(origin: str) -> Iterator[None]:
-    """Turn what a graph that comes in stumbles over into an error of its file: nothing of ours has touched it yet."""
+def refuse_incoming(origin: str, what: str = "graph") -> Iterator[None]:
+    """Turn what a graph or an answer that comes in stumbles over into an error of its file: ours has not touched it."""
     try:
         yield
     except InternalError as error:
@@ -50,7 +50,7 @@ def refuse_incoming(origin: str) -> Iterator[None]:
         raise
     except _UNLAWFUL as error:
         words = " ".join(str(error).split())[:300]
-        raise ParseError(f"'{origin}': no graph can be made of it ({type(error).__name__}: {words})") from error
+        raise ParseError(f"'{origin}': no {what} can be made of it ({type(error).__name__}: {words})") from error
 
 
 def admission_problems(graph: Graph) -> Iterator[str]:

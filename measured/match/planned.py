@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...ir.errors import UsageError
+from ...ir.errors import ParseError
 from ...ir.records import dataclass
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -157,7 +157,7 @@ def _record(node: PlannedNode) -> dict[str, object]:
 
 
 def planned_of(tree: object, path: str) -> PlannedStep:
-    """Read a step from a report; UsageError for what this version does not write."""
+    """Read a step from a report; ParseError for what this version does not write."""
     try:
         record = _mapping(tree)
         stages = tuple(
@@ -173,8 +173,8 @@ def planned_of(tree: object, path: str) -> PlannedStep:
             _whole(record["num_stages"]),
             _whole(record["micro_batches"]),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UsageError(f"'{path}' has nodes that cannot be read: {error!r}; write it with this version") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ParseError(f"'{path}' has nodes that cannot be read: {error!r}; write it with this version") from None
 
 
 def _node(row: Mapping[str, object]) -> PlannedNode:

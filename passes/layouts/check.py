@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 
 from ...ir.errors import VerifyError
 from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import OpCall
+from ...ir.ops.index_map import SAMPLE_AXES
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.types import TensorType
 from .flow import counts_replicas, gradient_problems, is_own, message_problems
-from .laws import messages as laws_messages
-from .laws import moves as laws_moves
-from .laws import products as laws_products
-from .laws import rows as laws_rows
-from .lay import SAMPLES, Law, Lay
-
-_FAMILIES = (laws_products, laws_rows, laws_moves, laws_messages)
-LAWS: Mapping[str, Law] = MappingProxyType({op: law for f in _FAMILIES for op, law in f.LAWS.items()})
+from .laws import LAWS, operand_problems
+from .lay import Lay
 
 
 def verify_layouts(graph: Graph, after: str = "", verified: Graph | None = None) -> None:
@@ -85,18 +79,16 @@ def _complaints(op: str, attrs: Attrs, ins: tuple[_Laid, ...], outs: tuple[_Laid
     """Ask the law of the op along each axis; what is replicated everywhere and pairs of a replica are right."""
     grows = (d.type for d in outs if counts_replicas(d.type))
     found = [f"makes {kind}: each replica has samples of its own" for kind in grows]
-    if op not in LAWS:
-        return tuple(found)
-    law, count = LAWS[op], len(ins)
+    law, count = LAWS.get(op, operand_problems), len(ins)
     call = OpCall(op, attrs, tuple(d.type for d in ins), tuple(d.type for d in outs))
     along = list(zip(*[[p for _, p in d.placements] for d in (*ins, *outs)], strict=True))
     shards = any(col[0] is REPLICATE and isinstance(col[count], Shard) for col in along) if count else False
-    for (axis, _), col in zip(outs[0].placements, along, strict=True):
-        own = axis in SAMPLES and any(map(is_own, (*call.inputs, *call.outputs), col))
+    for (axis, _), col in zip(outs[0].placements if outs else (), along, strict=False):
+        own = axis in SAMPLE_AXES and any(map(is_own, (*call.inputs, *call.outputs), col))
         if col.count(REPLICATE) < len(col) and not own:
             lay = Lay(axis, call, col[:count], col[count:], shards)
             found += [f"along {axis}: {complaint}" for complaint in law(lay)]
     return tuple(found)
 
 
-__all__ = ["LAWS", "layout_problems", "verify_layouts"]
+__all__ = ["layout_problems", "verify_layouts"]

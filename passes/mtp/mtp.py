@@ -19,6 +19,8 @@ from ...ir.types import DType, TensorType
 from ..base import Pass, PassResult, require_sharded
 from .parts import MtpParts, mtp_parts
 
+# Published models have one to four; the work of lowering grows with each.
+MOST_MODULES = 1000
 # Names of what modules have of their own, and of the ports that lead to and from their embedding. Their products lie
 # outside of all modules of a layer, and their norms inside of one: recomputation of `mlp` or `layernorm` means neither.
 _OWN = "mtp.*"
@@ -50,8 +52,8 @@ class Mtp(Pass):
         """Append the modules; NotBuiltError for a model that cannot take them."""
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        if self.layers < 1:
-            raise PlanError(f"mtp layers={self.layers}: 1 or more")
+        if not 1 <= self.layers <= MOST_MODULES:
+            raise PlanError(f"mtp layers={self.layers}: 1 to {MOST_MODULES}")
         parts = mtp_parts(graph)
         shared = parts.shared_grads
         incoming = {parts.head_grad: parts.gradient, **shared}

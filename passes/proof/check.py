@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from ...ir.graph import Node, Region
-from ...ir.ops import OpCall, Trait, has
+from ...ir.ops import OpCall, Trait, has, index_map_of
 from ...ir.placement import REPLICATE, Partial, Placement
 from .conversions import (
     complaints,
@@ -17,12 +16,6 @@ from .conversions import (
     shard_complaints,
     summand_complaints,
 )
-from .entries import Law
-from .laws import blocks as laws_blocks
-from .laws import layout as laws_layout
-from .laws import math as laws_math
-
-LAWS: Mapping[str, Law] = MappingProxyType({**laws_math.LAWS, **laws_layout.LAWS, **laws_blocks.LAWS})
 
 
 def is_conversion(region: Region, node: Node) -> bool:
@@ -60,10 +53,10 @@ def follows(call: OpCall, axis: str, given: tuple[Placement, ...], made: tuple[P
         return update_fits(given, made)
     if has(call, Trait.TO_HOST, Trait.FROM_HOST):
         return given == made
-    law = LAWS.get(call.op)
-    if law is None:
+    index_map = index_map_of(call, axis)
+    if index_map is None:
         return all(p == REPLICATE for p in (*given, *made))
-    return any(entry.fits(given, made) for entry in law(call, axis))
+    return index_map.fits(given, made)
 
 
 def update_fits(given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:

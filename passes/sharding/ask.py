@@ -24,12 +24,11 @@ class Ask:
 
     `forward` holds the input placements of the forward node that a backward node belongs to. `reduced` says, input by
     input, what a partial sum is turned into when it must be whole: sharded over the sequence under sequence
-    parallelism, else replicated. `axis` is the mesh axis, `cp` the
-    method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds. `all_tokens`
-    says that experts get the tokens of all ranks of the axis, and `own_rows` that each takes out of them the rows of
-    its own experts. `cut_again` says that what a slice takes out is several tensors side by side itself.
-    `stacked` says of a reshape that tensors side by side in one dim are so in the other, as columns and as heads.
-    `on_all` says of each tensor taken out of a packed dim, or put into it, whether it is one head that all ranks hold.
+    parallelism, else replicated. `axis` is the mesh axis, `cp` the method of context parallelism. `own_tokens` says
+    that over `tp` each rank routes the tokens it holds, `all_tokens` that experts get the tokens of all ranks of the
+    axis. `cut_again` says that what a slice takes out is several tensors side by side itself. `stacked` says of a
+    reshape that tensors side by side in one dim are so in the other, as columns and as heads. `on_all` says of each
+    tensor taken out of a packed dim, or put into it, whether it is one head that all ranks hold.
     """
 
     axis: str
@@ -42,7 +41,6 @@ class Ask:
     cp: str = "none"
     own_tokens: bool = False
     all_tokens: bool = False
-    own_rows: bool = False
     cut_again: bool = False
     on_all: tuple[bool, ...] = ()
     stacked: bool = False

@@ -10,13 +10,12 @@ from typing import TypeAlias
 from ...ir.graph import Constraint, Graph, Node, Region
 from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
-from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
 from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import share
 from .follow import Spot, same_dims
-from .rules.layout import groups
 
 TP = "tp"
 # Ops between the projection of keys and attention that work on each entry or each head of its own.
@@ -327,8 +326,8 @@ def _split_sizes(graph: Graph) -> Iterator[int]:
 
 
 def _regrouped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> Iterator[int]:
-    for ins, outs in groups(source, result):
-        dims = [*(source[i] for i in ins if source[i] != 1), *(result[o] for o in outs if result[o] != 1)]
+    for ins, outs in blocks(source, result):
+        dims = [*(source[i] for i in ins), *(result[o] for o in outs)]
         if len(dims) > 2:
             yield from _whole(dims)
 

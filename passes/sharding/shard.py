@@ -50,7 +50,7 @@ from .own_batch import back_to_sequence, data_axes
 from .plans.auto import Ports
 from .plans.choose import plan_for
 from .plans.plans import TpPlan
-from .rules.table import answer_of, gather_notes
+from .rules import answer_of, gather_notes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
@@ -263,7 +263,7 @@ class _Propagation:
                 phase=Phase.FORWARD if node.phase.is_forward_work else node.phase, forward=forward,
                 cp="ulysses" if axis == UP else self.cp,
                 own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
-                own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
+                cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
                 on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
             )  # fmt: skip
             self.facts.answers[key] = answer_of(node, ask, self.replicate_unknown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -38,8 +39,10 @@ class Gate:
 
     @property
     def failed(self) -> bool:
-        """Whether the limit is broken."""
+        """Whether the limit is broken; what is no number breaks each."""
         found, limit = self.found, self.limit
+        if math.isnan(found):
+            return True
         return {">": found > limit, ">=": found >= limit, "<": found < limit, "<=": found <= limit}[self.symbol]
 
     def __str__(self) -> str:

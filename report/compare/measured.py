@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...ir.errors import UsageError
+from ...ir.errors import ParseError, UsageError
 from ...measured.match.planned import planned_of
 from ...measured.match.run import MatchedRun, matched_run
 from ...measured.run import MeasuredRun, is_trace, of_trace, read_measured
@@ -14,6 +15,7 @@ from ...measured.traces.trace import read_trace
 from .comparison import Comparison, compare
 from .saved import REPORT, MetricParts, Saved
 
+_LONGEST_S = 10 * 365 * 86400.0
 # Classes of kernels of a trace, by the part of a breakdown that they are; what is in none is pointwise.
 _CLASSES = {
     "compute.matmul": "gemm",
@@ -57,6 +59,9 @@ def against(predicted: Saved, run: MeasuredRun) -> Comparison:
     """
     if predicted.schema != REPORT:
         raise UsageError(f"'{predicted.path}' is a {predicted.schema}: a measured run stands beside an estimate")
+    for name, value in run.metrics.items():
+        if not 0 <= value < (_LONGEST_S if name.endswith("_s") else math.inf):
+            raise ParseError(f"'{run.path}': {name} is {value:g}; seconds of a run are 0 to ten years")
     parts = [part for part in predicted.parts if part.name == "breakdown" and part.of == "step_time_s"]
     own = tuple(_parts(_by_class(part.values)) for part in parts if run.classes)
     measured = Saved(

@@ -76,13 +76,13 @@ class Saved:
 def read_saved(path: str) -> Saved:
     """Read a report from a file (.gz too) or from stdin, which is `-`.
 
-    UsageError when it cannot be read, is not JSON, or is not a report that this version writes.
+    UsageError when it cannot be read, ParseError when it is not JSON or no report that this version writes.
     """
     return saved(_text(path), path)
 
 
 def saved(text: str, path: str) -> Saved:
-    """Read a report from its JSON text; `path` is what it is called. UsageError as for `read_saved`."""
+    """Read a report from its JSON text; `path` is what it is called. ParseError as for `read_saved`."""
     tree = _parsed(text, path)
     schema = tree.get("schema")
     if schema == REPORT:
@@ -90,12 +90,12 @@ def saved(text: str, path: str) -> Saved:
     if schema == VALIDATION:
         return _validation(tree, path)
     if schema is None:
-        raise UsageError(f"'{path}' is not a report: it has no 'schema'; {_HOW}")
-    raise UsageError(f"'{path}' has the schema '{schema}'; what can be compared: {REPORT}, {VALIDATION}; {_HOW}")
+        raise ParseError(f"'{path}' is not a report: it has no 'schema'; {_HOW}")
+    raise ParseError(f"'{path}' has the schema '{schema}'; what can be compared: {REPORT}, {VALIDATION}; {_HOW}")
 
 
 def read_tree(path: str) -> Mapping[str, object]:
-    """Read any document from a file (.gz too) or from stdin, which is `-`; UsageError as for `read_saved`."""
+    """Read any document from a file (.gz too) or from stdin, which is `-`; errors as for `read_saved`."""
     return _parsed(_text(path), path)
 
 
@@ -108,18 +108,18 @@ def _text(path: str) -> str:
 
 def _parsed(text: str, path: str) -> Mapping[str, object]:
     if not text.strip():
-        raise UsageError(f"'{path}' is empty; {_HOW}")
+        raise ParseError(f"'{path}' is empty; {_HOW}")
     try:
         tree = read_json(text, path)
     except ParseError as error:
         raise ParseError(f"{error}; {_HOW}") from error
     if not isinstance(tree, dict):
-        raise UsageError(f"'{path}' is not a report: it holds a {type(tree).__name__}; {_HOW}")
+        raise ParseError(f"'{path}' is not a report: it holds a {type(tree).__name__}; {_HOW}")
     return tree
 
 
 def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
-    """Return the report of an estimate from its document; UsageError for a part that is not as it is written."""
+    """Return the report of an estimate from its document; ParseError for a part that is not as it is written."""
     memory = dict(_numbers(tree, "memory", path))
     capacity = memory.pop("capacity", None)
     inputs = {"tool_version": _shown(tree.get("tool_version"))} | _flat(_mapping(tree, "inputs", path))
@@ -165,7 +165,10 @@ def _metrics(tree: Mapping[str, object], path: str) -> Mapping[str, float]:
 
 def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:
     if not metrics:
-        raise UsageError(f"'{path}' has no metrics; {_HOW}")
+        raise ParseError(f"'{path}' has no metrics; {_HOW}")
+    for name, value in metrics.items():
+        if value < 0 and name in METRICS and METRICS[name].unit in ("s", "B"):
+            raise ParseError(f"'{path}': metrics.{name} is {value:g}, less than nothing; {_HOW}")
     return metrics
 
 
@@ -195,7 +198,7 @@ def _mapping(tree: Mapping[str, object], key: str, path: str) -> Mapping[str, ob
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UsageError(f"'{path}': {key} is a {type(value).__name__}, not an object; {_HOW}")
+        raise ParseError(f"'{path}': {key} is a {type(value).__name__}, not an object; {_HOW}")
     return value
 
 
@@ -203,7 +206,7 @@ def _numbers(tree: Mapping[str, object], key: str, path: str) -> Mapping[str, fl
     found = {name: (_number(value), value) for name, value in _mapping(tree, key, path).items()}
     for name, (number, value) in found.items():
         if number is None:
-            raise UsageError(f"'{path}': {key}.{name} is {json.dumps(value)}, not a finite number; {_HOW}")
+            raise ParseError(f"'{path}': {key}.{name} is {json.dumps(value)}, not a finite number; {_HOW}")
     return {name: number for name, (number, _) in found.items() if number is not None}
 
 

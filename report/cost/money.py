@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ...cost.ownership.energy import joules_interval
 from ...cost.ownership.tco import pue_of
 from ...driver.metrics import format_metric
 from ...ir.units import format_si, format_usd
@@ -40,15 +41,24 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
     power = "" if money.terms.rented else " at this power"
     counted = "sample" if "samples_per_s" in answer.metrics else "token"
     tokens = tokens.replace("tokens", f"{counted}s")
+    between = " .. ".join(format_si(joules, "J") for joules in joules_of_token(answer, m))
     yield (
         f"energy: {m['average_power_w'] / answer.plan.num_gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/"
-        f"{counted}, {format_si(m['j_per_token_facility'], 'J')} including PUE; {m['kg_co2e_per_mtok']:.3g} kgCO2e "
-        f"for 1M {counted}s"
+        f"{counted} ({between}), {format_si(m['j_per_token_facility'], 'J')} including PUE; "
+        f"{m['kg_co2e_per_mtok']:.3g} kgCO2e for 1M {counted}s"
     )
     yield (
         f"{cost_text(money)} {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, {tokens}, "
         f"{format_usd(m['usd_per_step'])} a step"
     )
+
+
+def joules_of_token(answer: Estimate, m: Mapping[str, float]) -> tuple[float, float]:
+    """Return between which joules a token lies, as far as the energies of the machine are known."""
+    assert answer.money is not None
+    energy, money = answer.money.energy, answer.money.money
+    between, tokens = joules_interval(energy, money.system, money.prices), one(energy.machines_j) / m["j_per_token"]
+    return one(between.low_j) / tokens, one(between.high_j) / tokens
 
 
 def _run_lines(m: Mapping[str, float], money: Money) -> Iterator[str]:
@@ -129,11 +139,17 @@ def money_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
     That is at the power which the step draws, where `slipstick cost` takes the load of the price book.
     """
     money = found.money
+    between = joules_interval(found.energy, money.system, money.prices)
     return {
         **money_inputs(found),
         "assumptions": {**assumptions(money), "power": "rented" if money.terms.rented else "of the step"},
         **standing_record(money),
         "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()} | {"building": one(found.energy.building_j)},
+        "energy_interval": {
+            "low_j": one(between.low_j),
+            "high_j": one(between.high_j),
+            "factors": {part: {"low": low, "high": high} for part, (low, high) in between.factors.items()},
+        },
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
         "gpu_hour": bill_record(found.owned.gpu_hour),
     }

@@ -16,6 +16,7 @@ from ..columns import in_columns
 from ..numbers import one
 from ..results.documents import DocumentResult
 from .bills import right
+from .books import order_notes
 from .money import reservations, usd_text
 
 if TYPE_CHECKING:
@@ -87,23 +88,36 @@ def costs_of(system: System, num_gpus: int) -> SystemCosts:
     return SystemCosts(system=system, num_gpus=num_gpus, money=money, missing=missing)
 
 
-def costs_result(systems: Sequence[SystemCosts]) -> DocumentResult:
-    """Return systems side by side as a result, the cheapest GPU-hour first."""
-    ordered = sorted(systems, key=lambda one_of: one_of.usd_per_gpu_hour)
+def costs_result(books: Sequence[Sequence[SystemCosts]]) -> DocumentResult:
+    """Return systems side by side as a result, the cheapest GPU-hour first; of several books those of the first.
+
+    Notes say how the order differs under the others.
+    """
+    ordered, *others = (sorted(systems, key=lambda one_of: one_of.usd_per_gpu_hour) for systems in books)
+    orders = {_book(found): [one_of.system.name for one_of in found] for found in (ordered, *others)}
     return DocumentResult(
         title="costs of systems",
         document=lambda: json_text(
-            {"schema": SCHEMA, "tool_version": __version__, "systems": [_record(found) for found in ordered]}, indent=1
+            {
+                "schema": SCHEMA,
+                "tool_version": __version__,
+                "systems": [_record(found) for found in ordered],
+                **({"orders": orders, "flips": list(order_notes(orders))} if others else {}),
+            },
+            indent=1,
         ),
-        screen=lambda width: costs_text(ordered, width),
+        screen=lambda width: "\n".join([costs_text(ordered, width).rstrip("\n"), *order_notes(orders), ""]),
     )
 
 
 def costs_text(systems: Sequence[SystemCosts], width: int | None = None) -> str:
     """Return a line for each system, then what sums leave out and of which dates their prices are."""
-    books = sorted({m.prices.name for found in systems for m in found.money.values()})
     table = in_columns(right([[*_HEADING], *map(_row, systems)]), width)
-    return "\n".join([f"prices {', '.join(books)}", table, *_notes(systems), ""])
+    return "\n".join([f"prices {_book(systems)}", table, *_notes(systems), ""])
+
+
+def _book(systems: Sequence[SystemCosts]) -> str:
+    return ", ".join(sorted({m.prices.name for found in systems for m in found.money.values()}))
 
 
 def _row(found: SystemCosts) -> list[str]:

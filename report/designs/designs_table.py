@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ _RESULTS = (
 )  # fmt: skip
 _ONLY_UNTIMED = ("fp16_flops_per_usd", "hbm_bytes_per_usd")
 _LABELS = {
-    "num_dies": "dies", "die_mm2": "die", "package_w": "power", "num_stacks": "stacks",
+    "num_dies": "dies", "die_mm2": "die", "silicon_mm2": "silicon", "package_w": "power", "num_stacks": "stacks",
     "d2d_bytes_per_s": "D2D bandwidth", "d2d": "D2D", "fp16_flop_per_s": "fp16", "hbm_bytes_per_s": "HBM",
     "package_usd": "package", "package_nre_usd": "of it NRE", "package_yield": "yield",
     "usd_per_gpu": "$/GPU", "usd_per_gpu_hour": "$/GPU-h",
@@ -51,6 +51,27 @@ def designs_table(ranking: Ranking, rows: NDArray[np.intp], width: int | None = 
         for k in rows
     ]
     return "\n".join([in_columns([heading, *body], width), *_notes(ranking, len(rows))])
+
+
+def design_orders(rankings: Mapping[str, Ranking]) -> dict[str, list[str]]:
+    """Return the first five designs of the first book, and the first of each other, in the order of each book."""
+    if len(rankings) < 2:
+        return {}
+    usual, *others = rankings.values()
+    pool = {*usual.order[:5].tolist(), *(int(one.order[0]) for one in others)}
+    return {book: [_name(one, at) for at in one.order.tolist() if at in pool] for book, one in rankings.items()}
+
+
+def _name(ranking: Ranking, at: int) -> str:
+    words = [
+        f"{column[at]} {label(name)}" if name == "num_dies" else str(column[at])
+        for name, column in ranking.words.items()
+        if len(set(column)) > 1
+    ]
+    numbers = [
+        f"{label(name)} {told(name, float(ranking.columns[name][at]))}" for name in _NUMBERS if _differs(ranking, name)
+    ]
+    return " ".join([*words, *numbers]) or "the design"
 
 
 def _differs(ranking: Ranking, name: str) -> bool:

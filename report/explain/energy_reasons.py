@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...cost.ownership.activity import BEYOND, amounts, idle_w
+from ...cost.ownership.energy import joules_interval
 from ...cost.ownership.levels import levels_of, memory_kind, origin_of
 from ...cost.ownership.server import watts_of
 from ...cost.ownership.tco import pue_of
@@ -16,14 +17,24 @@ from ..numbers import one, shown_with_source
 if TYPE_CHECKING:
     from ...cost.money import StepMoney
     from ...driver.estimate import Estimate
+    from ...driver.serve.answer import ServeMoney
 
 
-def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Iterator[str]:
-    """Yield the parts of the joules of a step, the largest first, each with the terms that make it."""
+def joules_lines(answer: Estimate | None, found: StepMoney | ServeMoney, with_building: bool) -> Iterator[str]:
+    """Yield the parts of the joules of a step, the largest first, each with the terms that make it.
+
+    Those of a request of a server are means over its prefills and decode steps, and have no terms of their own.
+    """
     energy, money = found.energy, found.money
     parts = {**energy.parts_j, **({"building": energy.building_j} if with_building else {})}
     shown = {name: joules for name, joules in parts.items() if one(joules)}
     yield "joules: " + ", ".join(f"{name} {joules_text(joules)}" for name, joules in shown.items())
+    levels = levels_of(money.system, money.prices.section.energy)
+    between = joules_interval(energy, money.system, money.prices)
+    factors = (f"{name} x {low:.3g} .. {high:.3g}" for name, (low, high) in between.factors.items())
+    yield f"machines {joules_text(between.low_j)} .. {joules_text(between.high_j)}: {', '.join(factors)}"
+    if answer is None:
+        return
     terms = _terms(answer, found)
     dtype, chip = str(answer.table.lowered.source.dtype), ("chip.energy.logic", "chip.energy.wires")
     paths: Mapping[str, tuple[str, ...]] = {
@@ -33,7 +44,7 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
         "vector units": ("prices.energy.vector", "chip.energy.vector"),
         "memory": (f"prices.energy.memory.{memory_kind(money.system)}", "chip.energy.memory"),
         "cache": ("prices.energy.cache", "prices.energy.wires", "chip.energy.cache", *chip),
-        "wires": ("prices.energy.network",),
+        "wires": tuple(link.path for link in levels.wires.links),
         "hosts": ("server.rest_power", "prices.energy.host_load"),
         "network": ("prices.energy.average_load",),
         "building": (f"prices.facility.pue.{money.cost.estate.cooling}",),
@@ -48,11 +59,11 @@ def joules_lines(answer: Estimate, found: StepMoney, with_building: bool) -> Ite
 
 
 def joules_text(joules: Num) -> str:
-    """Write joules with six digits."""
-    return format_si(one(joules), "J", 6)
+    """Write joules with seven digits."""
+    return format_si(one(joules), "J", 7)
 
 
-def _terms(answer: Estimate, found: StepMoney) -> Mapping[str, str]:
+def _terms(answer: Estimate, found: StepMoney | ServeMoney) -> Mapping[str, str]:
     """Products of numbers by part; their values are the joules of the part."""
     energy, money, table = found.energy, found.money, answer.table
     system, section = money.system, money.prices.section.energy

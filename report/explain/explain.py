@@ -12,6 +12,7 @@ from ...backends.kernels.collective import IN_SWITCHES, constants_of
 from ...backends.machine.system import System
 from ...backends.network.algorithms.menu import IN_NETWORKS
 from ...backends.network.collectives import CUSTOM, collective_time
+from ...backends.pricing.places import placed_system
 from ...backends.pricing.program import PricedEntry, group_factors
 from ...backends.pricing.timing import PricedGroup
 from ...cost.step.overlap import hidden_behind_products
@@ -51,7 +52,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     labels = {m.label.lower(): m.name for m in METRICS.values()}
     wanted = labels.get(wanted.lower(), wanted)
     if answer.run is not None and wanted in answer.run.metrics:
-        return explain_run(answer.run, wanted)
+        return explain_run(answer.run, wanted, answer.metrics)
     if wanted in answer.metrics:
         return "\n".join(metric_lines(answer, wanted))
     if wanted in metrics_of(answer.money):
@@ -188,7 +189,7 @@ def _collective(answer: Estimate, priced: PricedGroup, row: int, entry: PricedEn
     if degree == 1:
         yield "  a group of one: no time"
         return
-    system = answer.table.system
+    system = placed_system(answer.table.system, answer.plan)
     single = collective_time(found.kind, size, first, stride, system, more, entry.across)
     best = single.chosen()
     for candidate in single.compared():

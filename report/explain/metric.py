@@ -13,7 +13,7 @@ from ...driver.metrics import METRICS, format_metric
 from ...driver.uncertainty.answers import evidence_of_step, step_bands
 from ...ir.graph import Workload
 from ...ir.plan.precision import counted_dtype
-from ...ir.units import format_bytes, format_time
+from ...ir.units import format_bytes
 from ..bounds import bound_seconds
 from ..labels import bound_label, parameter_label, part_label
 from ..numbers import sources_of
@@ -41,7 +41,7 @@ def metric_lines(answer: Estimate, name: str) -> Iterator[str]:
 
 def _step(answer: Estimate) -> Iterator[str]:
     m = answer.metrics["step_time_s"]
-    yield "= " + " + ".join(f"{k} {format_time(v)}" for k, v in answer.breakdown_s.items() if v)
+    yield "= " + " + ".join(f"{k} {v:.7g} s" for k, v in answer.breakdown_s.items() if v)
     bounds = ((bound_label(k), s / m) for k, s in bound_seconds(answer).items())
     yield "bound by: " + ", ".join(f"{label} {share:.1%}" for label, share in bounds if share >= LEAST / 5)
     follows = ((parameter_label(k), e) for k, e in sensitivity(answer).items() if abs(e) >= LEAST)
@@ -82,11 +82,11 @@ def _whole(answer: Estimate) -> Iterator[str]:
 
 
 def _s(answer: Estimate) -> str:
-    return f"{answer.metrics['step_time_s']:.6g} s"
+    return f"{answer.metrics['step_time_s']:.7g} s"
 
 
 def _mfu(answer: Estimate) -> Iterator[str]:
-    yield f"= {answer.metrics['model_flops']:.6g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs x {_peak(answer)})"
+    yield f"= {answer.metrics['model_flops']:.7g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs x {_peak(answer)})"
     yield from _of_peak(answer, _counted(answer))
 
 
@@ -94,15 +94,15 @@ def _hfu(answer: Estimate) -> Iterator[str]:
     m = answer.metrics
     done = m["model_flops"] * m["hfu"] / m["mfu"]
     again = done - m["model_flops"]
-    flops = f"({m['model_flops']:.6g} FLOP + {again if again > 1e-9 * done else 0:.6g} FLOP of recomputation)"
+    flops = f"({m['model_flops']:.7g} FLOP + {again if again > 1e-9 * done else 0:.7g} FLOP of recomputation)"
     yield f"= {flops} / ({_s(answer)} x {answer.plan.num_gpus} GPUs x {_peak(answer)})"
     yield from _of_peak(answer, _counted(answer))
 
 
 def _mfu_bf16(answer: Estimate) -> Iterator[str]:
     dtype = str(answer.table.lowered.source.dtype)
-    done = f"{answer.metrics['model_flops']:.6g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs"
-    yield f"= {done} x {answer.table.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype} peak)"
+    done = f"{answer.metrics['model_flops']:.7g} FLOP / ({_s(answer)} x {answer.plan.num_gpus} GPUs"
+    yield f"= {done} x {answer.table.system.chip.matmul_flop_per_s(dtype):.7g} FLOP/s dense {dtype} peak)"
     yield from _of_peak(answer, dtype)
 
 
@@ -112,7 +112,7 @@ def _counted(answer: Estimate) -> str:
 
 def _peak(answer: Estimate) -> str:
     dtype = _counted(answer)
-    return f"{answer.table.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype} peak"
+    return f"{answer.table.system.chip.matmul_flop_per_s(dtype):.7g} FLOP/s dense {dtype} peak"
 
 
 def _of_peak(answer: Estimate, dtype: str) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _mbu(answer: Estimate) -> Iterator[str]:
     if moved is None:
         return
     num_bytes = float(moved.evaluate(answer.table.plans)[0])
-    yield f"= {num_bytes:.6g} B / ({_s(answer)} x {float(chip.hbm_bytes_per_s):.6g} B/s)"
+    yield f"= {num_bytes:.7g} B / ({_s(answer)} x {float(chip.hbm_bytes_per_s):.7g} B/s)"
     yield "weights that nodes read (of experts those that get rows) and the cache, on an average rank"
     yield from (f"bandwidth: {text}" for text in sources_of(answer.table.system, "chip.memory.hbm.bandwidth"))
 
@@ -143,7 +143,7 @@ def _flops(answer: Estimate) -> Iterator[str]:
             (" attention", ModelFlops({}, {k: v for k, v in flops.attention.items() if k is phase})),
         ):
             total = float(np.sum(part.total(env, table.convention)))
-            terms += [f"{phase}{of} {total:.6g} FLOP"] if total else []
+            terms += [f"{phase}{of} {total:.7g} FLOP"] if total else []
     yield "= " + " + ".join(terms)
     yield f"masked attention counts as --flops-convention {table.convention} says"
     context = (
@@ -153,12 +153,12 @@ def _flops(answer: Estimate) -> Iterator[str]:
 
 
 def _flops_per_gpu(answer: Estimate) -> Iterator[str]:
-    yield f"= {answer.metrics['model_flops']:.6g} FLOP / {_s(answer)} / {answer.plan.num_gpus} GPUs"
+    yield f"= {answer.metrics['model_flops']:.7g} FLOP / {_s(answer)} / {answer.plan.num_gpus} GPUs"
 
 
 def _memory(answer: Estimate) -> Iterator[str]:
     system = answer.table.system
-    yield "= " + " + ".join(f"{k} {format_bytes(v)}" for k, v in answer.memory_bytes.items() if v)
+    yield "= " + " + ".join(f"{k} {v / 2**30:.7g} GiB" for k, v in answer.memory_bytes.items() if v)
     has = float(system.chip.hbm_bytes)
     yield f"{answer.metrics['peak_mem_bytes'] / has:.1%} of the {format_bytes(has)} of the device"
     yield from (f"capacity: {text}" for text in sources_of(system, "chip.memory.hbm.capacity"))
@@ -166,6 +166,7 @@ def _memory(answer: Estimate) -> Iterator[str]:
 
 
 def _host_memory(answer: Estimate) -> Iterator[str]:
+    yield f"= {answer.metrics['host_mem_bytes'] / 2**30:.7g} GiB of the fullest device"
     yield f"kept there by --offload {','.join(answer.plan.family.offload)}"
     host, node = answer.table.system.host, min(answer.table.system.node_size, answer.plan.num_gpus)
     if host is not None:
@@ -181,7 +182,7 @@ def _hidden(answer: Estimate) -> Iterator[str]:
 
 
 def _sum_of(parts: Mapping[str, float]) -> str:
-    found = [f"{k} {v:.6g} s" for k, v in parts.items() if k.startswith("comm.") and v]
+    found = [f"{k} {v:.7g} s" for k, v in parts.items() if k.startswith("comm.") and v]
     return "= " + (" + ".join(found) or "0 s: no message takes time")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from math import exp
 from typing import TYPE_CHECKING
@@ -27,7 +28,8 @@ from ..accuracy import ANY
 from ..bounds import OTHER, chosen, node_seconds, part_of
 from ..columns import in_columns
 from ..numbers import records_at
-from .trust import accuracy_of, beyond_fits
+from .beyond import beyond_fits
+from .trust import accuracy_of
 
 if TYPE_CHECKING:
     from ...driver.serve.answer import ServeEstimate
@@ -42,6 +44,8 @@ class Basis(StrEnum):
     GUESS = "guess"
 
 
+# Least share of a step that a table tells of.
+_LEAST = 5e-4
 # Characters of a source that a table has room for.
 MOST_TOLD = 90
 _OF_SOFTWARE = {SoftwareEvidence.MEASURED: Basis.MEASURED, SoftwareEvidence.ELSEWHERE: Basis.FITTED}
@@ -150,7 +154,7 @@ def provenance_text(answer: Estimate) -> str:
         light = f"{one.of_light:.0%}" if one.of_light else "-"
         seconds, share = format_time(one.share * step), f"{one.share:.1%}"
         lines.append([one.part, one.op, seconds, share, light, one.basis, _short(one.told)])
-    beyond = "".join(f"\n{line}" for line in beyond_fits(answer))
+    beyond = "".join(f"\nbeyond the measurements: {one}" for one in beyond_fits(answer) if one.share >= _LEAST)
     return f"step: {shares_line(shares_of(answer))}; {evidence_of_step(answer.table)}{beyond}\n\n{in_columns(lines)}"
 
 
@@ -167,6 +171,7 @@ def provenance_record(answer: Estimate) -> dict[str, object]:
             {"part": one.part, "op": one.op, "basis": str(one.basis), "share": one.share, "of_light": one.of_light}
             for one in provenance(answer)
         ],
+        "beyond": [asdict(one) for one in beyond_fits(answer)],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ...ir.units import format_bytes, format_time
 from ..labels import batch_of, request_part_label
 from ..numbers import shown_with_source, sources_of
 from .explain import explain_text, names_of
+from .money_reasons import explain_money
 
 if TYPE_CHECKING:
     from ...backends.machine.files.records import NumberRecord
@@ -38,7 +40,7 @@ def explain_serving(answer: ServeEstimate, wanted: str) -> str:
         return "\n".join(_metric(answer, name))
     money = {} if answer.money is None else answer.money.metrics
     if name in money:
-        return "\n".join(_money(answer, name, money[name]))
+        return explain_money(answer, name)
     return _nodes(answer, wanted, [*answer.metrics, *money])
 
 
@@ -61,7 +63,7 @@ def _nodes(answer: ServeEstimate, wanted: str, metrics: Sequence[str]) -> str:
 
 def _metric(answer: ServeEstimate, name: str) -> Lines:
     value = answer.metrics[name]
-    yield f"{name} = {value:.6g} ({format_metric(name, value)})"
+    yield f"{name} = {value:.7g} ({format_metric(name, value)})"
     if name in METRICS:
         yield f"  {METRICS[name].meaning}"
     if name in _FORMULAS:
@@ -73,25 +75,14 @@ def _memory(answer: ServeEstimate) -> Lines:
     pool = "" if answer.pools is None else " that decodes"
     capacity = float(server.system.chip.hbm_bytes)
     share = server.engine.scheduler.memory_utilization
-    yield f"memory of a GPU{pool} = {taken:.6g} B ({format_bytes(taken)}), {share:.0%} of {format_bytes(capacity)}"
+    yield f"memory of a GPU{pool} = {taken:.7g} B ({format_bytes(taken)}), {share:.0%} of {format_bytes(capacity)}"
     for part, held in answer.memory_bytes.items():
         if held > 0.0:
             yield f"  {part.replace('_', ' ').replace('kv cache', 'KV cache')} {format_bytes(held)}"
     held = answer.metrics["kv_bytes_per_request"]
-    yield f"  a request holds {format_bytes(held)} of cache when it ends; {answer.metrics['batch']:.6g} run at once"
+    yield f"  a request holds {format_bytes(held)} of cache when it ends; {answer.metrics['batch']:.7g} run at once"
     yield from (f"  {line}" for line in _max_batch(answer))
     yield "  a step by itself: --explain prefill:memory or decode:memory"
-
-
-def _money(answer: ServeEstimate, name: str, value: float) -> Lines:
-    yield f"{name} = {value:.6g} ({format_metric(name, value)})"
-    if name in METRICS:
-        yield f"  {METRICS[name].meaning}"
-    assert answer.money is not None
-    hour, gpus = answer.money.metrics["usd_per_gpu_hour"], answer.num_gpus
-    yield f"  at {hour:.6g} USD/GPU-hour x {gpus} GPUs, {answer.metrics['requests_per_s']:.6g} requests/s"
-    yield f"  of {_number(answer.lengths.prompt):g} tokens in and {_number(answer.lengths.output):g} out each"
-    yield f"  {answer.money.metrics['average_power_w']:.6g} W: prefills for their share of the time, else decode steps"
 
 
 def _parts(answer: ServeEstimate, *patterns: str) -> Lines:
@@ -102,7 +93,7 @@ def _parts(answer: ServeEstimate, *patterns: str) -> Lines:
             phase = part.partition(".")[0]
             called = f"{phase} kernels and messages" if phase in ("prefill", "decode") else request_part_label(part)
             found[called] = found.get(called, 0.0) + seconds
-    yield "= " + " + ".join(f"{called} {format_time(seconds)}" for called, seconds in found.items())
+    yield "= " + " + ".join(f"{called} {seconds:.7g} s" for called, seconds in found.items())
 
 
 def _numbers(answer: ServeEstimate, *paths: str) -> Lines:
@@ -119,10 +110,8 @@ def _ttft(answer: ServeEstimate) -> Lines:
     waits = answer.breakdown_s.get("queue", 0.0)
     prompt = sum(parts.values())
     host = max(m["ttft_s"] - way - waits - prompt, 0.0)
-    yield (
-        f"= request overhead {format_time(way)} + waits {format_time(waits)} + prefill {format_time(prompt)} + host "
-        f"{format_time(host)}"
-    )
+    named = {"request overhead": way, "waits": waits, "prefill": prompt, "host": host}
+    yield "= " + " + ".join(f"{name} {seconds:.7g} s" for name, seconds in named.items())
     yield from (f"  {request_part_label(p)} {format_time(s)}" for p, s in parts.items())
     yield f"range: {format_time(m['ttft_low_s'])} alone, {format_time(m['ttft_high_s'])} behind all others"
     yield f"prefill of {float(answer.lengths.fresh):g} tokens; each step takes the host {format_time(steps)}"
@@ -134,7 +123,7 @@ def _tpot(answer: ServeEstimate) -> Lines:
     step = sum(s for p, s in answer.breakdown_s.items() if p.startswith("decode.")) / gaps
     others = answer.breakdown_s.get("interference", 0.0) / gaps
     host = answer.metrics["tpot_s"] - step - others
-    yield f"= decode step {format_time(step)} + prefill interference {format_time(others)} + host {format_time(host)}"
+    yield f"= decode step {step:.7g} s + prefill interference {others:.7g} s + host {host:.7g} s"
     yield from (
         f"  {request_part_label(p)} {format_time(s / gaps)}"
         for p, s in answer.breakdown_s.items()
@@ -149,30 +138,45 @@ def _e2el(answer: ServeEstimate) -> Lines:
     yield from _parts(answer, "*")
     m = answer.metrics
     if "tpot_s" in m:
-        yield f"= TTFT {format_time(m['ttft_s'])} + {float(answer.lengths.gaps):g} x TPOT {format_time(m['tpot_s'])}"
+        yield f"= TTFT {m['ttft_s']:.7g} s + {float(answer.lengths.gaps):.7g} x TPOT {m['tpot_s']:.7g} s"
 
 
 def _rate(answer: ServeEstimate) -> Lines:
     m = answer.metrics
     if answer.simulated is None and answer.server.runs_together(answer.load):
         whole_s = m["concurrency"] / m["requests_per_s"]
-        yield f"= {m['concurrency']:.6g} requests that start together / {whole_s:.6g} s until the last of them ends"
+        yield f"= {m['concurrency']:.7g} requests that start together / {whole_s:.7g} s until the last of them ends"
         yield f"of {answer.server.num_replicas} replicas, static batches one behind the other"
         return
-    yield f"= {m['concurrency']:.6g} requests in flight / {m['e2el_s']:.6g} s, by Little's law"
+    yield f"= {m['concurrency']:.7g} requests in flight / {m['e2el_s']:.7g} s, by Little's law"
 
 
 def _tokens(answer: ServeEstimate) -> Lines:
-    yield f"= {answer.metrics['requests_per_s']:.6g} requests/s x {_number(answer.lengths.output):g} tokens out"
+    yield f"= {answer.metrics['requests_per_s']:.7g} requests/s x {_number(answer.lengths.output):.7g} tokens out"
 
 
-def _tokens_per_gpu(answer: ServeEstimate) -> Lines:
-    yield f"= {answer.metrics['tokens_per_s']:.6g} tokens/s / {answer.num_gpus} GPUs"
+def _per_gpu(rate: str, answer: ServeEstimate) -> Lines:
+    yield f"= {answer.metrics[rate]:.7g} tokens/s / {answer.num_gpus} GPUs"
 
 
 def _total(answer: ServeEstimate) -> Lines:
     prompt, output = _number(answer.lengths.prompt), _number(answer.lengths.output)
-    yield f"= {answer.metrics['requests_per_s']:.6g} requests/s x ({prompt:g} + {output:g}) tokens"
+    yield f"= {answer.metrics['requests_per_s']:.7g} requests/s x ({prompt:.7g} + {output:.7g}) tokens"
+
+
+def _in_flight(answer: ServeEstimate) -> Lines:
+    m = answer.metrics
+    if answer.load.name == "concurrency":
+        yield f"= {m['concurrency']:.7g} requests, as asked"
+    else:
+        yield f"= {m['requests_per_s']:.7g} requests/s x {m['concurrency'] / m['requests_per_s']:.7g} s in flight each"
+
+
+def _flops(answer: ServeEstimate) -> Lines:
+    """Of the prompt less what is cached, and of each further token at the mean context."""
+    gaps, whole = _number(answer.lengths.output) - 1.0, answer.metrics["flops_per_request"]
+    each = answer.decode.metrics["model_flops"] / answer.decode.plan.global_batch
+    yield f"= prompt {whole - gaps * each:.7g} FLOP + {gaps:.7g} tokens x {each:.7g} FLOP at the mean context"
 
 
 def _max_batch(answer: ServeEstimate) -> Lines:
@@ -203,8 +207,8 @@ def _mfu(answer: ServeEstimate) -> Lines:
     served = server.served.decode
     dtype = counted_dtype(server.plan.family, str(served.source.dtype))
     yield (
-        f"= {m['flops_per_request']:.6g} FLOP a request x {m['requests_per_s']:.6g} requests/s / "
-        f"({answer.num_gpus} GPUs x {server.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype})"
+        f"= {m['flops_per_request']:.7g} FLOP a request x {m['requests_per_s']:.7g} requests/s / "
+        f"({answer.num_gpus} GPUs x {server.system.chip.matmul_flop_per_s(dtype):.7g} FLOP/s dense {dtype})"
     )
     yield from (f"peak: {text}" for text in sources_of(server.system, f"chip.matmul.{dtype}"))
 
@@ -213,13 +217,13 @@ def _mbu(answer: ServeEstimate) -> Lines:
     server, m = answer.server, answer.metrics
     bandwidth = float(server.system.chip.hbm_bytes_per_s)
     moved = m["mbu"] * m["itl_s"] * bandwidth
-    yield f"= {moved:.6g} B of weights and cache / ({m['itl_s']:.6g} s x {bandwidth:.6g} B/s)"
+    yield f"= {moved:.7g} B of weights and cache / ({m['itl_s']:.7g} s x {bandwidth:.7g} B/s)"
     yield from (f"bandwidth: {text}" for text in sources_of(server.system, "chip.memory.hbm.bandwidth"))
 
 
 def _load(answer: ServeEstimate) -> Lines:
     rate, share = answer.metrics["requests_per_s"], answer.metrics["serve_utilization"]
-    yield f"= {rate:.6g} requests/s / {rate / share:.6g} requests/s at most"
+    yield f"= {rate:.7g} requests/s / {rate / share:.7g} requests/s at most"
 
 
 def _number(value: object) -> float:
@@ -234,8 +238,12 @@ _FORMULAS: Mapping[str, Callable[[ServeEstimate], Lines]] = MappingProxyType(
         "e2el_s": _e2el,
         "requests_per_s": _rate,
         "tokens_per_s": _tokens,
-        "tokens_per_s_per_gpu": _tokens_per_gpu,
+        "tokens_per_s_per_gpu": partial(_per_gpu, "tokens_per_s"),
         "total_tokens_per_s": _total,
+        "total_tokens_per_s_per_gpu": partial(_per_gpu, "total_tokens_per_s"),
+        "tokens_per_s_per_user": lambda answer: iter((f"= 1 / {answer.metrics['tpot_s']:.7g} s of TPOT",)),
+        "concurrency": _in_flight,
+        "flops_per_request": _flops,
         "max_batch": _max_batch,
         "kv_bytes_per_request": _max_batch,
         "mfu": _mfu,

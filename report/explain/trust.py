@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ...backends.kernels.limits import beyond_fit
 from ...backends.machine.system import System
 from ...backends.pricing.program import PricedEntry
 from ...backends.pricing.roofline import Backend
@@ -132,25 +131,3 @@ def _trust(by_line: Mapping[RowAccuracy | None, float]) -> Trust | None:
     p90 = sum(line.p90 * s for line, s in known) / judged
     on_chip = sum(s for line, s in known if line.of_chip)
     return Trust(median, p90, judged / whole, on_chip / whole, tuple(line for line, _ in known))
-
-
-def beyond_fits(answer: Estimate) -> Iterator[str]:
-    """Yield a line for each reason why constants of products are used outside the rows that fitted them."""
-    env = {name: float(column[0]) for name, column in answer.table.plans.columns.items()}
-    system, step = answer.table.system, answer.metrics["step_time_s"]
-    shares: dict[str, float] = {}
-    for priced, _, entry, spent in node_seconds(answer):
-        if priced.backend is None or priced.backend.name != "gemm":
-            continue
-        peak, *_, path = priced.backend.numbers(entry, system)
-        product, kind = entry.work.gemms[0], path.split(".")[2]
-        rate = float(system.chip.matmul_flop_per_s(peak.rpartition(".")[2]))
-        sizes = {
-            name: float(size.evaluate(env)) for name, size in zip("mnk", (product.m, product.n, product.k), strict=True)
-        }
-        reasons = beyond_fit(kind, {**sizes, "FLOP/B": rate / float(system.chip.hbm_bytes_per_s)})
-        for reason in reasons:
-            told = f"products of {kind} with {reason}"
-            shares[told] = shares.get(told, 0.0) + spent / step
-    for told, share in sorted(shares.items(), key=lambda one: -one[1]):
-        yield f"beyond the measurements: {share:.1%} {told}"

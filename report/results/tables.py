@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...driver.metrics import METRICS, format_metric
@@ -114,7 +114,10 @@ class SearchResult(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SweepResult(Result):
-    """Designs in the order of the first goal; `system` writes the system of the first one."""
+    """Designs in the order of the first goal; `system` writes the system of the first one.
+
+    `orders` are the first of them in the order of each book of prices, where several were asked for.
+    """
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
     ranking: Ranking
@@ -122,20 +125,26 @@ class SweepResult(Result):
     only_pareto: bool = False
     top: int | None = None
     trials: Trials | None = None
+    orders: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def json(self) -> str:
         """Return the document."""
+        from ..cost.books import order_notes
         from ..designs.designs import designs_json
 
         chosen = self.ranking.chosen(self.only_pareto, self.top)
-        return designs_json(self.ranking, chosen, {} if self.trials is None else {"trials": self.trials.document()})
+        more: dict[str, object] = {} if self.trials is None else {"trials": self.trials.document()}
+        if self.orders:
+            more |= {"orders": dict(self.orders), "flips": list(order_notes(self.orders))}
+        return designs_json(self.ranking, chosen, more)
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the table: where nobody says how many, of the first twenty."""
+        from ..cost.books import order_notes
         from ..designs.designs_table import designs_table
 
         rows = self.ranking.chosen(self.only_pareto, SCREEN if self.top is None else self.top)
-        table = designs_table(self.ranking, rows, columns)
+        table = "\n".join([designs_table(self.ranking, rows, columns), *order_notes(self.orders)])
         if self.trials is None:
             return table
         again = len(self.trials.values) - len(self.ranking.reason)

@@ -10,7 +10,6 @@ from ...driver.serve.answer import ServeEstimate
 from ...explore.goals import Goal
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
-from ...ir.text.json_text import json_text
 from ..compare.comparison import Change, Comparison, ComparisonSection, compare
 from ..compare.saved import Saved, saved
 from ..json_report import report_json
@@ -18,7 +17,6 @@ from ..labels import part_label, request_part_label
 from ..readable import percent, shown, shown_both
 from ..serving.json import serving_json
 
-SCHEMA = "slipstick/why/1"
 Answer: TypeAlias = Estimate | ServeEstimate
 # What is said of steps, and of servers, beside the goals of a search; where both have it and it differs.
 _OF_STEPS = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_bytes", "usd_per_mtok")
@@ -181,31 +179,3 @@ def _sum(section: ComparisonSection, label: Callable[[str], str]) -> str:
 def _amount(change: Change) -> str:
     """Return `0.42 s less`, or more."""
     return f"{shown(abs(change.difference), change.unit)} {'less' if change.difference < 0 else 'more'}"
-
-
-def why_json(found: Why) -> str:
-    """Return the same as JSON in SI units; `difference` is winner less runner-up, and parts add up to their whole."""
-    record = {
-        "schema": SCHEMA,
-        "winner": found.winner,
-        "runner_up": found.runner_up,
-        "goals": {change.name: _record(change) for change in found.goals},
-        "metrics": {change.name: _record(change) for change in found.metrics},
-        "differs": {name: {"winner": mine, "runner_up": its} for name, mine, its in found.differs},
-        **{name: _section_record(section) for name, section in (("time", found.time), ("memory", found.memory))},
-    }
-    return json_text(record, indent=2)
-
-
-def _section_record(section: ComparisonSection | None) -> dict[str, object] | None:
-    if section is None:
-        return None
-    return {
-        "of": section.whole.name,
-        "whole": _record(section.whole),
-        "parts": {change.name: _record(change) for change in section.parts},
-    }
-
-
-def _record(change: Change) -> dict[str, float]:
-    return {"winner": change.after, "runner_up": change.before, "difference": change.difference}

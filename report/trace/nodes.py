@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...backends.network.collectives import collective_time
+from ...backends.pricing.places import placed_system
 from ...backends.pricing.program import PricedEntry, group_factors
 from ...backends.pricing.timing import PricedGroup
 from ...cost.step.beside import axis_of
@@ -164,7 +165,7 @@ def _collective(
     yield "message_bytes", short(row.num_bytes)
     if priced.collective is None or row.time_s == 0.0:
         return
-    kind, system = priced.collective.kind, answer.table.system
+    kind, system = priced.collective.kind, placed_system(answer.table.system, answer.plan)
     best = collective_time(kind, row.num_bytes, first, stride, system, more, entry.across).chosen()
     yield "algorithm", best.algorithm
     for term in best.terms:

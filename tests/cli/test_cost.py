@@ -89,11 +89,17 @@ def test_a_designed_machine_is_priced(cli: Cli, tmp_path: Path) -> None:
     assert "package, designed-chip-die: no shoreline for 200 TB/s of ucie-advanced over one edge" in wide.stderr
 
 
-def test_a_die_beyond_a_field_is_drawn_with_a_warning(cli: Cli) -> None:
+def test_a_package_that_cost_would_refuse_is_not_designed(cli: Cli) -> None:
     words = ("design", "chip", "--node", "N5", "--power", "1000W")
     wide, usual = (cli(*words, "--die-area", area) for area in ("900mm2", "800mm2"))
-    assert (wide.returncode, usual.returncode, usual.stderr) == (0, 0, "")
-    assert "warning: a die of 900 mm2 is beyond the field of lithography of 858 mm2" in wide.stderr
+    assert (wide.returncode, wide.stdout, usual.returncode, usual.stderr) == (2, "", 0, "")
+    assert "a die of 900 mm2 is beyond the field of 858 mm2" in wide.stderr
+    # Wires for 5.5 fields carry no four dies of 800 mm2 with twenty stacks; those of 2027 do.
+    dies = ("--chiplets", "4", "--die-area", "800mm2", "--power", "2800W", "--memory", "hbm3e", "--stacks", "20")
+    large = (*words[:4], *dies)
+    today, later = cli(*large), cli(*large, "--year", "2027")
+    assert (today.returncode, later.returncode) == (2, 0)
+    assert "interposer of 5940 mm2 is beyond the largest of 2831.4 mm2" in today.stderr
 
 
 REFUSED = {

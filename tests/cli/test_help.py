@@ -8,6 +8,7 @@ import click
 import pytest
 
 from slipstick.cli import VERBS, root
+from slipstick.cli.designs.design import DesignCommand
 from slipstick.cli.help import USUAL, sections_of, topic_of
 
 Cli = Callable[..., "CompletedProcess[str]"]
@@ -16,8 +17,13 @@ Cli = Callable[..., "CompletedProcess[str]"]
 def sections(verb: str) -> dict[str, list[str]]:
     """The long names of a verb's flags, by topic."""
     context = click.Context(root, info_name="slipstick", help_option_names=["-h", "--help"])
-    command = root.get_command(context, verb)
+    name, *inner = verb.split()
+    command = root.get_command(context, name)
     assert command is not None
+    for word in inner:
+        assert isinstance(command, DesignCommand)
+        command = command.part(word)
+        assert command is not None
     found = sections_of(click.Context(command, info_name=verb, parent=context))
     return {
         topic_of(title): [name for p in params for name in p.opts if name.startswith("--")] for title, params in found
@@ -26,7 +32,7 @@ def sections(verb: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("verb", USUAL)
 def test_the_help_of_a_verb_is_one_screen(cli: Cli, verb: str) -> None:
-    lines = cli(verb, "--help").stdout.splitlines()
+    lines = cli(*verb.split(), "--help").stdout.splitlines()
     assert len(lines) <= 60
     assert any(f"slipstick {verb} --help-all" in line for line in lines)
 
@@ -35,19 +41,19 @@ def test_the_help_of_a_verb_is_one_screen(cli: Cli, verb: str) -> None:
 def test_every_usual_flag_is_one_of_the_verb(cli: Cli, verb: str) -> None:
     flags = {name.lstrip("-") for names in sections(verb).values() for name in names}
     assert set(USUAL[verb]) <= flags
-    text = cli(verb, "--help").stdout
+    text = cli(*verb.split(), "--help").stdout
     assert all(f"\n  --{name}" in text for name in USUAL[verb])
 
 
 @pytest.mark.parametrize("verb", USUAL)
 def test_all_flags_are_in_the_whole_help_and_each_in_one_topic(cli: Cli, verb: str) -> None:
-    whole = cli(verb, "--help-all").stdout
+    whole = cli(*verb.split(), "--help-all").stdout
     by_topic = sections(verb)
     names = [name for flags in by_topic.values() for name in flags]
     assert len(set(names)) == len(names)
     assert all(re.search(rf"{re.escape(name)}\b", whole) for name in names)
     topic = list(by_topic)[-1]
-    text = cli("help", verb, topic).stdout
+    text = cli("help", *verb.split(), topic).stdout
     assert all(name in text for name in by_topic[topic])
     assert by_topic["plan"][0] not in text
 

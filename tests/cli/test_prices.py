@@ -16,7 +16,7 @@ def test_the_usual_prices_need_no_name(cli: Cli) -> None:
     done = cli("show", "prices")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("chiplet-actuary: ")
+    assert lines[0].startswith("market: ")
     [at] = [i for i, line in enumerate(lines) if line.startswith("prices.switches.ndr-64x400g.price ")]
     assert "36000 USD" in lines[at]
     assert lines[at + 1].split()[:3] == ["~", "50000", "USD"]
@@ -38,7 +38,7 @@ def test_prices_are_shown_as_they_are_set(cli: Cli) -> None:
 
 def test_profiles_are_listed(cli: Cli) -> None:
     records = json.loads(cli("list", "prices", "--format", "json").stdout)
-    assert [r["name"] for r in records if r["usual"]] == ["chiplet-actuary"]
+    assert [r["name"] for r in records if r["usual"]] == ["market"]
     assert {r["name"]: r["own"] for r in records}["chiplet-actuary"] == 0
 
 
@@ -82,3 +82,25 @@ def test_an_estimate_takes_prices_from_a_file(tiny: Cli, tmp_path: Path) -> None
     done = tiny("--prices", str(own))
     assert done.returncode == 2
     assert f"{own}:2: prices.tco.it_life: wrong unit 'W' in '6 W'" in done.stderr
+
+
+def test_a_year_is_a_flag_and_a_part_of_a_name(cli: Cli) -> None:
+    flagged = cli("cost", "dgx-h100", "--year", "2027").stdout
+    assert flagged == cli("cost", "dgx-h100", "--prices", "market@2027").stdout
+    assert "prices market@2027" in flagged.splitlines()[0]
+    done = cli("cost", "dgx-h100", "--prices", "market@1999")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "prices of the year 1999: give one from 2020 to 2035" in done.stderr
+
+
+def test_a_ranking_that_flips_between_books_says_so(cli: Cli) -> None:
+    # In the book of Chiplet Actuary a wafer of N3 costs as much as one of N2, with more defects; by the market it is
+    # cheaper by a third.
+    words = ("--node", "N3,N2", "--die-area", "400mm2", "--power-density", "0.8W/mm2", "--objective", "package_usd")
+    lines = cli("sweep", "none", *words, "--prices", "all").stdout.splitlines()
+    assert [line for line in lines if line.startswith("prices market: ")] == ["prices market: N3, N2"]
+    assert [line for line in lines if line.startswith("prices chiplet-actuary: ")] == ["prices chiplet-actuary: N2, N3"]
+    [flip] = [line for line in lines if "flips" in line]
+    assert flip.startswith("the ranking flips between books: N2 is before N3 under ")
+    several = json.loads(cli("cost", "dgx-h100,dgx-b200", "--prices", "all", "--format", "json").stdout)
+    assert set(several["orders"]) == {"market", "catch", "chiplet-actuary", "h100-cluster-2024"}

@@ -61,11 +61,11 @@ def test_the_shares_of_a_page_add_up(cli: Cli, saved: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "told", "code"),
     [
-        ("[1]", "is not a report: it holds a list", 2),
-        ("{}", "is no answer: write one with", 2),
+        ("[1]", "is not a report: it holds a list", 4),
+        ("{}", "is no answer: write one with", 4),
         ("x", "is not JSON", 4),
-        ('{"schema": "slipstick/report/1", "metrics": {"mfu": 1}, "memory": 2}', "memory is a int, not an object", 2),
-        ('{"schema": "slipstick/report/1", "metrics": {"mfu": 1}, "breakdown": {"a": null}}', "breakdown.a is null", 2),
+        ('{"schema": "slipstick/report/1", "metrics": {"mfu": 1}, "memory": 2}', "memory is a int, not an object", 4),
+        ('{"schema": "slipstick/report/1", "metrics": {"mfu": 1}, "breakdown": {"a": null}}', "breakdown.a is null", 4),
     ],
 )
 def test_what_is_no_answer_is_refused(text: str, told: str, code: int, cli: Cli, tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 import slipstick
-from slipstick.cli import run
+from slipstick.cli import VERBS, root, run
+from slipstick.cli.flags import settings
+from slipstick.cli.flags.shared import flag_name
 
 ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
 
@@ -103,6 +106,7 @@ def test_a_file_only_describes_a_job(name: str, section: str, at: Path, capsys: 
         ("[estimat]\ngpus = 8\n", "did you mean 'estimate'"),
         ("system = 'dgx-h100'\n", "a section holds flags"),
         ("[estimate\n", "slipstick.toml"),
+        ("[defaults]\nphase = true\n", "'true' is not allowed"),
     ],
 )
 def test_a_fault_is_said_with_the_file(text: str, told: str, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +115,20 @@ def test_a_fault_is_said_with_the_file(text: str, told: str, at: Path, capsys: p
     err = capsys.readouterr().err
     assert told in err
     assert "internal" not in err
+
+
+@pytest.mark.parametrize("value", ["true", "1.5", "[true, 2]", "{a = true}"])
+def test_a_value_of_any_kind_arrives_as_if_typed(value: str, at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        command = root.get_command(click.Context(root), verb)
+        assert command is not None
+        options = {str(p.name): p for p in command.get_params(click.Context(command)) if isinstance(p, click.Option)}
+        names = [flag_name(p) for p in options.values() if flag_name(p) not in settings._EFFECTS]
+        (at / "slipstick.toml").write_text("\n".join(["[defaults]", *(f"{n} = {value}" for n in names)]), "utf-8")
+        for name, given in settings.OwnDefaults(root, print)[verb].items():
+            kinds = {type(one) for one in given} if isinstance(given, list) else {type(given)}
+            assert kinds == {bool if options[name].is_flag and value == "true" else str}, (verb, name)
+            assert isinstance(given, list) == options[name].multiple or options[name].is_flag, (verb, name)
 
 
 def test_another_file_or_none_may_be_named(

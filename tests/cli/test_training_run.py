@@ -63,7 +63,7 @@ def test_compile_writes_the_same_report(cli: Cli, data: Path) -> None:
         ("train_goodput", "goodput = tau / (M exp((R + late) / M) (exp((tau + delta) / M) - 1))"),
         ("goodput", "Daly, FGCS 22(3), 2006"),
         ("checkpoint every", "Young, CACM 17(9), 1974"),
-        ("time between failures", "= 1,000 h / number of GPUs"),
+        ("time between failures", "= 1,000 h x 3600 / 1 GPU"),
         ("time of steps", "= 1,000,000 steps x "),
     ],
 )

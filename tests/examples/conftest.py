@@ -25,9 +25,15 @@ def by(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], Row]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for a `script` every one there is."""
+    """Give a test that asks for a `script` every one there is, a `concluding` or a `pictured` one."""
+    scripts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("ex[0-9]*.py"))}
     if "script" in metafunc.fixturenames:
-        metafunc.parametrize("script", sorted(path.stem for path in EXAMPLES.glob("ex[0-9]*.py")))
+        metafunc.parametrize("script", list(scripts))
+    if "concluding" in metafunc.fixturenames:
+        metafunc.parametrize("concluding", [name for name, text in scripts.items() if "def conclude(" in text])
+    if "pictured" in metafunc.fixturenames:
+        drawn, tables = ({path.stem for path in (EXAMPLES / name).iterdir()} for name in ("pictures", "tables"))
+        metafunc.parametrize("pictured", [name for name in scripts if name in drawn & tables])
 
 
 @pytest.fixture(scope="session")

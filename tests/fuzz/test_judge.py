@@ -6,23 +6,26 @@ import random
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from slipstick.benchmarks.fuzz import judge
-from slipstick.benchmarks.fuzz.judge import judged
-from slipstick.benchmarks.fuzz.mutate import Tree, changed, flipped, keys_of, retabled, rough, swapped
+from slipstick.benchmarks.fuzz.judge import Depth, judged
+from slipstick.benchmarks.fuzz.mutate import Tree, bred, changed, flipped, keys_of, retabled, rough, swapped
 from slipstick.cli import root
-from slipstick.ir.errors import InternalError
+from slipstick.ir.errors import InternalError, NotUnderstoodError
+from slipstick.ir.text.stages import stage
 
 
 def test_what_is_answered_and_what_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
-    for text, code, deep in (("a: [", 4, False), ("name: x", 2, True), ("a: 1\na: 2", 4, False)):
+    for text, code, depth in (("a: [", 4, Depth.DOOR), ("name: x", 2, Depth.BEHIND), ("a: 1\na: 2", 4, Depth.DOOR)):
         path.write_text(text, encoding="utf-8")
         found = judged(["cost", str(path)])
-        assert (found.code, found.deep, found.fault) == (code, deep, "")
+        assert (found.code, found.depth, found.fault) == (code, depth, "")
         assert found.told
-    assert judged(["cost", "dgx-h100", "--format", "json"]).code == 0
+    found = judged(["cost", "dgx-h100", "--format", "json"])
+    assert (found.code, found.depth) == (0, Depth.DEEP)
     assert judged(["cost", "--nonsense"]).code == 2
 
 
@@ -35,6 +38,27 @@ def test_a_failure_is_a_fault(raised: Exception, told: str, monkeypatch: pytest.
 
     monkeypatch.setattr(root, "invoke", fail)
     assert judged(["list", "ops"]).fault.startswith(told)
+
+
+@pytest.mark.parametrize("left", [SystemExit(2), SystemExit(0), click.exceptions.Exit(1), click.exceptions.Exit(130)])
+def test_an_end_that_is_no_documented_one_is_a_fault(left: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*args: object, **words: object) -> int:
+        raise left
+
+    monkeypatch.setattr(root, "invoke", leave)
+    assert judged(["list", "ops"]).fault
+
+
+@pytest.mark.parametrize(("doing", "depth"), [("lower x", Depth.DEEP), ("read x", Depth.BEHIND)])
+def test_a_refusal_is_deep_once_a_graph_is_lowered(doing: str, depth: Depth, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **words: object) -> int:
+        with stage(doing):
+            pass
+        raise NotUnderstoodError("no")
+
+    monkeypatch.setattr(root, "invoke", refuse)
+    found = judged(["list", "ops"])
+    assert (found.depth, found.fault) == (depth, "")
 
 
 def test_what_takes_too_long_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +89,7 @@ def test_a_seed_is_the_same_change_each_time_and_most_seeds_change_something() -
     assert list(keys_of({"a": [1, {"b": 2}]})) == [("a",), ("a", 0), ("a", 1), ("a", 1, "b")]
     for make, seed in (
         (lambda rng: changed(rng, tree), tree),
+        (lambda rng: bred(rng, tree, [tree, {"a": [5], "c": 2.5}]), tree),
         (lambda rng: rough(rng, text), text),
         (lambda rng: retabled(rng, "a,b\n1,2\n"), "a,b\n1,2\n"),
         (lambda rng: swapped(rng, text), text),

@@ -57,7 +57,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "measured/run.py": {"gzip.GzipFile": "what the door has opened"},
     "measured/traces/stream.py": {"gzip.open": "what the door has opened, in a stream"},
     "report/accuracy.py": {"file.read_text": "of the package"},
-    "backends/machine/files/catalogue.py": {"(_BACKENDS / 'chips' / f'{given}.yaml').read_text": "of the package"},
+    "backends/machine/files/catalogue.py": {"(_BACKENDS / kind / f'{name}.yaml').read_text": "of the package"},
     "report/charts/draw.py": {"json.load": "of the process that started it"},
     "report/trace/chrome/writer.py": {"gzip.GzipFile": "written"},
     "validation/measure/constants_file.py": {"start.read_text": "of the package"},

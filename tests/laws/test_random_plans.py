@@ -67,4 +67,4 @@ def test_runs_in_parts_are_one_table(tmp_path: Path) -> None:
 
 def test_a_run_writes_its_page(tmp_path: Path) -> None:
     assert main(["--plans", "1", "--seconds", "20", "--page", str(tmp_path / "laws.md")]) == 0
-    assert "## What is no law" in (tmp_path / "laws.md").read_text("utf-8")
+    assert "## Comparisons that are not laws" in (tmp_path / "laws.md").read_text("utf-8")

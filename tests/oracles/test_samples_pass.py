@@ -9,12 +9,12 @@ import torch
 
 from slipstick.ir.graph import Node, Phase
 from slipstick.ir.ops import OpCall
+from slipstick.ir.ops.index_map import PlacementEntry
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import TensorType
-from slipstick.passes.proof.entries import PlacementEntry
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules.table import answer_of
+from slipstick.passes.sharding.rules import answer_of
 
 from .truth.cases import CASES
 from .truth.table import Case, fits, holds

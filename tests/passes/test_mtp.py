@@ -169,6 +169,9 @@ def test_what_cannot_be_is_refused(tiny_llama: Graph) -> None:
         check_family(Family(mtp_num_layers=1, lora_rank=8))
     with pytest.raises(PlanError, match="of training only"):
         check_family(Family(mtp_num_layers=1, workload=load("llama-3.1-8b", "prefill").workload))
+    # More would fill memory.
+    with pytest.raises(PlanError, match="1 to 1000"):
+        Mtp(2**31).apply(tiny_llama)
     headless = replace(tiny_llama, schedule=tiny_llama.schedule[:-1])
     with pytest.raises(NotBuiltError, match="not a row of layers"):
         made(headless)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.benchmarks.fuzz.judge import Depth
 from slipstick.benchmarks.robustness.__main__ import main, page
 from slipstick.benchmarks.robustness.clients import of_clients
 from slipstick.benchmarks.robustness.kills import of_drivers, of_workers
@@ -42,13 +43,19 @@ def test_the_page_adds_up_what_was_kept(tmp_path: Path) -> None:
     fuzz.mkdir()
     rows.mkdir()
     for seed, faults in ((1, {}), (2, {"KeyError": 2})):
-        told = {"format": "plan", "tried": 100, "refused": 60, "deep": 50, "faults": faults, "first": {}}
+        told = {
+            "format": "plan",
+            "tried": 100,
+            **{str(depth): count for depth, count in zip(Depth, (40, 30, 30), strict=True)},
+            "faults": faults,
+            "first": {},
+        }
         (fuzz / f"plan-{seed}.json").write_text(json.dumps(told), encoding="utf-8")
     kept = [{"what": "kill", "tried": 30, "wrong": 1, "how": "so"}]
     (rows / "drivers.json").write_text(json.dumps(kept), encoding="utf-8")
     text = page(fuzz, rows)
-    assert "| plan | 200 | 120 | 100 (50%) | 2 |" in text
-    assert "| all | 200 | 120 | 100 (50%) | 2 |" in text
+    assert "| plan | 200 | 80 | 60 | 60 | 30% | 2 |" in text
+    assert "| all | 200 | 80 | 60 | 60 | 30% | 2 |" in text
     assert "| kill | 30 | 1 | so |" in text
     assert main(["--page", str(tmp_path / "p.md"), "--fuzz", str(fuzz), "--keep", str(rows)]) == 0
     assert (tmp_path / "p.md").read_text(encoding="utf-8") == text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from ...backends.machine.load import stack_names
 from ...backends.machine.software.stack_record import FitRecord, fit_records
 from ...ir.records import dataclass
 from ..rows.split import ALL, in_first_half
@@ -28,8 +27,3 @@ class StackRecords:
             dataset in fit.data_sets and (fit.split == ALL or in_first_half(TABLE, group)) for fit in self._known[stack]
         )
         return any(seen)
-
-
-def fitted_sets() -> frozenset[str]:
-    """Return the data sets that any stack of the catalogue was fitted to."""
-    return frozenset(name for stack in stack_names() for fit in fit_records(stack) for name in fit.data_sets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -89,13 +89,28 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
-def chip_called(name: str) -> dict[str, Tree] | None:
-    """Return the chip of the catalogue that its maker calls so; None where there is none."""
-    for given in names("chips"):
-        # Few are parsed: their text says whose it is.
-        if f"\nname: {name}\n" in "\n" + (_BACKENDS / "chips" / f"{given}.yaml").read_text(encoding="utf-8"):
-            return dict(_of_catalogue("chips", given).tree)
-    return None
+@cache
+def systems_by_chip() -> Mapping[str, str]:
+    """Map what makers call the chips of the catalogue to the first system of each."""
+    # None is parsed: their texts say whose they are.
+    called = {one: _after("\nname: ", "chips", one) for one in names("chips")}
+    return {called[_after("\nchip: ", "systems", one)]: one for one in reversed(names("systems"))}
+
+
+def measured_machine(chip: Tree) -> dict[str, Tree] | None:
+    """Return chip and network of the system of the catalogue whose chip has the same name; None where none has."""
+    name = chip.get("name") if isinstance(chip, dict) else None
+    called = systems_by_chip().get(name) if isinstance(name, str) else None
+    if called is None:
+        return None
+    system = _of_catalogue("systems", called)
+    levels = _levels(system, system.tree.get("network"))
+    measured = _of_catalogue("chips", str(system.tree["chip"])).tree
+    return {"chip": measured, "network": [with_edges(level, part.folder) for level, part, _ in levels]}
+
+
+def _after(key: str, kind: str, name: str) -> str:
+    return ("\n" + (_BACKENDS / kind / f"{name}.yaml").read_text(encoding="utf-8")).partition(key)[2].partition("\n")[0]
 
 
 def read_stack(

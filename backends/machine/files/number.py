@@ -28,7 +28,7 @@ class Number:
     """`{value: 989, unit: TFLOP/s, source: ...}` or `{value: "989 TFLOP/s", source: ...}`; `si` is in base units.
 
     `989 TFLOP/s` alone is short for an estimate whose source is the file that it stands in. What other sources say of
-    the same number is shown to people, and used by nobody until they `--set` it.
+    the same number is its interval, and no estimate until somebody `--set`s it.
     """
 
     kind: NumberKind
@@ -77,7 +77,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """What another source says of the same number: shown to people, used by nobody until they `--set` it."""
+    """What another source says of the same number: an end of its interval, no estimate until somebody `--set`s it."""
 
     unit: str | None = None
     value: float | str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...kernels.constants import Layers, MergedConstants, fix_start, lay_constants, library_names
@@ -15,13 +16,13 @@ from ..software.stack import StackConstants
 from ..software.stack_schema import STACK
 from ..system import System
 from ..system_schema import ChipFile, NetworkSection, SystemSection, UnpricedSection
-from .catalogue import chip_called, names, on_chip
+from .catalogue import measured_machine, names, on_chip
 from .faults import FileFault, Locate, all_of, nowhere
 from .records import NumberRecord
 from .section import inside, numbered, section_of
 from .shapes import Intake, unknown_word
 from .system_overrides import as_layer, changed_paths, distance, numbers_in, of_calibration, override
-from .system_tree import Tree, split_override
+from .system_tree import Tree, names_of, split_override
 
 if TYPE_CHECKING:
     from ...prices.section import Prices
@@ -85,21 +86,29 @@ def build_system(
         rack=file.rack,
         own_prices=_prices(file),
         changed=changed,
-        beyond=max(distance(given, tree, changed), _from_namesake(tree)),
+        beyond=_from_measured(given, tree, changed),
     )
 
 
-def _from_namesake(tree: dict[str, Tree]) -> float:
-    """Return how far a chip is from the one of the catalogue whose name it bears; 0 where none has it.
+def _from_measured(given: dict[str, Tree], tree: dict[str, Tree], changed: Sequence[str]) -> float:
+    """Return how far a machine is from the one of the catalogue whose chip's name it bears; without, from its files.
 
-    A name is no measurement: what was measured on that chip holds for its numbers.
+    A name is no measurement: what was measured on that machine holds for its numbers. A level of its network is that of
+    the same name there, else that in the same place.
     """
-    chip = tree.get("chip")
-    name = chip.get("name") if isinstance(chip, dict) else None
-    known = chip_called(name) if isinstance(name, str) else None
-    if known is None or known == chip:
+    known = measured_machine(tree.get("chip"))
+    if known is None:
+        return distance(given, tree, changed)
+    levels, network = known["network"], tree.get("network")
+    if known["chip"] == tree["chip"] and levels == network:
         return 0.0
-    return distance({"chip": known}, tree, [".".join(("chip", *keys)) for keys in numbers_in(known)])
+    assert isinstance(levels, list)
+    mine, others = names_of(network), dict(zip(names_of(levels), levels, strict=True))
+    alike = [others.get(name, levels[min(place, len(levels) - 1)]) for place, name in enumerate(mine)]
+    named = [{**one, "name": name} for one, name in zip(alike, mine, strict=True) if isinstance(one, dict)]
+    known = {**known, "network": [*named]}
+    paths = (numbers_in({key: one.get(key) for key in known}) for one in (known, tree))
+    return distance(known, tree, [".".join(keys) for keys in dict.fromkeys(chain(*paths))])
 
 
 def _with_start(tree: dict[str, Tree], overrides: Sequence[str]) -> dict[str, Tree]:

@@ -18,6 +18,8 @@ _WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
 
 # |ln| of a number over another within which a machine counts as the same.
 _WITHIN = log(1.05)
+# What a level may say in place of its bandwidth.
+_LINKS = ("links", "link_bandwidth")
 
 
 def of_calibration(text: str) -> bool:
@@ -94,6 +96,8 @@ def distance(tree: dict[str, Tree], made: dict[str, Tree], paths: Sequence[str])
     found = 0.0
     for path in paths:
         keys = path.split(".")
+        if keys[-1] in _LINKS:
+            keys[-1] = "bandwidth"
         if keys[0] not in ("chip", "network") or keys[1] in ("package", "energy") or "equipment" in keys:
             continue
         before, after = (_number_at(one, keys) for one in (tree, made))
@@ -106,19 +110,25 @@ def distance(tree: dict[str, Tree], made: dict[str, Tree], paths: Sequence[str])
 
 
 def numbers_in(tree: Tree, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the numbers of a tree, records and lists apart.
+    """Return the paths of the numbers of a tree; lists are entered by the names of their records.
 
     >>> numbers_in({"name": "mine", "power": {"value": 1, "unit": "kW"}, "matmul": {"bf16": "1 TFLOP/s"}})
     (('power',), ('matmul', 'bf16'))
     """
     if isinstance(tree, dict) and "value" not in tree:
         return tuple(found for key, part in tree.items() for found in numbers_in(part, (*path, key)))
+    if isinstance(tree, list):
+        parts = zip(names_of(tree), tree, strict=True)
+        return tuple(found for key, part in parts for found in numbers_in(part, (*path, key)))
     return (path,) if isinstance(_number_at(tree, ()), int | float) else ()
 
 
 def _number_at(tree: Tree, keys: Sequence[str]) -> object:
-    """Return the number at a path in base units, text as it is, None for nothing."""
+    """Return the number at a path in base units, text as it is, None for nothing; a bandwidth may be that of links."""
     found = part_at(tree, keys)
+    if found is None and keys[-1:] == ["bandwidth"]:
+        links, each = (_number_at(tree, [*keys[:-1], key]) for key in _LINKS)
+        return links * each if isinstance(links, int | float) and isinstance(each, int | float) else None
     value, unit = (found.get("value"), found.get("unit") or "") if isinstance(found, dict) else (found, "")
     try:
         return parse_quantity(f"{value} {unit}".strip()).value_si

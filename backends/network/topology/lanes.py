@@ -16,7 +16,7 @@ import numpy as np
 
 from ....ir.records import dataclass
 from .layout import Array, LevelShare
-from .parts import NetworkPart, Shape
+from .parts import Shape
 from .routes import loads
 
 
@@ -64,10 +64,6 @@ def lane(pattern: Pattern, share: LevelShare) -> NetworkLane:
     return NetworkLane(found.hops, np.asarray(found.share * level.contention))
 
 
-def _members(part: NetworkPart) -> float:
-    return float(part.members or np.inf)
-
-
 def _switch(pattern: Pattern, share: LevelShare) -> NetworkLane:
     return PLAIN
 
@@ -91,7 +87,7 @@ def _full(pattern: Pattern, share: LevelShare) -> NetworkLane:
 
     A ring runs as several over disjoint wires (Tillson 1980: n - 1 of them, but for 4 and 6 members).
     """
-    n, wires = share.fanout, _members(share.part) - 1
+    n, wires = share.fanout, share.members - 1
     one = pattern in (Pattern.SWAP, Pattern.SEND)
     used = np.where(n > 1, 1.0 if one else n - 1, wires)
     return NetworkLane(np.ones_like(n), used / wires)
@@ -104,7 +100,7 @@ def _ring(pattern: Pattern, share: LevelShare) -> NetworkLane:
     # All wires of one of two lead to the other.
     closed = NetworkLane(closed.hops, np.where(n == 2, 1 / step, closed.share))
     line = _line(pattern, share)
-    full = n * step >= _members(share.part)
+    full = n * step >= share.members
     return NetworkLane(np.where(full, closed.hops, line.hops), np.where(full, closed.share, line.share))
 
 
@@ -133,7 +129,7 @@ def _segment(n: Array, step: Array, closed: bool, pattern: Pattern) -> NetworkLa
 
 def _one_way_ring(pattern: Pattern, share: LevelShare) -> NetworkLane:
     """One wire a member. Whatever a group sends goes once round, so N/n groups have each wire n/N of the time."""
-    n, step, members = share.fanout, share.step, _members(share.part)
+    n, step, members = share.fanout, share.step, share.members
     once = np.minimum(n, members) / members
     far = members - step
     if pattern in (Pattern.RING, Pattern.BOTH, Pattern.SEND):

@@ -33,6 +33,7 @@ class LevelShare:
         spanned: members of the whole group inside one group of this part, never more than the group has.
         step: how far neighbours lie apart in this part, 1 where that changes nothing. As many groups lie between one
             another, and where members have wires of their own they share these.
+        members: members that the part joins whether they are of the group or not, without end where it has no limit.
     """
 
     part: NetworkPart
@@ -41,11 +42,16 @@ class LevelShare:
     outside: Array
     spanned: Array
     step: Array
+    members: Array
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """What differs from group to group."""
+        return self.fanout, self.inside, self.outside, self.spanned, self.step, self.members
 
     def part_of(self, groups: slice) -> LevelShare:
         """Return what the part sees of some of the groups."""
-        columns = (self.fanout, self.inside, self.outside, self.spanned, self.step)
-        return LevelShare(self.part, *(column[groups] for column in columns))
+        return LevelShare(self.part, *(column[groups] for column in self.columns))
 
     @property
     def level(self) -> NetworkLevel:
@@ -95,6 +101,29 @@ def lay_out(
     return _shares(parts, [_product(reach) for reach in reaches], steps)
 
 
+def lay_out_placed(
+    factors: Sequence[tuple[Array, Array]], placed: Sequence[Sequence[NetworkLevel]], which: Array | None
+) -> tuple[LevelShare, ...]:
+    """Lay groups of (size, stride) factors as `lay_out` does, each on the levels of its own placement.
+
+    `placed` are the same levels, placed in several ways; `which` is the place of those of each group among them, None
+    where all have the first.
+    """
+    if which is None:
+        (size, stride), *more = factors
+        return lay_out(size, stride, placed[0], more)
+    columns: list[list[Array]] = []
+    for k, levels in enumerate(placed):
+        rows = which == k
+        (size, stride), *more = ((n[rows], s[rows]) for n, s in factors)
+        shares = lay_out(size, stride, levels, more)
+        columns = columns or [[np.empty(which.shape) for _ in share.columns] for share in shares]
+        for share, own in zip(shares, columns, strict=True):
+            for column, values in zip(own, share.columns, strict=True):
+                column[rows] = values
+    return tuple(LevelShare(part, *own) for part, own in zip(parts_of(placed[0]), columns, strict=True))
+
+
 def _reaches(factors: Sequence[tuple[Array, Array]], parts: Sequence[NetworkPart]) -> list[list[Array]]:
     """Members of each factor inside one group of each part; ranks in blocks spread over all dimensions of a level."""
     reaches: list[list[Array]] = []
@@ -139,7 +168,8 @@ def _shares(parts: Sequence[NetworkPart], spanned: Sequence[Array], steps: Seque
     outside = np.ones_like(spanned[-1])
     for rows in reversed(list(zip(parts, fanouts, inside, spanned, steps, strict=True))):
         part, fanout, inner, reach, step = rows
-        shares.append(LevelShare(part, fanout, inner, outside, reach, step))
+        members = np.full_like(fanout, part.members or np.inf)
+        shares.append(LevelShare(part, fanout, inner, outside, reach, step, members))
         outside = outside * fanout
     return tuple(reversed(shares))
 

@@ -73,6 +73,7 @@ class NetworkLevel:
         dims: lengths of the dimensions of a mesh, torus or HyperX, innermost first.
         blocks: shapes, each inside of the next, that neighbouring ranks fill before they go on: `2x2x2/4x4x4`; empty
             for ranks that fill one dimension after the other.
+        slices: the block of which optical switches join slices, each a torus that closes itself; empty without them.
         contention: part of the bandwidth that is left where messages share paths: 1 for ideal adaptive routing without
             incast, less where paths are hashed or many send to one.
         bidirectional: whether a ring runs both ways.
@@ -107,6 +108,7 @@ class NetworkLevel:
     oversubscription: Annotated[Num, OVERSUBSCRIPTION] = 1.0
     dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
     blocks: Annotated[tuple[tuple[int, ...], ...], TextPattern(r"^[1-9][0-9]*([x/][1-9][0-9]*)*$")] = ()
+    slices: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
     contention: Annotated[Num, RATIO] = 1.0
     bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
     reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None

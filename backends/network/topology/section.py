@@ -53,6 +53,7 @@ def _level(found: Mapping[str, object]) -> NetworkLevel:
         rate = nan if joined == () else least_bytes_per_s(joined)
         told["bytes_per_s"] = rate if links is None or each is None else links * each
     told |= {"dims": _lengths(dims) if dims else ()}
+    told |= {"slices": _lengths(str(found["slices"])) if found.get("slices") else ()}
     told |= {"blocks": tuple(map(_lengths, str(found["blocks"]).split("/"))) if found.get("blocks") else ()}
     told |= {"edges": joined, "bidirectional": found.get("bidirectional") != "one"}
     return NetworkLevel(**told)  # type: ignore[arg-type]
@@ -125,7 +126,10 @@ def _shape_faults(level: NetworkLevel, found: Mapping[str, object]) -> Iterator[
 
 def _block_faults(level: NetworkLevel) -> Iterator[str]:
     """Blocks that do not lie in the next larger ones, or in the dimensions of the level."""
-    for inner, outer in pairwise((*level.blocks, level.dims) if level.blocks else ()):
+    if level.slices and level.topology != "torus":
+        yield f"slices are of a torus, not of a {level.topology}"
+    pairs = [*pairwise((*level.blocks, level.dims)), *([(level.slices, level.dims)] if level.slices else [])]
+    for inner, outer in pairs:
         block, around = ("x".join(map(str, lengths)) for lengths in (inner, outer))
         if len(inner) != len(outer):
             yield f"block {block} of '{level.name}' has {len(inner)} dimensions, its dims are {around or 'none'}"

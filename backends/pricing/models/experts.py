@@ -13,7 +13,7 @@ from ....ir.records import dataclass
 from ....ir.types import DType
 from ...kernels.dequantise import converts_fp4, widen_clocks, widens
 from ...kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
-from ...kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, spread_evenly
+from ...kernels.grouped import GroupedConstants, GroupedSizes, PaddedGroups, grouped_times, spread_evenly
 from ...kernels.operands import gemm_kinds, unit_of
 from ...machine.power import powered
 from ...machine.system import System
@@ -43,7 +43,7 @@ class ExpertsModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "overhead + hypot(tensor, weights or memory, widen) + row_passes + token_passes"
+        return "overhead + max(hypot(tensor, weights or memory, widen), ingest) + row_passes + token_passes"
 
     def claims(self, entry: PricedEntry) -> bool:
         """Banks of experts, forward and backward, and single grouped products."""
@@ -65,18 +65,20 @@ class ExpertsModel:
             op, products, weight_grad, dtype, weights, limited = of
             peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
             clocks = widen_clocks(weights, converts_fp4(chip)) if widens(unit_of(dtype), weights) else 0.0
-            single = k.grouped[_kind(k.grouped, dtype)]
+            single, like = k.grouped[_kind(k.grouped, dtype)], k.gemm[_kind(k.gemm, dtype)]
             if products == 1:
+                most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * single.memory, peak * single.tensor, like)
                 return lambda amounts: grouped_times(
-                    _grouped(amounts, places, weight_grad, dtype, weights), peak, chip, single, clocks
+                    _grouped(amounts, places, weight_grad, dtype, weights), peak, chip, single, clocks, most
                 )
             bank = k.experts[_kind(k.experts, _served(op, dtype))]
             if op in _BANKS:
                 bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
             if limited and system.stack.limits_apart:
                 bank = replace(bank, row_passes=bank.row_passes + _LIMITS[products == _PRODUCTS_OF_BACKWARD])
+            most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * bank.memory, peak * bank.tensor, like)
             return lambda amounts: experts_times(
-                _sizes(amounts, places, products, dtype, weights), peak, chip, bank, clocks
+                _sizes(amounts, places, products, dtype, weights), peak, chip, bank, clocks, most
             )
 
         return by_kind([_key(e) for e in group.entries], of_kind)

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
+import yaml
+
 from ....ir.sizes.expr import Num
 from ....ir.units import format_bytes_per_s
 from ..d2d import D2dKind, links, topology
 from ..data import Technology
 from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
-from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
+from ..speeds import speeds_text
+from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -29,7 +32,7 @@ def chip_text(
 
     `joint` says how dies and memory are joined; None for as usual with such memory.
     """
-    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, "", sale), ""))
+    return "\n".join((*_summary(design, technology), *_chip(design, name, technology, joint, "", sale), ""))
 
 
 def system_text(
@@ -48,12 +51,15 @@ def system_text(
     racks and switches are those of the system that it is `like`; without one, nobody says what they cost.
     """
     num_ranks = num_chips * int(design.budget.num_ranks)
+    level = "" if design.budget.one_device else "d2d"
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
+    # What a memory of the user's own costs and takes, which the price book does not know.
+    own = {name: record for name, record in technology.own_memories.items() if name == design.budget.memory}
     lines = [
-        *_summary(design),
+        *_summary(design, technology),
         f"name: {name}",
         "chip:",
-        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
+        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, level, sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
         *((*host_lines(like, num_chips), *surroundings_lines(like, num_chips)) if like else ()),
@@ -61,6 +67,7 @@ def system_text(
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
+        *([yaml.safe_dump({"prices": {"memories": own}}, sort_keys=False, width=110).rstrip()] if own else []),
         "",
     ]
     return "\n".join(lines)
@@ -70,7 +77,7 @@ def _inside(design: Design, technology: Technology) -> Iterator[str]:
     """The level that joins the dies of a package, if any."""
     budget = design.budget
     dies = int(budget.num_dies)
-    if not budget.d2d or dies == 1:
+    if budget.num_ranks == 1:
         return
     kind = technology.d2d(budget.d2d)
     shape, dims = topology(budget.join, dies)
@@ -105,11 +112,13 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
     yield f"    bandwidth: {_number(lanes.bytes_per_s / 1e9, 'GB/s', of)}"
     yield f"    latency: {_LATENCY}"
     yield f"    efficiency: {_EFFICIENCY}"
-    if like:
-        yield from equipment_lines(like, num_ranks * float(lanes.bytes_per_s))
+    built = [*equipment_lines(like, num_ranks * float(lanes.bytes_per_s))] if like else []
+    if built:
+        at = f"{design.budget.link} at {lanes.at.voltage_v:.3f} V"
+        yield from (*built, f"      energy: {_number(lanes.j_per_byte / 8e-12, 'pJ/bit', at)}")
 
 
-def _summary(design: Design) -> Iterator[str]:
+def _summary(design: Design, technology: Technology) -> Iterator[str]:
     b, c, m, n = design.budget, design.compute, design.memory, design.network
     yield f"# Designed from {_given(b)}: {c.num_sms} multiprocessors of {b.unit} at {c.at.voltage_v:.3f} V,"
     yield (
@@ -117,8 +126,16 @@ def _summary(design: Design) -> Iterator[str]:
         f"{n.bytes_per_s / 1e9:.4g} GB/s each way. These parts use {design.used_w:.4g} W."
     )
     yield f"# {_areas(design)}."
+    yield f"# Of their rated speeds: {speeds_text(design, technology)}."
+    latency = technology.memory(b.memory).latency
+    waits = "" if latency is None else f" A byte of a closed row of {b.memory} takes {latency.si * 1e9:g} ns."
+    heat = float(b.power_w / b.area_mm2)
+    cooled = f"{heat:.3g} W/mm2 of dies: {technology.cooling_for(heat)} cooling"
+    yield f"# Nodes scaled as: {technology.scaling}. {cooled}.{waits}"
     if b.d2d and b.num_dies > 1:
-        yield "# Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        one = "The dies are one device, whose memory they read evenly through their interface."
+        each = "Each die is a device of its own: these numbers are of one die, and num_chips of a node counts dies."
+        yield f"# {one if b.one_device else each}"
         rate = format_bytes_per_s(float(b.d2d_bytes_per_s))
         yield f"# Dies joined as {b.join}, {rate} to each neighbour and each way over {b.d2d}."
 
@@ -153,7 +170,9 @@ def _chip(
     yield "memory:"
     yield "  hbm:"
     yield f"    capacity: {_number(m.num_bytes / 1e9, 'GB', f'{m.num_stacks} stacks of {b.memory}')}"
-    wires = f"{m.num_links} wires at {m.at.speed:.3f} of their rate"
+    wires = f"{m.num_links} wires at {m.speed:.3f} of their rate"
+    if m.bytes_per_s < m.num_links * technology.memory(b.memory).rate.si * m.speed * (1 - 1e-9):
+        wires = f"what {b.d2d} carries between the dies, each of which reads the stacks of all"
     yield f"    bandwidth: {_number(m.bytes_per_s / 1e9, 'GB/s', wires)}"
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"
@@ -164,7 +183,8 @@ def _chip(
     yield f"  logic: {_number(design.logic_energy, '', law)}"
     across = f"side of a die over {FITTED_SIDE_MM:.1f} mm x (V / {nominal_v:g} V)^2"
     yield f"  wires: {_number(design.wire_energy, '', across)}"
-    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
+    yield f"  memory: {_number(m.j_per_byte / 8e-12, 'pJ/bit', f'{b.memory} at {m.speed:.3f} of its rate')}"
+    yield from package_lines(design, name, joint or design_joint(design, technology), technology, level, _number, sale)
 
 
 def _number(value: Num, unit: str, source: str) -> str:

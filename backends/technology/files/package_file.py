@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
+
 from ....ir.errors import UnknownNameError
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
+from ..d2d import D2dKind
 from ..data import Technology
 from ..design import Design
+from .schema import MemorySection
 
 # How dies and memory are joined, in the words of a package. The engine lays dies flat: none are bonded face to face.
 Joint: TypeAlias = Literal["organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge"]
@@ -33,9 +37,17 @@ class Sale:
 NO_SALE = Sale()
 
 
-def usual_joint(memory: str) -> Joint:
-    """Return how chips with such a memory are joined of old: stacks need fine wires, devices on a board do not."""
-    return "interposer" if memory.startswith("hbm") else "organic"
+def usual_joint(memory: MemorySection, interface: D2dKind | None = None) -> Joint:
+    """Return how chips are joined of old: on an interposer where memory or an interface needs fine wires."""
+    is_fine = memory.fine_wires or (interface is not None and interface.fine_wires)
+    return "interposer" if is_fine else "organic"
+
+
+def design_joint(design: Design, technology: Technology) -> Joint:
+    """Return how the dies and the memory of a design are joined of old."""
+    b = design.budget
+    interface = technology.d2d(b.d2d) if b.d2d and float(np.max(b.num_dies)) > 1 else None
+    return usual_joint(technology.memory(b.memory), interface)
 
 
 def as_joint(name: str) -> Joint:

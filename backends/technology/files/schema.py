@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from ...machine.files.kinds import Least
 from ...machine.files.number import Number
 from ...machine.files.section import Section
-from ..d2d import D2dKind
+from ..d2d import ORGANIC_WIRES_PER_MM, D2dKind
 from ..voltage import VoltageLaw
 from .area_schema import CircuitsSection, DensitySection, DieSection, MultiprocessorSection, PhySection
 from .schema_numbers import (
@@ -19,6 +19,8 @@ from .schema_numbers import (
     Count,
     Density,
     Energy,
+    Flux,
+    Footprint,
     Frequency,
     Gain,
     Latency,
@@ -56,8 +58,9 @@ class VoltageSection(Section):
 
 
 class NodeGains(Section):
-    """A technology node: gains over the node before it in the file."""
+    """A technology node: gains over the node before it in the file, and the year of its first products."""
 
+    year: Count | None = None
     logic: Gain
     cache: Gain
     analog: Gain
@@ -85,6 +88,11 @@ class SharesSection(Section):
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.core, self.cache, self.memory, self.network)
 
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.core.si + self.cache.si + self.memory.si + self.network.si
+
 
 class EdgeSection(Section):
     """Parts of the perimeter of the dies."""
@@ -96,10 +104,16 @@ class EdgeSection(Section):
         """Yield that the parts are more than the whole."""
         return _at_most_one(self.memory, self.network)
 
+    @property
+    def total(self) -> float:
+        """Both of them."""
+        return self.memory.si + self.network.si
+
 
 def _at_most_one(*shares: Number) -> Iterator[str]:
     total = sum(share.si for share in shares)
-    if total > 1.0:
+    # The parts of a whole may add up to a hair more.
+    if total > 1.0 + 1e-9:
         yield f"the shares add up to {total:g}, more than there is"
 
 
@@ -123,23 +137,56 @@ class UnitSection(Section):
 
 
 class MemorySection(Section):
-    """A stack of memory beside the die, its controller on the die, and its wires."""
+    """What a design needs of a stack of memory beside the die, its controller on the die, and its wires.
 
+    Attributes:
+        year: first volume products.
+        beside: room of a stack beside the dies, where a budget counts it otherwise than its footprint.
+        latency: of a byte in a closed row; no step depends on it.
+        energy: of an access, as charged.
+        design_energy: what a design sets aside for a bit at full rate, where that is more.
+    """
+
+    year: Count | None = None
     capacity: Capacity
     links: Count
     rate: LinkRate
-    footprint: Area
-    controller: Area
     density: Density
+    controller: Area
+    footprint: Footprint
+    beside: Area | None = None
+    latency: Latency | None = None
     energy: Energy
+    design_energy: Energy | None = None
     leakage: Leakage
     voltage: VoltageSection
+
+    @property
+    def beside_mm2(self) -> float:
+        """Room of a stack beside the dies."""
+        return (self.beside or self.footprint).si
+
+    @property
+    def design_j_per_byte(self) -> float:
+        """Energy that a design sets aside for a byte at full rate."""
+        return (self.design_energy or self.energy).si
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What one stack carries at its rated speed."""
+        return self.links.si * self.rate.si
+
+    @property
+    def fine_wires(self) -> bool:
+        """Whether it has more wires along an edge than an organic substrate can draw."""
+        return self.density.si > ORGANIC_WIRES_PER_MM
 
 
 class D2dSection(Section):
     """An interface between dies: modules side by side on an edge, or a share of the die where that is all one knows."""
 
     bandwidth: Bandwidth | None = None
+    wires: Count | None = None
     area: Area | None = None
     shoreline: Length | None = None
     share: Ratio | None = None
@@ -162,6 +209,7 @@ class D2dSection(Section):
             module_bytes_per_s=_or(self.bandwidth, math.inf),
             module_mm2=_or(self.area, 0.0),
             module_mm=_or(self.shoreline, 0.0),
+            module_wires=_or(self.wires, 0.0),
             area_share=_or(self.share, 0.0),
             energy_j_per_byte=self.energy.si,
             latency_s=self.latency.si,
@@ -171,6 +219,12 @@ class D2dSection(Section):
 
 def _or(number: Number | None, otherwise: float) -> float:
     return otherwise if number is None else number.si
+
+
+class CoolingSection(Section):
+    """A way to cool packages."""
+
+    flux: Flux
 
 
 class LinkSection(Section):
@@ -191,6 +245,7 @@ class TechnologySection(Section):
     memories: Annotated[dict[str, MemorySection], Least()]
     links: Annotated[dict[str, LinkSection], Least()]
     d2d: Annotated[dict[str, D2dSection], Least()]
+    cooling: Annotated[dict[str, CoolingSection], Least()]
     densities: Annotated[dict[str, DensitySection], Least()]
     circuits: CircuitsSection
     phys: dict[str, PhySection]

@@ -19,6 +19,10 @@ Gain: TypeAlias = Annotated[
     Number, NumberKind("Gain", "How much better than on the node before; one is as good.", sane=(0.1, 10.0))
 ]
 Area: TypeAlias = Annotated[Number, NumberKind("Area", "An area of silicon or package.", "mm2", (1e-6, 1e6))]
+Footprint: TypeAlias = Annotated[
+    Number, NumberKind("Footprint", "What memory takes of a package, or none.", "mm2", (1e-6, 1e6), zero=True)
+]
+Flux: TypeAlias = Annotated[Number, NumberKind("Flux", "Power that leaves an area of dies.", "W/mm2", (1e-3, 1e3))]
 Voltage: TypeAlias = Annotated[Number, NumberKind("Voltage", "A voltage.", "V", (0.01, 10.0))]
 Energy: TypeAlias = Annotated[Number, NumberKind("Energy", "Energy to move data.", "J/B", (1e-16, 1e-6))]
 Leakage: TypeAlias = Annotated[

@@ -27,11 +27,6 @@ class Tree:
         """Switches of all tiers."""
         return sum(self.switches, start=0.0)
 
-    @property
-    def num_tiers(self) -> Num:
-        """Tiers that have any switches."""
-        return sum((np.where(np.asarray(s) > 0, 1.0, 0.0) for s in self.switches), start=0.0)
-
     def times(self, count: Num) -> Tree:
         """Return so many of it."""
         return Tree(tuple(s * count for s in self.switches), tuple(n * count for n in self.links))

@@ -108,7 +108,7 @@ def _of(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts) -> Wir
     members = level.size // inner
     if level.topology == "graph":
         return _graph(level, members, ranks)
-    used, each = _direct(level, members)
+    used, each = direct_ports(level, members)
     links = ranks * each * (1.0 if ports.of_rank is None else ports.of_rank / used)
     return Wiring(0.0, (links,), 2.0 * links, ranks)
 
@@ -165,8 +165,8 @@ def _dragonfly(level: NetworkLevel, inner: int, ranks: Array, ports: LevelPorts)
     return Wiring(routers, (ends, local, far), ends, ranks)
 
 
-def _direct(level: NetworkLevel, members: int) -> tuple[float, float]:
-    """Ports of a rank that a topology uses with one link to a neighbour, and links for each rank."""
+def direct_ports(level: NetworkLevel, members: int) -> tuple[float, float]:
+    """Return the ports of a rank that a direct topology uses with one link to a neighbour, and links for each rank."""
     if level.topology == "fully_connected":
         return members - 1.0, (members - 1) / 2.0
     if level.topology == "hypercube":

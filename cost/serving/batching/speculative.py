@@ -19,8 +19,6 @@ from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ..blend import scaled_curve, scaled_surface, sum_curves, sum_surfaces
 from ..metrics import ServingMetrics
-from ..traffic.requests import Lengths
-from .steps import decode_step_s
 from .times import Array, Nums, StepTimes
 
 
@@ -143,23 +141,6 @@ def speculate(times: StepTimes, engine: Engine, speculation: Speculation) -> Spe
 def host_of(engine: Engine, overheads: Overheads) -> Engine:
     """Return an engine with other overheads."""
     return replace(engine, overheads=overheads)
-
-
-def best_length(
-    times: StepTimes, engine: Engine, drafter: Drafter, acceptance: float, batch: Nums, lengths: Lengths, most: int = 16
-) -> Speculation:
-    """Return the draft that makes a token of decode cheapest with `batch` sequences, of up to `most` tokens.
-
-    0 where none pays: with many sequences, checking tokens costs what making them does.
-    """
-    tried = [Speculation(drafter=drafter, length=length, acceptance=acceptance) for length in range(most + 1)]
-    taken = [float(np.mean(_token_s(times, engine, one, batch, lengths))) for one in tried]
-    return tried[int(np.argmin(taken))]
-
-
-def _token_s(times: StepTimes, engine: Engine, one: Speculation, batch: Nums, lengths: Lengths) -> Array:
-    found = speculate(times, engine, one)
-    return decode_step_s(found.times, found.engine.overheads, batch, lengths)
 
 
 def _host(overheads: Overheads, speculation: Speculation) -> Overheads:

@@ -78,7 +78,7 @@ def good_die(die: Die, book: SiliconSection) -> GoodDie:
     """Price one die that passed its test; an area larger than a wafer costs without end.
 
     >>> from ....backends.prices.book import load_prices
-    >>> one = good_die(Die("logic", "N5", 800.0), load_prices().section)
+    >>> one = good_die(Die("logic", "N5", 800.0), load_prices("chiplet-actuary").section)
     >>> round(float(one.raw_usd), 2), round(float(one.defects_usd), 2)
     (288.95, 382.65)
     """

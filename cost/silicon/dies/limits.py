@@ -60,11 +60,6 @@ def check_built(built: BuiltAssembly, prices: Prices) -> None:
     _raise(_of_built(built, prices.section, built.assembly.title))
 
 
-def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
-    """Return which designs of a table can be made."""
-    return np.equal(obstacles(package, prices), Obstacle.NONE)
-
-
 def obstacles(package: Package, prices: Prices) -> NDArray[np.int8]:
     """Return the first `Obstacle` in the way of each design of a table."""
     book, path = prices.section, package.assembly.title
@@ -94,7 +89,7 @@ def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterato
         if isinstance(part, Assembly):
             yield from _of_contents(part, book, here)
         elif isinstance(part, Die):
-            yield from _of_die(part, book, here)
+            yield from _of_die(part, assembly.joint, book, here)
         else:
             yield from _of_memory(part, assembly.joint, book, here)
 
@@ -104,14 +99,18 @@ def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> I
         raise UnknownNameError.of(f"memory of {path}:", stack.kind, book.memories)
     yield _positive(stack.num_bytes, f"{path}: memory", " bytes")
     if joint == "organic" and book.memory(stack.kind).fine_wires:
-        yield DesignFault(
-            Obstacle.FINE_WIRES,
-            np.greater(np.multiply(stack.count, stack.num_bytes), 0.0),
-            lambda: (
-                f"{path}: {stack.kind} needs finer wires than an organic substrate has: join it by interposer, fan_out,"
-                " fan_out_bridge, embedded_bridge or hybrid_bond"
-            ),
-        )
+        yield _fine_wires(stack.kind, np.greater(np.multiply(stack.count, stack.num_bytes), 0.0), path)
+
+
+def _fine_wires(kind: str, bad: NDArray[np.bool_], path: str) -> DesignFault:
+    return DesignFault(
+        Obstacle.FINE_WIRES,
+        bad,
+        lambda: (
+            f"{path}: {kind} needs finer wires than an organic substrate has: join it by interposer, fan_out,"
+            " fan_out_bridge, embedded_bridge or hybrid_bond"
+        ),
+    )
 
 
 def _of_built(built: BuiltAssembly, book: SiliconSection, path: str) -> Iterator[DesignFault]:
@@ -136,7 +135,7 @@ def _positive(value: Num, what: str, unit: str = "") -> DesignFault:
     return DesignFault(Obstacle.VALUE, bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
 
 
-def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[DesignFault]:
+def _of_die(die: Die, joint: Joint, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     if die.node not in book.nodes:
         raise UnknownNameError.of(f"technology node of {path}:", die.node, book.nodes)
     wide, high = field_mm(book)
@@ -158,15 +157,17 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[DesignFault]:
         lambda: f"{path}: no die of {_one(die.area_mm2):g} mm2 fits a wafer of {book.wafer.diameter.si:g} mm",
     )
     if die.d2d is not None:
-        yield from _of_edge(die, die.d2d, book, path)
+        yield from _of_edge(die, die.d2d, joint, book, path)
 
 
-def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[DesignFault]:
+def _of_edge(die: Die, d2d: D2d, joint: Joint, book: SiliconSection, path: str) -> Iterator[DesignFault]:
     """Modules of an interface along the shorter edge of a die, which has four."""
     # Most packages have no such interface, and need no data of circuits.
     from ....backends.technology.data import load_technology
 
     kind = load_technology().d2d(d2d.kind)
+    if joint == "organic" and kind.fine_wires:
+        yield _fine_wires(kind.name, np.greater(d2d.bytes_per_s, 0.0), path)
     edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
     taken = kind.shoreline_mm(d2d.bytes_per_s)
     yield DesignFault(

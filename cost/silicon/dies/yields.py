@@ -5,13 +5,16 @@ Areas are in mm2, densities of defects in 1/mm2; their product is the mean numbe
 
 from __future__ import annotations
 
-from math import comb
+from math import comb, lgamma, log, log1p, sqrt
 
 import numpy as np
 
 from ....backends.machine.package import Harvest
 from ....backends.prices.silicon_schema import SiliconSection
 from ....ir.sizes.expr import Num
+
+# Units whose binomial coefficients are floats: C(1029, 514) is the largest.
+_FEW = 1000
 
 
 def poisson(area_mm2: Num, defects: Num) -> Num:
@@ -73,11 +76,27 @@ def harvested(unit: Num, rest: Num, units: int, needed: int) -> Num:
     >>> float(harvested(0.5, 1.0, 2, 1)), float(harvested(0.5, 0.5, 2, 2))
     (0.75, 0.125)
     """
-    bad = 1.0 - np.asarray(unit)
-    found = sum(
-        (comb(units, j) * np.power(unit, units - j) * np.power(bad, j) for j in range(units - needed + 1)), start=0.0
-    )
+    if units > _FEW:
+        rows = [_of_many(float(y), units, units - needed) for y in np.ravel(unit)]
+        found: Num = np.reshape(rows, np.shape(unit))
+    else:
+        bad = 1.0 - np.asarray(unit)
+        terms = (comb(units, j) * np.power(unit, units - j) * np.power(bad, j) for j in range(units - needed + 1))
+        found = sum(terms, start=0.0)
     return np.minimum(found, 1.0) * rest
+
+
+def _of_many(unit: float, units: int, spare: int) -> float:
+    """Sum the same series in logarithms, over the terms within 40 deviations of the mean: others are below 1e-300."""
+    if not 0.0 < unit < 1.0:
+        return float(unit >= 1.0 or spare >= units)
+    mean, reach = units * (1.0 - unit), 40.0 * (sqrt(units * unit * (1.0 - unit)) + 1.0)
+    first, last = max(0, int(mean - reach)), min(spare, int(mean + reach))
+    bad = np.arange(first, last + 1)
+    ratios = np.log(units - bad[:-1]) - np.log(bad[:-1] + 1.0) + log1p(-unit) - log(unit)
+    start = lgamma(units + 1) - lgamma(first + 1) - lgamma(units - first + 1)
+    start += (units - first) * log(unit) + first * log1p(-unit)
+    return float(np.exp(start + np.concatenate(([0.0], np.cumsum(ratios)))).sum()) if bad.size else 0.0
 
 
 def area_yield(area_mm2: Num, defects: Num, book: SiliconSection) -> Num:

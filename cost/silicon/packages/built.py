@@ -142,7 +142,7 @@ def _one(
         return AssemblyContents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
     assert isinstance(part, Stack)
     memory = book.memory(part.kind)
-    return AssemblyContents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
+    return AssemblyContents(part.num_bytes * memory.price.si * book.dram_factor.si, memory.footprint.si, 1.0)
 
 
 def _lines_of(
@@ -161,9 +161,14 @@ def _lines_of(
 def memory_line(stack: Stack, book: SiliconSection) -> Bill:
     """Return the line of one stack or device of memory."""
     price = book.memory(stack.kind).price.si
+    factor, formula = book.dram_factor.si, "num_bytes * usd_per_byte"
     values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
     numbers = (f"prices.memories.{stack.kind}.price",)
-    return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
+    if factor == 1.0:
+        return Bill(stack.name, stack.num_bytes * price, formula, values, numbers)
+    scenario = (*numbers, f"prices.dram.{book.model('dram')}")
+    told = {**values, "scenario": factor}
+    return Bill(stack.name, stack.num_bytes * price * factor, f"{formula} * scenario", told, scenario)
 
 
 def _named(name: str, lines: Sequence[Bill]) -> tuple[Bill, ...]:

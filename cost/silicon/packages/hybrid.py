@@ -62,12 +62,6 @@ def bond_yield(carried_mm2: Num, bonds: Num, book: SiliconSection) -> Num:
     return aligned * joints * vias / (1.0 + np.multiply(carried_mm2, prices.dielectric_defects.si))
 
 
-def via_mm2(carried_mm2: Num, book: SiliconSection) -> Num:
-    """Return the area that vias take of a base: what carries `carried_mm2` has so much less room for the rest."""
-    prices = book.packages.hybrid_bond
-    return np.multiply(carried_mm2, prices.tsv_density.si * prices.tsv_area.si)
-
-
 def of_whole_wafers(dies: tuple[GoodDie, ...], book: SiliconSection) -> tuple[GoodDie, ...]:
     """Price dies whose wafers are bonded before any is tested: cost = sum n W / (N prod Y^count), N of the largest.
 

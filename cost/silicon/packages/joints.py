@@ -76,7 +76,7 @@ def on_wiring(assembly: Assembly, contents: AssemblyContents, book: SiliconSecti
     area = carrier_mm2(assembly, contents.area_mm2, prices.area_factor.si)
     bumps = _bumps(contents.area_mm2, prices.bump_cost.si, assembly.joint)
     wires = (_wires(assembly, area, book), *(bridges(assembly, contents, book) if _bridged(assembly) else ()))
-    below = organic.area_factor.si * area
+    below = organic.carrier_factor.si * area
     substrate = _substrate(below, 1.0, organic)
     made = wiring_yield(area, prices) * (embedded(assembly, contents, book) if _bridged(assembly) else 1.0)
     bonded = np.power(prices.bonding_yield.si, contents.pieces)

@@ -48,6 +48,9 @@ class ModelConfig(Protocol):
     architectures: list[str] | None
     sub_configs: Mapping[str, type]
 
+    def to_dict(self) -> dict[str, object]:
+        """Return all that it says."""
+
 
 class ModelClass(Protocol):
     """A class of models that is built from a config."""

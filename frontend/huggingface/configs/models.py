@@ -238,7 +238,7 @@ def _not_found(given: str) -> UsageError:
     if given.endswith(".py") and os.path.isfile(given):
         return UsageError(f"'{given}' is Python: name the class or factory in it, as in {given}:Net")
     if not _is_path(given):
-        error = UnknownNameError.of("model", given, names())
+        error = UnknownNameError(f"{UnknownNameError.of('model', given, names())}; or the path of a config.json")
         if not given or not os.path.isdir(given):
             return error
         return UnknownNameError(f"{error}; for the folder of that name write ./{given}")

@@ -82,6 +82,8 @@ def _called(step: OperatorCall, arguments: Mapping[str, object]) -> object:
     # Arguments that are required and were not recorded, because they were None.
     for a in operator._schema.arguments:
         if a.name not in given and not a.has_default_value():
+            if a.type.kind() != "OptionalType":  # torch would end the process
+                raise NotComputedError(f"'{step.operator}' is recorded without its '{a.name}'")
             given[a.name] = None
     result = operator(**given)
     return _widened(result)

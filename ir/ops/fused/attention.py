@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
-from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims
+from ..index_map import IndexMap, Tensor, lacking, numbered, tensor
 from ..traits import Trait
 
 SOFTMAX_FLOPS = 7  # a score: exponential 4, subtract 1, scale 1, sum 1 (models of the softmax in the literature)
@@ -181,23 +182,75 @@ def _work_append(call: OpCall) -> Work:
     return Work(read_bytes=new.num_bytes, write_bytes=new.numel * kept.num_bytes)
 
 
+def _index_map(call: OpCall, axis: str) -> IndexMap:
+    """Batch, heads, and queries where their positions do not count or are told; keys are summed in a softmax."""
+    q, k, out, lse = _factors(call, 0)
+    return IndexMap((q, k, k, *_extras(call, 3)), (out, lse), only=_only(call, axis))
+
+
+def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
+    """As forward; gradients are summed over what their tensor does not have. Linear in dO."""
+    q, k, out, lse = _factors(call, 1)
+    extras = _extras(call, 6)
+    outputs = (q, k, k, *extras[: len(call.outputs) - 3])
+    inputs = (out, q, k, k, out, lse, *extras)
+    return IndexMap(inputs, outputs, lacking(outputs, "bhs"), linear=((0,),), only=_only(call, axis))
+
+
+def _only(call: OpCall, axis: str) -> str:
+    """Queries distributed evenly over `cp` lie there in shards and in no other way."""
+    return "s" if axis == "cp" and call.attrs_as(AttentionAttrs).balanced else ""
+
+
+def _factors(call: OpCall, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the factors of queries, keys, result and statistics."""
+    attrs, (q, k) = call.attrs_as(AttentionAttrs), call.inputs[first : first + 2]
+    s = "s" if attrs.balanced or not (attrs.causal or attrs.window) else None
+    heads = None if k.dims[1] == 1 and q.dims[1] != 1 else "h"
+    words = ("b", "h", s, None), ("b", heads, None, None), ("b", s, "h", None), ("b", "h", s)
+    queries, keys, result, statistics = map(tensor, words)
+    return queries, keys, result, statistics
+
+
+def _extras(call: OpCall, first: int) -> tuple[Tensor, ...]:
+    words: list[Tensor] = []
+    for name, kind in zip(call.attrs_as(AttentionAttrs).extras, call.inputs[first:], strict=False):
+        if name == "bias":
+            words.append(tensor(f if d != 1 else None for f, d in zip(("b", "h", "s", None), kind.dims, strict=True)))
+        else:
+            words.append(tensor(("h",) if name == "sinks" else ("b", "s", None)))
+    return tuple(words)
+
+
+def _map_append(call: OpCall, _axis: str) -> IndexMap:
+    """All dims but that along which the cache grows; that one too where there is no cache yet."""
+    grows = (call.attrs_as(KvAppendAttrs).dim,) if len(call.inputs) > 1 else ()
+    alike = tensor(numbered(call.outputs[0].rank, *grows))
+    return IndexMap((alike,) * len(call.inputs), (alike,))
+
+
 OPS = (
     OpDef(
         "attention", OpClass.ATTENTION, _work,
         "fused attention; inputs: q, k, v, then sinks, bias and ids of keys where the attributes say so; outputs: "
         "result [batch, length, heads, d_v], log-sum-exp",
         _check, AttentionAttrs, min_inputs=3, max_inputs=6, num_outputs=2, traits=frozenset({Trait.ATTENDS}),
+        index_map=_index_map,
+        shard=ShardChoice(instead=("s", "h")),
     ),
     OpDef(
         "attention_bwd", OpClass.ATTENTION, _work_bwd,
         "backward of fused attention; inputs: dO, q, k, v, O, log-sum-exp, then as forward; outputs: dQ, dK, dV, "
         "dSinks, and dBias where the bias is learned",
         _check_bwd, AttentionAttrs, min_inputs=6, max_inputs=9, num_outputs=None,
-        traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}),
+        traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}), index_map=_index_map_bwd,
+        shard=ShardChoice(names=(1, 2, 3), follows=(0, 1), instead=("s", "h")),
     ),
     OpDef(
         "kv_append", OpClass.MEMORY, _work_append,
         "write new keys or values behind a cache; inputs: cache (may be absent), new; output: the longer cache",
         _check_append, KvAppendAttrs, min_inputs=1, max_inputs=2, traits=frozenset({Trait.WRITES_CACHE, Trait.APPENDS}),
+        index_map=_map_append,
+        shard=ShardChoice(names=(0,)),
     ),
 )  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
-from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
+from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, ranks, same_dims
+from ..index_map import IndexMap, spec, whole
 from ..traits import Trait
 
 ACTIVATION_FLOPS = 11
@@ -167,23 +168,58 @@ def _grouped(call: OpCall) -> GemmShape:
     return GemmShape(as_expr(1), m, n, k, groups=groups)
 
 
+def bank_factors(attrs: ExpertsAttrs) -> tuple[str, str, str, str]:
+    """Return the factors of an expert's up and down projections, of the first's bias, and of its result in a row."""
+    inner = "f*" if attrs.gated else "f"
+    up, down = (f". {inner}", "f .") if attrs.transposed else (f"{inner} .", ". f")
+    return up, down, inner, inner
+
+
+def _index_map(call: OpCall, _axis: str) -> IndexMap:
+    """Tokens; or the inner size, over which results are summed."""
+    attrs = call.attrs_as(ExpertsAttrs)
+    up, down, bias, wide = bank_factors(attrs)
+    biases = (f", . {bias}", ", . .")[: len(call.inputs) - 5] if attrs.bias else ()
+    tensors = spec(f"t ., t ., t ., . {up}, . {down}{''.join(biases)} -> t ., t ., t {wide}, t f, t .")
+    return IndexMap(*tensors, sums=(("f", 0), ("f", 4)), same=(("f", 1),), added=(6,))
+
+
+def _index_map_bwd(call: OpCall, _axis: str) -> IndexMap:
+    """Weights' gradients are sums over tokens, those of tokens and routing weights over the inner size."""
+    up, down, bias, wide = bank_factors(call.attrs_as(ExpertsAttrs))
+    made = ["t .", "t .", f". {up}", f". {down}", f". {bias}", ". ."][: len(call.outputs)]
+    tensors = spec(f"t ., t ., t ., t ., . {up}, . {down}, t ., t {wide}, t f, t . -> {', '.join(made)}")
+    sums = (("f", 0), ("f", 1), *(("t", i) for i in range(2, len(made))))
+    return IndexMap(*tensors, sums, same=tuple(("f", i) for i in range(5, len(made))), added=(9,), linear=((0,),))
+
+
+def _map_grouped(call: OpCall, _axis: str) -> IndexMap:
+    """[rows, k] x [groups, k, n]: rows stay, k is summed; [k, rows] x [rows, n] -> [groups, k, n] sums over rows."""
+    weight_grad = call.attrs_as(GroupedAttrs).weight_grad
+    inputs, outputs = spec("k r, r n -> . k n" if weight_grad else "r k, . k n -> r n")
+    sums = (("r" if weight_grad else "k", 0),)
+    return IndexMap((*inputs, *whole(call.inputs[2:])), outputs, sums, linear=((0,), (1,)))
+
+
 OPS = (
     OpDef(
         "experts", OpClass.EXPERTS, _work,
         "expert bank; inputs: x, expert ids, routing weights, up, down, biases; outputs: result, routed tokens, up, "
         "activation, down (what the backward phase needs)",
         _check, ExpertsAttrs, min_inputs=5, max_inputs=7, num_outputs=5,
-        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES}),
+        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES}), index_map=_index_map,
     ),
     OpDef(
         "experts_bwd", OpClass.EXPERTS, _work_bwd,
         "backward of an expert bank; inputs: dOut, x, ids, weights, up, down, saved tensors; outputs: dx, dw, dup, "
         "ddown and bias gradients",
         _check_bwd, ExpertsAttrs, min_inputs=10, max_inputs=10, num_outputs=None,
-        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES, Trait.BACKWARD}),
+        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES, Trait.BACKWARD}), index_map=_index_map_bwd,
+        shard=ShardChoice(names=(4, 5, 0, 1, 2, 3)),
     ),
     OpDef(
         "grouped_matmul", OpClass.EXPERTS, _work_grouped, "one matrix product a group of rows; inputs: a, b, offsets",
         _check_grouped, GroupedAttrs, min_inputs=2, max_inputs=4, traits=frozenset({Trait.PRODUCT}),
+        index_map=_map_grouped,
     ),
 )  # fmt: skip

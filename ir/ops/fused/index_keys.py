@@ -8,6 +8,7 @@ from ...records import dataclass
 from ...sizes.expr import as_expr, total
 from ...types import DType
 from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, ranks, same_dims
+from ..index_map import SEQUENCE_AXES, IndexMap, spec
 
 SCORE_FLOPS = 3  # a score of a head: rectified, weighted, summed over heads
 
@@ -64,6 +65,12 @@ def _work(call: OpCall) -> Work:
     )
 
 
+def _index_map(call: OpCall, axis: str) -> IndexMap:
+    """Batch, and queries where positions are told (axes of the sequence) or do not count; heads meet in a choice."""
+    s = "s" if axis in SEQUENCE_AXES or not call.attrs_as(IndexAttrs).causal else "."
+    return IndexMap(*spec(f"b . {s} ., b . . ., b {s} . -> b {s} ."))
+
+
 OPS = (
     OpDef(
         "index_keys",
@@ -75,5 +82,6 @@ OPS = (
         IndexAttrs,
         min_inputs=3,
         max_inputs=3,
+        index_map=_index_map,
     ),
 )

@@ -9,9 +9,10 @@ from ...records import dataclass
 from ...sizes.busiest import is_imbalance
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ...sizes.rounding import evened
-from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims, traffic
+from ..index_map import IndexMap, lacking, spec
 from ..traits import Trait
-from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
+from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs, bank_factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +118,80 @@ def _work_bank_bwd(call: OpCall) -> Work:
     )
 
 
+def _map_bank(call: OpCall, _axis: str) -> IndexMap:
+    """Rows; rows with their experts; or the inner size, over which results are summed."""
+    attrs = call.attrs_as(ExpertsAttrs)
+    up, down, bias, wide = bank_factors(attrs)
+    biases = (f", e {bias}", ", e .")[: len(call.inputs) - 3] if attrs.bias else ()
+    tensors = spec(f"(r e@) ., e {up}, e {down}{''.join(biases)} -> (r e@) ., (r e@) {wide}, (r e@) f")
+    return IndexMap(*tensors, sums=(("f", 0),), added=(4,))
+
+
+def _map_bank_bwd(call: OpCall, _axis: str) -> IndexMap:
+    """As forward; gradients of weights are sums over rows, those of rows over the inner size. Linear in the gradient.
+
+    A copy of the gradient in columns lies as the gradient.
+    """
+    up, down, bias, wide = bank_factors(call.attrs_as(ExpertsAttrs))
+    copies = len(call.inputs) - 6
+    made = ["(r e@) .", f"e {up}", f"e {down}", f"e {bias}", "e ."][: len(call.outputs)]
+    given = ["(r e@) ."] * 2 + [f"e {up}", f"e {down}", f"(r e@) {wide}", "(r e@) f"] + ["(r e@) ."] * copies
+    sums = (("f", 0), *(("r", i) for i in range(1, len(made))))
+    return IndexMap(
+        *spec(f"{', '.join(given)} -> {', '.join(made)}"),
+        sums=sums,
+        same=tuple(("f", i) for i in range(4, len(made))),
+        linear=((0, *range(6, 6 + copies)),),
+    )
+
+
+# Rows of tokens by their experts, e, and by token, t; groups of inputs in which the op is linear.
+_ROUTED = {
+    "dispatch": ("t ., t . -> (t e@) .", ((0,),)),
+    "dispatch_bwd": ("(t e@) ., t . -> t .", ((0,),)),
+    "combine": ("(t e@) ., t ., t . -> t .", ((0,), (1,))),
+    "combine_bwd": ("t ., (t e@) ., t ., t . -> (t e@) ., t .", ((0,), (1,))),
+}
+
+
+def _map_routed(call: OpCall, axis: str) -> IndexMap:
+    """Tokens; where all ranks have all, each takes the rows of its own experts, which make a part of the sum.
+
+    Linear in rows and in weights; the gradient of the rows does not depend on them.
+    """
+    text, linear = _ROUTED[call.op]
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        inputs, outputs = spec(text.replace("(t e@)", "e@").replace("t ", ". "))
+        return IndexMap(inputs, outputs, lacking(outputs, "e"), only="e")
+    untouched = ((1, 0),) if call.op == "combine_bwd" else ()
+    return IndexMap(*spec(text.replace("(t e@)", "t")), linear=linear, untouched=untouched)
+
+
 OPS = (
     OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
-          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES})),
+          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES}),
+          index_map=_map_routed),
     OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
-          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES, Trait.BACKWARD})),
+          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES, Trait.BACKWARD}),
+          index_map=_map_routed,
+          shard=ShardChoice(names=(1, 0), sums="always")),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
           "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",
           _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3,
-          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK})),
+          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK}), index_map=_map_bank),
     OpDef("expert_bank_bwd", OpClass.EXPERTS, _work_bank_bwd,
           "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
           "rows, up, down and biases; a gradient that is quantised may come in columns too, last",
           _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None,
-          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK, Trait.BACKWARD})),
+          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK, Trait.BACKWARD}), index_map=_map_bank_bwd,
+          shard=ShardChoice(names=(2, 3, 1, 0))),
     OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
-          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3, traits=frozenset({Trait.COMBINES})),
+          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3, traits=frozenset({Trait.COMBINES}),
+          index_map=_map_routed,
+          shard=ShardChoice(names=(1, 2, 0), sums="always")),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
           "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
           _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2,
-          traits=frozenset({Trait.COMBINES, Trait.BACKWARD})),
+          traits=frozenset({Trait.COMBINES, Trait.BACKWARD}), index_map=_map_routed,
+          shard=ShardChoice(names=(2, 3, 0), sums="always")),
 )  # fmt: skip

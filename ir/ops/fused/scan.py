@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
-from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, free, same_dims
+from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, free, same_dims
+from ..index_map import IndexMap, Tensor, lacking, tensor
+from ..tensors.pointwise import map_unary
 from ..traits import Trait
 
 SELECTIVE, SSD, DELTA, LINEAR, GATED = KINDS = ("selective", "ssd", "delta", "linear", "gated")
@@ -254,21 +256,54 @@ def _check_keep(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "what is kept")
 
 
+def _index_map(call: OpCall, _axis: str) -> IndexMap:
+    """Batch and heads; along the sequence each step needs the one before."""
+    operands = _factors(call, 0)
+    return IndexMap(operands, (operands[0], _STATE))
+
+
+def _index_map_bwd(call: OpCall, _axis: str) -> IndexMap:
+    """As forward; gradients are summed over what their operand does not have. Linear in the gradient."""
+    operands = _factors(call, 1)
+    outputs = operands[: len(call.outputs)]
+    return IndexMap((operands[0], *operands), outputs, lacking(outputs, "bh"), linear=((0,),))
+
+
+_STATE = tensor(("b", "h", None, None))
+
+
+def _factors(call: OpCall, first: int) -> tuple[Tensor, ...]:
+    """Return the factors of operands; groups of heads that share an operand are cut with the heads."""
+    given, has_state = call.inputs[first:], call.attrs_as(ScanAttrs).has_state
+    heads = given[0].dims[2]
+
+    def factors(kind: TensorType) -> Tensor:
+        if kind.rank < 3:
+            return tensor(("h", *(None,) * (kind.rank - 1)))
+        head = None if kind.dims[2] == 1 and heads != 1 else "h"
+        return tensor(("b", "s!", head, *(None,) * (kind.rank - 3)))
+
+    return (*map(factors, given[: len(given) - has_state]), *(_STATE,) * has_state)
+
+
 OPS = (
     OpDef(
         "scan", OpClass.SCAN, _work,
         "recurrence along the sequence; inputs: v, then q, k, gates and parameters, and the state before; outputs: "
         "result [batch, length, heads, p], state [batch, heads, n, p]",
-        _check, ScanAttrs, min_inputs=2, max_inputs=None, num_outputs=2,
+        _check, ScanAttrs, min_inputs=2, max_inputs=None, num_outputs=2, index_map=_index_map,
+        shard=ShardChoice(instead=("s", "h")),
     ),
     OpDef(
         "scan_bwd", OpClass.SCAN, _work_bwd,
         "backward of a scan; inputs: dResult, then those of the scan; outputs: their gradients, but for the state",
         _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
+        index_map=_index_map_bwd,
+        shard=ShardChoice(follows=(0, 1), instead=("s", "h")),
     ),
     OpDef(
         KEEP_STATE, OpClass.FREE, free,
         "a state that stays for the next token: what the kernel before wrote is part of the cache from here on",
-        _check_keep, max_inputs=1, traits=frozenset({Trait.SAME_VALUES, Trait.WRITES_CACHE}),
+        _check_keep, max_inputs=1, traits=frozenset({Trait.SAME_VALUES, Trait.WRITES_CACHE}), index_map=map_unary,
     ),
 )  # fmt: skip

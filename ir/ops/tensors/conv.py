@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, total
 from ...types import TensorType
-from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, same_dims
+from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims
+from ..index_map import SEQUENCE_AXES, IndexMap, lacking, tensor
 from ..traits import Trait
 from .pointwise import FLOPS_PER_ELEMENT
 
@@ -164,16 +165,57 @@ def _gradients(call: OpCall, c: _Conv) -> Iterator[GemmShape]:
         yield GemmShape(g.batch, g.n, g.k, g.m)
 
 
+def _index_map(call: OpCall, axis: str) -> IndexMap:
+    """Batch; channels of their own; output channels; input channels, which are summed.
+
+    Along a split sequence a causal one reads a few positions of its neighbour, whose message the graph leaves out.
+    """
+    attrs, (x, weight) = call.attrs_as(ConvAttrs), call.inputs[:2]
+    own, dense = _has_own_channels(x, weight), weight.dims[1] == x.dims[1]
+    given, made = ("c", "c") if own else ("i", "o") if dense else (None, None)
+    across = _across(call, axis, x)
+    kernel = tensor((made, None if own else given, *(None,) * (x.rank - 2)))
+    num_bias = sum(t.rank == 1 for t in call.inputs[2:])
+    state = tensor(("b", given, None))
+    inputs = (tensor(("b", given, *across)), kernel, *(tensor((made,)),) * num_bias, *(state,) * attrs.has_state)
+    outputs = (tensor(("b", made, *across)), state)[: len(call.outputs)]
+    sums = (("i", 0),) if not attrs.activation and dense and not own else ()
+    return IndexMap(inputs, outputs, sums, same=(("s", 1),), added=tuple(range(2, 2 + num_bias)))
+
+
+def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
+    """Batch, channels of their own, and positions as forward; gradients of weights sum over batch and positions."""
+    x, weight = call.inputs[1:3]
+    channel = "c" if _has_own_channels(x, weight) else None
+    rows = tensor(("b", channel, *_across(call, axis, x)))
+    kernel, bias = tensor((channel, *(None,) * (weight.rank - 1))), tensor((channel,))
+    outputs = tuple(rows if t.dims == x.dims else kernel if t.rank > 1 else bias for t in call.outputs)
+    inputs = (rows, rows, kernel, *(bias,) * (len(call.inputs) - 3))
+    return IndexMap(inputs, outputs, lacking(outputs, "bs"), linear=((0,),))
+
+
+def _across(call: OpCall, axis: str, x: TensorType) -> tuple[str | None, ...]:
+    position = "s" if call.attrs_as(ConvAttrs).causal and axis in SEQUENCE_AXES else None
+    return (position, *(None,) * (x.rank - 3))
+
+
+def _has_own_channels(x: TensorType, weight: TensorType) -> bool:
+    return weight.dims[1] == 1 and weight.dims[0] == x.dims[1]
+
+
 OPS = (
     OpDef(
         "conv", OpClass.CONV, _work,
         "convolution; inputs: x [batch, channels, positions..], weight [out, in / groups, kernel..], bias, state; "
         "outputs: y, and where there is a state that behind [batch, channels, positions kept]",
-        _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None,
+        _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None, index_map=_index_map,
+        shard=ShardChoice(names=(0, 1), deaf=("i",)),
     ),
     OpDef(
         "conv_bwd", OpClass.CONV, _work_bwd,
         "backward of a convolution; inputs: dy, x, weight, bias; outputs: what is asked of dx, dweight and dbias",
         _check_bwd, ConvAttrs, min_inputs=3, max_inputs=4, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
+        index_map=_index_map_bwd,
+        shard=ShardChoice(names=(1, 0, 2, 3)),
     ),
 )  # fmt: skip

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from ...records import dataclass
 from ...sizes.expr import as_expr, total
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims, traffic
+from ..index_map import SAMPLE_AXES, IndexMap, lacking, tensor
 from ..traits import Trait
 from .lookup import letters_of, spec_complaints
 
@@ -113,27 +114,54 @@ def _work_norm_bwd(call: OpCall) -> Work:
     return Work(vector_flops=moved.vector_flops, read_bytes=moved.read_bytes + again, write_bytes=moved.write_bytes)
 
 
+def _index_map(call: OpCall, axis: str) -> IndexMap:
+    """Letters: one of what is worked on and of the results is handed on; the way back is linear in the gradient.
+
+    There a result without the letter is a sum, unless a statistic is taken over it. Samples of a data axis are a
+    replica's own: statistics of them, too.
+    """
+    attrs, replicas = call.attrs, axis in SAMPLE_AXES
+    assert isinstance(attrs, WindowAttrs | ChannelNormAttrs)
+    known, first = set(attrs.letters[0]), attrs.letters[0][0]
+    every = [tensor(f if f in known else None for f in word) for word in attrs.letters]
+    inputs, outputs = tuple(every[: len(call.inputs)]), tuple(every[len(call.inputs) :])
+    if isinstance(attrs, WindowAttrs) or attrs.given:
+        summed = known
+    else:
+        summed = {first} if attrs.kind == "group" or replicas else set()
+    lacks = lacking(outputs, sorted(f for f in summed if f in attrs.letters[len(inputs)]))
+    if call.op.endswith("_bwd"):
+        return IndexMap(inputs, outputs, lacks, linear=((0,),))
+    return IndexMap(inputs, outputs, same=tuple((f, i) for f, i in lacks if replicas and f == first))
+
+
 OPS = (
     OpDef(
         "window", OpClass.MEMORY, _work_window,
         "a result for each window of x: pools, resampling, patches, padding; inputs: x, places; outputs: y, indices",
         _check_window, WindowAttrs, min_inputs=1, num_outputs=None,
+        index_map=_index_map, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "window_bwd", OpClass.MEMORY, _work_window,
         "backward of windows; inputs: dy, then what says where it goes, then what is held; outputs: dx, dplaces",
         _check_window, WindowAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
+        index_map=_index_map,
+        shard=ShardChoice(packs="any", sums="backward"),
     ),
     OpDef(
         "channel_norm", OpClass.NORM, _work_norm,
         "batch, group or instance norm; inputs: x [batch, channels, ..], weight, bias, statistics that are given; "
         "outputs: y, statistics of x",
         _check_norm, ChannelNormAttrs, min_inputs=1, num_outputs=None,
+        index_map=_index_map, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "channel_norm_bwd", OpClass.NORM, _work_norm_bwd,
         "backward of a norm over channels; inputs: dy, x, weight, statistics; outputs: what is asked of dx, dweight, "
         "dbias",
         _check_norm, ChannelNormAttrs, min_inputs=3, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
+        index_map=_index_map,
+        shard=ShardChoice(packs="any", sums="backward"),
     ),
 )  # fmt: skip

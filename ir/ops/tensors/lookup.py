@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
 from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ...types import TensorType
-from ..base import Attrs, OpCall, OpClass, OpDef, Work
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work
+from ..index_map import IndexMap, tensor, whole
 from ..traits import Trait
 
 Labels = Sequence[Hashable | None]
@@ -131,9 +133,38 @@ def _work_scatter(call: OpCall) -> Work:
     )
 
 
+def _map_gather(call: OpCall, _axis: str) -> IndexMap:
+    """Letters: one of the result is handed on, or new; one of operands alone is looked up, or counted over.
+
+    Entries are moved and not changed: linear in what they are taken from.
+    """
+    index_map = _letters(call)
+    return index_map if call.attrs_as(LookupAttrs).adds else replace(index_map, linear=((0,),))
+
+
+def _map_scatter(call: OpCall, _axis: str) -> IndexMap:
+    """Letters: of one that is written at indices a rank takes what falls into its part; what is added over is a sum.
+
+    Linear in base and source together.
+    """
+    index_map, last = _letters(call), len(call.inputs) - 1
+    return replace(index_map, added=(0,) if index_map.sums else (), linear=((0, last),) if last else ((0,),))
+
+
+def _letters(call: OpCall) -> IndexMap:
+    attrs = call.attrs_as(LookupAttrs)
+    if not attrs.letters:
+        return IndexMap(whole(call.inputs), whole(call.outputs))
+    *given, made = attrs.letters
+    summed = sorted({f for word in given for f in word if f is not None} - set(made)) if attrs.adds else []
+    return IndexMap(tuple(map(tensor, given)), (tensor(made),), tuple((f, 0) for f in summed))
+
+
 OPS = (
     OpDef("gather", OpClass.MEMORY, _work_gather, "entries at indices; inputs: x, indices", _check, LookupAttrs,
-          min_inputs=1, traits=frozenset({Trait.LOOKS_UP})),
+          min_inputs=1, traits=frozenset({Trait.LOOKS_UP}), index_map=_map_gather,
+          shard=ShardChoice(packs="any", sums="backward")),
     OpDef("scatter", OpClass.MEMORY, _work_scatter, "entries put at indices; inputs: base, indices, source", _check,
-          LookupAttrs, min_inputs=1),
+          LookupAttrs, min_inputs=1, index_map=_map_scatter,
+          shard=ShardChoice(packs="any", order="last", sums="backward", joins=True)),
 )  # fmt: skip

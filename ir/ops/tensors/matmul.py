@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ...records import dataclass
 from ...sizes.expr import Dim, product
-from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
+from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work
+from ..index_map import IndexMap, aligned, tensor
 from ..traits import Trait
 
 _SPEC = re.compile(r"[a-zA-Z]*,[a-zA-Z]*->[a-zA-Z]*")
@@ -89,6 +90,23 @@ def _work(call: OpCall) -> Work:
     )
 
 
+def _index_map(call: OpCall, _axis: str) -> IndexMap:
+    """Einsum letters; one that the result lacks is summed over. Linear in each operand, affine in the bias."""
+    attrs = call.attrs_as(MatmulAttrs)
+    left, right, out = attrs.letters
+    first_scale = len(call.inputs) - attrs.scales
+    bias = tuple(range(2, first_scale))
+    biases = [aligned(call.inputs[i], out) for i in bias]
+    scales = [aligned(t, right) for t in call.inputs[first_scale:]]
+    return IndexMap(
+        (tensor(left), tensor(right), *biases, *scales),
+        (tensor(out),),
+        sums=tuple((f, 0) for f in dict.fromkeys(left + right) if f not in out),
+        added=bias,
+        linear=((0, *bias), (1, *bias)),
+    )
+
+
 OPS = (
     OpDef(
         "matmul",
@@ -100,5 +118,7 @@ OPS = (
         min_inputs=2,
         max_inputs=6,
         traits=frozenset({Trait.PRODUCT}),
+        index_map=_index_map,
+        shard=ShardChoice(packs="any"),
     ),
 )

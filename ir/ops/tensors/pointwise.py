@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from ...records import dataclass
 from ...sizes.expr import Dim, total
-from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
+from ...types import DType
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, traffic
+from ..index_map import IndexMap, aligned, lacking, numbered, tensor, whole
 from ..traits import Trait
 
 # FLOPs an element on the vector units; transcendental functions are counted as their usual polynomial length.
@@ -100,23 +102,81 @@ def _work_accumulate(call: OpCall) -> Work:
     return Work(vector_flops=call.outputs[0].numel, read_bytes=given + kept, write_bytes=kept)
 
 
+def _map_elementwise(call: OpCall, _axis: str) -> IndexMap:
+    """Dims by broadcasting."""
+    rank = max(t.rank for t in call.outputs)
+    factors = numbered(rank)
+    inputs = tuple(aligned(t, factors) for t in call.inputs)
+    outputs = tuple(tensor(factors[rank - t.rank :]) for t in call.outputs)
+    same = lacking(outputs, (f for f in factors if f is not None))
+    return IndexMap(inputs, outputs, same=same, linear=_linear_operands(call))
+
+
+def _linear_operands(call: OpCall) -> tuple[tuple[int, ...], ...]:
+    """Sums of tensors are linear in all together, products in each, quotients in the first.
+
+    A backward function is linear in the gradient, its first operand; a choice in what is chosen from. One tensor alone
+    may have a number added, which is not linear; `mul` and `div` of one tensor scale it.
+    """
+    fns, count = frozenset(call.attrs_as(ElementwiseAttrs).fns), len(call.inputs)
+    if fns == {"neg"} or (fns <= {"add", "sub", "neg"} and count > 1):
+        return (tuple(range(count)),)
+    if len(fns) == 1 and next(iter(fns)).endswith("_bwd"):
+        return ((0,),)
+    if fns == {"where"}:
+        return (tuple(i for i, t in enumerate(call.inputs) if t.dtype is not DType.BOOL),)
+    if fns in ({"mul"}, {"div"}) and count < 3:
+        return ((0,), (1,)) if fns == {"mul"} and count > 1 else ((0,),)
+    return ()
+
+
+def map_unary(call: OpCall, _axis: str) -> IndexMap:
+    """Entry by entry, linear: a cast, a copy, a name, a running sum of gradients, a state that stays."""
+    if any(given.dims != made.dims for given, made in zip(call.inputs, call.outputs, strict=False)):
+        return IndexMap(whole(call.inputs), whole(call.outputs))
+    alike = tensor(numbered(call.inputs[0].rank))
+    return IndexMap((alike,), (alike,) * len(call.outputs), linear=((0,),))
+
+
+def _map_fill(call: OpCall, _axis: str) -> IndexMap:
+    """What is the same everywhere may be made in parts; counted and diagonal numbers only whole."""
+    alike = call.attrs_as(FillAttrs).kind in ("zeros", "ones", "constant", "random", "empty")
+    outputs = tuple(tensor(numbered(t.rank)) for t in call.outputs) if alike else whole(call.outputs)
+    return IndexMap(whole(call.inputs), outputs)
+
+
+def _map_rope(call: OpCall, _axis: str) -> IndexMap:
+    """Rows rotate by rows of the tables, along the last dim; linear in what is rotated."""
+    rows = (*numbered(call.inputs[0].rank - 1), "r!")
+    tables = (aligned(t, rows) for t in call.inputs[1:3])
+    return IndexMap((tensor(rows), *tables), (tensor(rows),), linear=((0,),))
+
+
 OPS = (
     OpDef(
         "elementwise", OpClass.ELEMENTWISE, _work, "a chain of pointwise functions with broadcasting",
         _check, ElementwiseAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.POINTWISE}),
+        index_map=_map_elementwise,
+        shard=ShardChoice(order="widest"),
     ),
     OpDef("cast", OpClass.ELEMENTWISE, traffic, "change of dtype", _check_same,
-          traits=frozenset({Trait.POINTWISE, Trait.SAME_VALUES, Trait.CASTS})),
+          traits=frozenset({Trait.POINTWISE, Trait.SAME_VALUES, Trait.CASTS}), index_map=map_unary,
+          shard=ShardChoice(sums="backward")),
     OpDef("rope", OpClass.ELEMENTWISE, _work_rope, "rotary embedding; inputs: x, cos, sin", _check_same, min_inputs=3,
-          max_inputs=3, traits=frozenset({Trait.ROTATES})),
+          max_inputs=3, traits=frozenset({Trait.ROTATES}), index_map=_map_rope,
+          shard=ShardChoice(names=(0,), sums="backward", gathers=True)),
     OpDef("rope_bwd", OpClass.ELEMENTWISE, _work_rope, "backward of rotary embedding; inputs: dx, cos, sin",
-          _check_same, min_inputs=3, max_inputs=3, traits=frozenset({Trait.ROTATES, Trait.BACKWARD})),
+          _check_same, min_inputs=3, max_inputs=3, traits=frozenset({Trait.ROTATES, Trait.BACKWARD}),
+          index_map=_map_rope,
+          shard=ShardChoice(names=(0,), sums="always", gathers=True)),
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
-          no_check, FillAttrs, min_inputs=0, max_inputs=1, traits=frozenset({Trait.FILLS})),
+          no_check, FillAttrs, min_inputs=0, max_inputs=1, traits=frozenset({Trait.FILLS}), index_map=_map_fill),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
-        AccumulateAttrs, max_inputs=1, traits=frozenset({Trait.ACCUMULATES}),
+        AccumulateAttrs, max_inputs=1, traits=frozenset({Trait.ACCUMULATES}), index_map=map_unary,
+        shard=ShardChoice(sums="always"),
     ),
     OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same,
-          traits=frozenset({Trait.SAME_VALUES, Trait.RENAMES})),
+          traits=frozenset({Trait.SAME_VALUES, Trait.RENAMES}), index_map=map_unary,
+          shard=ShardChoice(sums="backward")),
 )  # fmt: skip

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_loads, of_mean
-from slipstick.backends.kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, padded
+from slipstick.backends.kernels.grouped import GroupedConstants, GroupedSizes, PaddedGroups, grouped_times, padded
 from slipstick.backends.kernels.loads import balanced_loads, power_law_imbalance, power_law_loads
+from slipstick.backends.kernels.operands import unit_of
+from slipstick.backends.kernels.padded import ingest_of
 from slipstick.backends.kernels.terms import Array
+from slipstick.backends.machine.chip import Chip, Peaks, SystolicArray
 from slipstick.backends.machine.load import load_system
+from slipstick.validation.kinds import kernel_judges
+from slipstick.validation.rows.gather import gather
+from slipstick.validation.rows.machine_room import MachineRoom
+from slipstick.validation.rows.tables import read_table
 
 H100 = load_system("dgx-h100").chip
 PEAK = H100.matmul_flop_per_s("bf16")
@@ -133,3 +141,61 @@ def test_grouped_products_by_hand() -> None:
     assert float(low.terms["widen"]) == pytest.approx(widen)
     products = np.hypot(flops / (0.7 * 1979e12), fewer / (0.8 * 3.35e12))
     assert float(low.time_s) == pytest.approx(5e-6 + (products**4 + widen**4) ** 0.25)
+
+
+def test_measured_banks_keep_their_tiles() -> None:
+    """Predictions of published rows keep their tiles: at 100 to 300 FLOP/B 64 rows take less than their weights."""
+    table = read_table(Path(__file__).parents[2] / "validation" / "moe.csv", [])
+    changed: list[float] = []
+    for pool in gather(kernel_judges()["moe"], table, MachineRoom(), []).pools:
+        chip, c, kind = pool.system.chip, pool.constants, pool.kind.split("_")[0]
+        if not isinstance(c, ExpertsConstants | GroupedConstants):
+            continue
+        peak = chip.matmul_flop_per_s(unit_of(kind))
+        most = PaddedGroups.of(chip, chip.hbm_bytes_per_s * c.memory, peak * c.tensor, pool.system.kernels.gemm[kind])
+        for case in pool.cases:
+            sizes = case.sizes
+            if isinstance(sizes, ExpertSizes) and isinstance(c, ExpertsConstants):
+                tiled, held = (experts_times(sizes, peak, chip, c, 0.0, one).time_s for one in (None, most))
+            elif isinstance(sizes, GroupedSizes) and isinstance(c, GroupedConstants):
+                tiled, held = (grouped_times(sizes, peak, chip, c, 0.0, one).time_s for one in (None, most))
+            else:
+                continue
+            changed += [abs(float(held.mean() / tiled.mean()) - 1.0)]
+    assert len(changed) > 400
+    assert max(changed) < 5e-4  # two banks, a few of whose drawn loads are most uneven
+    assert np.mean(np.array(changed) > 0.0) < 0.005
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.floats(0.5e12, 500e12),
+    st.floats(1.0, 1000.0),
+    st.integers(1, 400),
+    st.sampled_from([None, SystolicArray(128, 128), SystolicArray(8, 8)]),
+    st.floats(1.0, 4096.0),
+    st.sampled_from([1, 8, 64]),
+)
+def test_groups_are_below_their_padded_roofline_on_any_chip(
+    bandwidth: float, ratio: float, sms: int, array: SystolicArray | None, rows: float, groups: int
+) -> None:
+    """Chips of 1 to 1,000 FLOP/B: bytes over each level's rate, padded rows over the peak, slack, start."""
+    peak = bandwidth * ratio
+    peaks = Peaks(peak, peak, None, peak / 16, peak * 2, None)
+    chip = Chip("any", peaks, peak / 16, 1.5e9, 80e9, bandwidth, 700.0, num_sms=sms, l2_bytes=5e7, array=array)
+    c, like = GroupedConstants(5e-6, 0.7, 0.8), load_system("dgx-h100").kernels.gemm["bf16"]
+    most, tile = PaddedGroups.of(chip, chip.hbm_bytes_per_s * c.memory, peak * c.tensor, like), 64
+    n = k = np.array(4096.0)
+    each, routed = np.array(float(groups)), np.array(rows * groups)
+    sizes = GroupedSizes(np.ceil(rows / tile) * tile * each, routed, each, n, k, 2.0, 2.0)
+    found = grouped_times(sizes, peak, chip, c, 0.0, most)
+    moved = float(each * n * k * 2.0 + routed * (k * 2.0 + n * 2.0))
+    # 8 rows of an instruction, or a whole column of an array; a row a clock while it takes its weights.
+    step, least, inner = (8.0, 1.0, 1.0) if array is None else (1.0, float(array.inner), float(array.inner))
+    padded_rows = max(np.ceil((rows + (3.5 if array is None and rows > 1 else 0.0)) / step) * step, least)
+    columns = 4096.0 if array is None else np.ceil(4096 / array.columns) * array.columns
+    flops = 2.0 * padded_rows * columns * np.ceil(4096 / inner) * inner * groups
+    ingest = float(moved / ingest_of(chip, like.draw))
+    bound = max(moved / (c.memory * bandwidth), ingest, flops / (c.tensor * peak))
+    assert float(found.time_s) <= 5e-6 + like.ramp_s + (1.0 + like.slack) * bound * (1 + 1e-9)
+    assert float(found.time_s) >= ingest

@@ -10,14 +10,20 @@ from typing import cast
 import numpy as np
 import pytest
 
+from slipstick.backends.kernels.attention.sizes import AttentionSizes
+from slipstick.backends.kernels.experts import ExpertSizes
 from slipstick.backends.kernels.gemm import GemmConstants, GemmSizes, gemm_sizes, gemm_times, stacked
-from slipstick.backends.kernels.limits import FITTED_PRODUCTS
+from slipstick.backends.kernels.limits import ANY, FITTED
 from slipstick.backends.kernels.operands import OPERAND_BYTES, unit_of
 from slipstick.backends.kernels.padded import PaddedRoofline
+from slipstick.backends.kernels.rowwise import RowwiseSizes
 from slipstick.backends.kernels.terms import Array
 from slipstick.backends.machine.chip import Chip, Peaks, SystolicArray
 from slipstick.backends.machine.load import load_system
+from slipstick.validation.kernels.attention import TimedAttention
+from slipstick.validation.kernels.collectives import CollectiveSizes
 from slipstick.validation.kinds import kernel_judges
+from slipstick.validation.rows.cases import Case
 from slipstick.validation.rows.gather import CasePool, gather
 from slipstick.validation.rows.machine_room import MachineRoom
 from slipstick.validation.rows.tables import read_table
@@ -114,15 +120,15 @@ def test_an_array_that_says_its_ingest_pads_no_rows() -> None:
     assert (float(computed), float(ingest)) == pytest.approx((2 * 3200.0**2 / 1.88e14, moved / 4e13))
 
 
-def rows_of_products() -> tuple[CasePool, ...]:
-    table = read_table(Path(__file__).parents[2] / "validation" / "gemm.csv", [])
-    return gather(kernel_judges()["gemm"], table, MachineRoom(), []).pools
+def rows_of(table: str = "gemm") -> tuple[CasePool, ...]:
+    rows = read_table(Path(__file__).parents[2] / "validation" / f"{table}.csv", [])
+    return gather(kernel_judges()[table], rows, MachineRoom(), []).pools
 
 
 def test_measured_products_are_below_the_padded_roofline_and_keep_their_tiles() -> None:
     """Of the published rows 98 in 100 lie below what slack and ramp allow, and no prediction of a row is cut by it."""
     below: list[bool] = []
-    for pool in rows_of_products():
+    for pool in rows_of():
         cases = [case for case in pool.cases if not case.outlier]
         sizes, c = stacked([cast("GemmSizes", case.sizes) for case in cases]), pool.constants
         assert isinstance(c, GemmConstants)
@@ -134,18 +140,38 @@ def test_measured_products_are_below_the_padded_roofline_and_keep_their_tiles() 
     assert np.mean(below) >= 0.98
 
 
+def inputs_of(pool: CasePool, case: Case[object]) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Yield class and kind of the constants that a row judges, and its inputs; of experts both products."""
+    sizes, chip = (case.sizes.sizes if isinstance(case.sizes, TimedAttention) else case.sizes), pool.system.chip
+    memory = float(chip.hbm_bytes_per_s)
+    if isinstance(sizes, GemmSizes):
+        rate = float(chip.matmul_flop_per_s(sizes.unit)) / memory
+        yield "products", pool.kind, {"m": float(sizes.m), "n": float(sizes.n), "k": float(sizes.k), "FLOP/B": rate}
+    elif isinstance(sizes, AttentionSizes):
+        lengths = {"q": float(sizes.q_len), "kv": float(sizes.kv_len), "head": float(sizes.qk_dim)}
+        yield "attention", ANY, {**lengths, "FLOP/B": float(chip.matmul_flop_per_s("bf16")) / memory}
+    elif isinstance(sizes, ExpertSizes):
+        rate = float(chip.matmul_flop_per_s(unit_of(pool.kind))) / memory
+        for n, k in ((sizes.up_width, sizes.hidden), (sizes.hidden, sizes.ffn)):
+            rows = {"rows": float(np.max(sizes.rows)), "n": float(np.max(n)), "k": float(np.max(k))}
+            yield "experts", pool.kind, {**rows, "FLOP/B": rate}
+    elif isinstance(sizes, RowwiseSizes):
+        yield "element-wise", ANY, {"bytes": float(sizes.num_bytes), "TB/s": memory / 1e12}
+    elif isinstance(sizes, CollectiveSizes):
+        yield "messages", ANY, {"bytes": float(sizes.num_bytes), "ranks": float(sizes.group_size)}
+
+
 def test_the_ranges_of_fits_are_those_of_the_rows() -> None:
-    """Sizes to the digit, FLOP a byte within the rounding of the table."""
-    found: dict[str, list[tuple[float, ...]]] = {}
-    for pool in rows_of_products():
-        for case in pool.cases:
-            sizes, chip = case.sizes, pool.system.chip
-            assert isinstance(sizes, GemmSizes)
-            ratio = float(chip.matmul_flop_per_s(sizes.unit) / chip.hbm_bytes_per_s)
-            found.setdefault(pool.kind, []).append((float(sizes.m), float(sizes.n), float(sizes.k), ratio))
-    assert set(found) == set(FITTED_PRODUCTS)
-    for kind, rows in found.items():
-        low, high = np.min(rows, axis=0), np.max(rows, axis=0)
-        for name, least, most in zip(("m", "n", "k"), low, high, strict=False):
-            assert FITTED_PRODUCTS[kind][name] == (least, most)
-        assert FITTED_PRODUCTS[kind]["FLOP/B"] == pytest.approx((low[3], high[3]), rel=0.02)
+    """Sizes to the digit, rates within the rounding of the table."""
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for table in kernel_judges():
+        for pool in rows_of(table):
+            for case in pool.cases:
+                for cls, kind, inputs in inputs_of(pool, case):
+                    found.setdefault((cls, kind), []).append(inputs)
+    assert set(found) == {(cls, kind) for cls, kinds in FITTED.items() for kind in kinds}
+    for (cls, kind), rows in found.items():
+        for name, ends in FITTED[cls][kind].items():
+            told = [row[name] for row in rows]
+            near = 0.02 if "/" in name else 1e-12
+            assert (min(told), max(told)) == pytest.approx(ends, rel=near), (cls, kind, name)

@@ -73,7 +73,7 @@ MACHINES: Mapping[str, str] = {
     "energy_fma_fp16": "energy.compute.bf16",
     "energy_per_flop": "energy.compute.bf16",
     "energy_hbm2e": "energy.memory.hbm2e",
-    "energy_nvlink": "energy.network",
+    "energy_nvlink": "energy.links.electrical",
 }
 # Units of the list in the book's words: what a sum is of, is said by its place.
 UNITS: Mapping[str, str] = {

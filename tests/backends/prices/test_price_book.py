@@ -19,9 +19,11 @@ from slipstick.backends.machine.files.kinds import SHARE
 from slipstick.backends.machine.files.number import Number, read_number
 from slipstick.backends.machine.files.section import Section, fields_of, section_of
 from slipstick.backends.machine.files.system_overrides import override
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.prices.book import USUAL, laid_down, load_prices, profile_file, profile_names, shipped
 from slipstick.backends.prices.section import Prices, PricesSection
 from slipstick.backends.technology.data import load_technology
+from slipstick.cost.money import Terms, system_money
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.units import parse_quantity
 
@@ -125,8 +127,8 @@ SILICON: Mapping[str, str] = {
     "nvlink4_phy_area": "technology.phys.nvlink4.pads",
     "pcie5_phy_area": "technology.phys.pcie5.pads",
     "ddr5_phy_area": "blocks.ddr5_32bit",
-    "hbm_stack_capacity": "memories.*.stack_capacity",
-    "hbm_stack_bandwidth": "memories.*.stack_bandwidth",
+    "hbm_stack_capacity": "technology.memories.*.capacity",
+    "hbm_stack_bandwidth": "technology.memories.*.rate",
     "hbm_stack_footprint": "memories.*.footprint",
     "bom_total": "bills.*.total",
     "bom_logic_die": "bills.*.logic",
@@ -206,7 +208,7 @@ def said(section: Section | Number, path: str) -> Iterator[Said]:
 
 @pytest.fixture(scope="module")
 def book() -> list[Said]:
-    return [*said(load_prices().section, ""), *said(load_technology().section, "technology")]
+    return [*said(load_prices("chiplet-actuary").section, ""), *said(load_technology().section, "technology")]
 
 
 def is_said(row: Row, value: float, book: list[Said]) -> bool:
@@ -280,3 +282,36 @@ def test_every_number_of_the_book_can_be_set() -> None:
     assert len(given) > 400
     assert {path for path in given if found[path].source != "--set"} == set()
     assert {path: found[path].value_si for path in given} == pytest.approx(given, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("year", "fields"), [(2020, 2.0), (2022, 3.0), (2025, 3.3), (2026, 5.5), (2027, 9.5), (2035, 9.5)]
+)
+def test_limits_are_those_of_the_year(year: int, fields: float) -> None:
+    # TSMC: wires for 3.3 fields until 2025, 5.5 in 2026, 9.5 in 2027.
+    for book in (load_prices(f"market@{year}"), load_prices("chiplet-actuary", (f"year={year}",))):
+        assert book.section.packages.fan_out_bridge.limit.si == fields
+        assert book.name.endswith(f"@{year}")
+    # Without a year they are those of today.
+    assert load_prices().section.packages.fan_out_bridge.limit.si == 5.5
+
+
+def test_a_file_is_laid_over_the_usual_prices_and_may_have_years(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text('nodes: {N5: {wafer_price: 1 USD}}\nyears: {"2030": {nodes: {N3: {wafer_price: 7 USD}}}}\n')
+    book, later = load_prices(path).section, load_prices(f"{path}@2031").section
+    assert (book.nodes["N5"].wafer_price.si, later.nodes["N3"].wafer_price.si) == (1.0, 7.0)
+    assert book.nodes["N3"].wafer_price == load_prices(USUAL).section.nodes["N3"].wafer_price
+
+
+@pytest.mark.parametrize(("scenario", "factor"), [("low", 0.6), ("base", 1.0), ("high", 2.5)])
+def test_a_scenario_of_dram_is_a_factor_of_all_memory(scenario: str, factor: float) -> None:
+    system = load_system("dgx-h100", (f"prices.models.dram={scenario}",))
+    money = system_money(system, 8, Terms(basis="build"))
+    assert money.package is not None
+    # Five stacks of 16 GiB at 15 USD a GiB; 2 TiB of host memory at 2.4 USD.
+    assert float(money.package.line("memory").usd) == pytest.approx(5 * 16 * 15 * factor)
+    assert system.server is not None
+    dram = float(system.server.dram_bytes or 0) or float(system.host.num_bytes if system.host else 0)
+    [line] = [one for _, one in money.cost.bill.walk() if one.name == "host memory"]
+    assert float(line.usd) == pytest.approx(dram / 2**30 * 2.4 * factor)

@@ -199,7 +199,7 @@ def test_a_chip_alone_says_its_bandwidth_and_a_joint(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert "joint: fan_out_bridge" in text
     assert "bandwidth: {value: 2000, unit: GB/s" in text
-    assert as_joint("organic") == usual_joint("gddr6")
+    assert as_joint("organic") == usual_joint(TECHNOLOGY.memory("gddr6"))
     with pytest.raises(UnknownNameError, match="unknown joint 'cowos'"):
         as_joint("cowos")
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.technology.d2d import JOINS, Join, as_join, check_shoreline, neighbours, span_mm
+from slipstick.backends.technology.d2d import JOINS, Join, as_join, check_shoreline, memory_reach, neighbours, span_mm
 from slipstick.backends.technology.data import load_technology
+from slipstick.backends.technology.design import Budget, design
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
@@ -102,3 +106,52 @@ def test_what_fits_on_an_edge_fits(edge_mm: float) -> None:
     most = ADVANCED.widest_bytes_per_s(edge_mm)
     assert ADVANCED.shoreline_mm(most) <= edge_mm * (1 + 1e-9)
     assert ADVANCED.shoreline_mm(most + 256e9) > edge_mm * (1 - 1e-9)
+
+
+def _busiest(join: Join, dies: int) -> float:
+    """Return the load of the busiest link, one way, of all bytes of memory, by shortest paths along rows first."""
+
+    def steps(a: int, b: int) -> list[tuple[tuple[int, int], float]]:
+        if join == "fully_connected":
+            return [((a, b), 1.0)]
+        if join == "line":
+            way = 1 if b > a else -1
+            return [((k, k + way), 1.0) for k in range(a, b, way)]
+        if join == "ring":
+            ahead = (b - a) % dies
+            ways = [1] if 2 * ahead < dies else [-1] if 2 * ahead > dies else [1, -1]
+            hops = min(ahead, dies - ahead)
+            return [(((a + w * k) % dies, (a + w * (k + 1)) % dies), 1 / len(ways)) for w in ways for k in range(hops)]
+        columns = dies // 2
+        (row, at), (to_row, to) = divmod(a, columns), divmod(b, columns)
+        way = 1 if to > at else -1
+        along = [((row * columns + k, row * columns + k + way), 1.0) for k in range(at, to, way)]
+        return [*along, *([((row * columns + to, to_row * columns + to), 1.0)] if row != to_row else [])]
+
+    loads: dict[tuple[int, int], float] = {}
+    for a, b in itertools.permutations(range(dies), 2):
+        for link, share in steps(a, b):
+            loads[link] = loads.get(link, 0.0) + share / dies**2
+    return max(loads.values())
+
+
+@pytest.mark.parametrize("dies", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("join", JOINS)
+def test_memory_of_one_device_goes_as_far_as_its_busiest_link(join: Join, dies: int) -> None:
+    if join == "mesh" and (dies % 2 or dies == 2):
+        return
+    assert float(memory_reach(join, dies)) == pytest.approx(1 / _busiest(join, dies), rel=1e-12)
+
+
+def test_one_device_of_two_dies_pays_for_its_interface_and_reads_through_it() -> None:
+    free = Budget("N5", 1600.0, 1400.0, memory="hbm3e", num_dies=2)
+    wide = replace(free, d2d="ucie-advanced", d2d_bytes_per_s=4e12, one_device=True)
+    narrow = replace(wide, d2d_bytes_per_s=0.5e12)
+    made, joined, starved = (design(budget, TECHNOLOGY) for budget in (free, wide, narrow))
+    assert (joined.budget.num_ranks, joined.budget.one_device) == (1, True)
+    # 16 modules of 256 GB/s on each of two dies.
+    assert joined.areas.d2d_mm2 == pytest.approx(2 * 16 * 0.4055184)
+    assert joined.compute.num_sms <= made.compute.num_sms
+    assert joined.memory.bytes_per_s == pytest.approx(made.memory.bytes_per_s, rel=0.05)
+    # Half of what a die reads comes from the other: of all bytes a fourth crosses each way.
+    assert starved.memory.bytes_per_s == pytest.approx(4 * 0.5e12)

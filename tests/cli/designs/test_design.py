@@ -32,7 +32,13 @@ def test_a_designed_system_takes_a_model(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_study_is_a_line_a_node(cli: Cli) -> None:
     lines = cli("design", "study", *BUDGET).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["node", "N12", "N10", "N7", "N5", "N3", "N2", "N1"]
+    assert [line.split()[0] for line in lines[:-2]] == ["node", "N12", "N10", "N7", "N5", "N3", "N2", "N1"]
+    assert lines[3].split()[-3:] == ["300", "GB/s", "100%"]
+    assert lines[-2] == "%: of its rated speed; matrix and vector units have one clock"
+    assert lines[-1] == "nodes scaled as: papers"
+    claimed = cli("design", "study", *BUDGET, "--scaling", "foundry").stdout.splitlines()
+    assert [line.split()[0] for line in claimed[1:-2]] == ["N12", "N10", "N7", "N5", "N3", "N2", "A16", "A14"]
+    assert claimed[-1] == "nodes scaled as: foundry"
     records = json.loads(cli("design", "study", *BUDGET, "--node", "N7,N5", "--format", "json").stdout)
     assert [(r["node"], r["num_sms"]) for r in records] == [("N7", 108), ("N5", 194)]
 

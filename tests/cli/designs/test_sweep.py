@@ -91,7 +91,7 @@ def test_software_and_prices_are_those_asked_for(cli: Cli, data: Path) -> None:
     assert one("--calibration", "a100-sxm-80gb")["step_time_s"] != usual["step_time_s"]
     assert one("--set", "prices.nodes.N5.wafer_price=40000USD")["package_usd"] > usual["package_usd"]
     assert one("--set", "units.h100.area=2mm2")["num_sms"] != usual["num_sms"]
-    assert one("--prices", "market")["usd_per_gpu"] != usual["usd_per_gpu"]
+    assert one("--prices", "chiplet-actuary")["usd_per_gpu"] != usual["usd_per_gpu"]
     assert one("--set", "network.scale-up.latency=90us")["step_time_s"] > usual["step_time_s"]
 
 

@@ -26,6 +26,7 @@ FUNCTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "recompute": ("recompute", frozenset({"system"})),
     "search": ("search", frozenset({"system", *REFUSED})),
     "sweep": ("sweep", frozenset({"system", "rent"})),
+    "topologies": ("topologies", frozenset({"system"})),
     "compile": ("compile", frozenset({"system"})),
     "trace": ("trace", frozenset()),
 }

@@ -229,3 +229,14 @@ def test_servers_of_an_engine_are_those_that_it_runs_and_what_is_typed_stays(cli
     assert all(r["ep"] in (1, r["tp"] * r["dp"]) for r in free["best"])
     assert "not run by its software" in free["pruned"]
     assert {r["ep"] for r in typed["best"]} == {2}
+
+
+def test_all_placements_are_those_that_the_network_has(answer: Callable[..., dict[str, object]], cli: Cli) -> None:
+    plan = ("--gpus", "64", "--seq", "256", "--gbs", "32", "--tp", "2", "--no-sp", "--zero", "1")
+    fixed = ("--fix", "cp=1", "--fix", "pp=1", "--fix", "recompute=none", "--fix", "mbs=1", "--vary", "placement=all")
+    found = {str(row["base"]): row["step_time_s"] for row in rows(answer("--system", "tpu-v4-pod", *plan, *fixed))}
+    for word in ("ranks", "blocks", "closed"):
+        alone = cli("estimate", GRAPH, "--system", "tpu-v4-pod", *plan, "--placement", word, "--format", "json")
+        assert found.pop(f"placement={word}") == json.loads(alone.stdout)["metrics"]["step_time_s"]
+    assert not found
+    assert len(rows(answer("--system", "dgx-h100", *plan, *fixed))) == 1

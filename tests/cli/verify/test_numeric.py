@@ -14,8 +14,8 @@ from slipstick.frontend.reference.call import Local
 from slipstick.ir.errors import GateError, UnknownNameError, UsageError
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.passes import manager
+from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules import table as rules
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.oracle
@@ -76,6 +76,42 @@ def test_what_is_not_run_ends_with_5_and_says_why(cli: Cli, model: str, words: s
     assert "not run    " in done.stderr
     assert why in done.stderr
     assert "not run is not proven" in done.stderr
+
+
+OF_NUMBERS = """import torch
+class Net(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.w = kind, torch.nn.Parameter(torch.ones(8))
+    def forward(self, x):
+        y = x * self.w
+        if self.kind == "nan": return y / (y - y)
+        if self.kind == "inf": return torch.where(y > 0, y, float("-inf"))
+        z = torch.complex(y, y + 1.0)
+        return torch.view_as_real(z.conj() * z if self.kind == "conj" else z * z)
+def nan(): return Net("nan")
+def inf(): return Net("inf")
+def conj(): return Net("conj")
+def square(): return Net("square")
+"""
+
+
+@pytest.mark.parametrize(
+    ("net", "code", "why"),
+    [
+        ("nan", 5, "not run    the module itself gives inf or nan"),
+        ("inf", 0, "equal to the module"),
+        ("conj", 5, "not run    a conjugate"),
+        ("square", 5, "not run    'aten.copy_' is recorded without its 'self'"),
+    ],
+)
+def test_numbers_that_are_none_and_conjugates_are_not_judged(
+    cli: Cli, tmp_path: Path, net: str, code: int, why: str
+) -> None:
+    (tmp_path / "net.py").write_text(OF_NUMBERS, encoding="utf-8")
+    words = ("--phase", "prefill", "--input", "x:fp32[batch,8,8]", "--verify", "numeric", "--quiet")
+    done = cli("compile", f"{tmp_path / 'net.py'}:{net}", *words)
+    assert (done.returncode, why in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
 def test_a_saved_graph_has_no_module_and_ends_with_5(cli: Cli, tmp_path: Path) -> None:

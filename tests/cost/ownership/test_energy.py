@@ -24,7 +24,7 @@ from slipstick.cost.ownership.energy import StepEnergy, step_energy
 from slipstick.cost.ownership.levels import levels_of, memory_kind
 from slipstick.cost.ownership.system import system_cost
 from slipstick.driver import Estimate, estimate, evaluate, lower
-from slipstick.ir.errors import UnknownNameError
+from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 
@@ -58,7 +58,10 @@ def trained(traced: Traced) -> Run:
 
 def no_cap(settings: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Operations so cheap that no node is held to the power of its package."""
-    cheap = ("energy.vector=1e-18J/FLOP", *(f"energy.{key}=1e-16J/B" for key in ("cache", "network", "memory.hbm3")))
+    cheap = (
+        "energy.vector=1e-18J/FLOP",
+        *(f"energy.{key}=1e-16J/B" for key in ("cache", "links.electrical", "memory.hbm3")),
+    )
     return (*cheap, *settings)
 
 
@@ -175,7 +178,7 @@ def test_a_memory_of_which_nobody_knows_the_energy(trained: Run) -> None:
 @settings(max_examples=10)
 @given(
     number=st.sampled_from(
-        ["energy.compute.bf16", "energy.memory.hbm3", "energy.network", "energy.cache", "energy.vector"]
+        ["energy.compute.bf16", "energy.memory.hbm3", "energy.links.electrical", "energy.cache", "energy.vector"]
     ),
     factor=st.floats(0.1, 0.9),
 )
@@ -246,3 +249,72 @@ def test_machines_of_a_table_take_what_each_takes_alone() -> None:
     levels = [levels_of(machine_at(table, row), load_prices().section.energy).compute["bf16"] for row in (0, 1)]
     assert levels == pytest.approx([4e-13, 8e-13])
     assert list(np.asarray(levels_of(table, load_prices().section.energy).compute["bf16"])) == pytest.approx(levels)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "kind", "shares"),
+    [
+        ([4], [1], "all_reduce", {"nvlink": 1.0}),
+        ([4], [8], "all_reduce", {"infiniband": 1.0}),
+        ([16], [1], "all_reduce", {"nvlink": 7 / 8, "infiniband": 1 / 8}),
+        ([16], [1], "all_to_all", {"nvlink": 7 / 15, "infiniband": 8 / 15}),
+        ([16], [4], "all_gather", {"nvlink": 1 / 2, "infiniband": 1 / 2}),
+        ([2, 4], [4, 16], "all_to_all", {"nvlink": 1 / 7, "infiniband": 6 / 7}),
+    ],
+)
+def test_bytes_of_a_message_go_by_the_links_of_the_levels_they_cross(
+    sizes: list[int], strides: list[int], kind: str, shares: dict[str, float]
+) -> None:
+    """Of 8 chips behind NVLink by hand: a ring leaves its node once, an all-to-all goes to every peer alike."""
+    wires = levels_of(load_system("dgx-h100"), load_prices().section.energy).wires
+    columns = (np.array(sizes, float)[:, None], np.array(strides, float)[:, None])
+    found = {one.level: float(wires.only(one.level, 1.0).j_per_byte(kind, *columns)[0]) for one in wires.links}
+    assert {level: share for level, share in found.items() if share} == pytest.approx(shares)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_shares_of_levels_add_up_to_one(data: st.DataObject) -> None:
+    system = load_system(data.draw(st.sampled_from(names("systems"))))
+    wires = levels_of(system, load_prices().section.energy).wires
+    sizes = np.array(data.draw(st.lists(st.sampled_from([1.0, 2, 3, 4, 8, 64]), min_size=1, max_size=3)))[:, None]
+    strides = np.array([data.draw(st.sampled_from([1.0, 2, 4, 8, 72])) for _ in sizes])[:, None]
+    kind = data.draw(st.sampled_from(["all_reduce", "all_to_all", "send"]))
+    shares = [float(wires.only(one.level, 1.0).j_per_byte(kind, sizes, strides)[0]) for one in wires.links]
+    assert sum(shares) == pytest.approx(1.0)
+    assert min(shares) >= -1e-12
+
+
+def test_links_go_by_their_kind_or_what_they_say() -> None:
+    """8 pJ/bit of NVLink, 6.5 of PCIe to an adapter, 9 W of 1.6 Tbit/s co-packaged; a number of its own comes first."""
+    energy = load_prices().section.energy
+
+    def joules(system: System) -> dict[str, tuple[str, object]]:
+        return {one.level: (one.kind, float(one.j_per_byte)) for one in levels_of(system, energy).wires.links}
+
+    assert joules(load_system("dgx-h100")) == {
+        "nvlink": ("electrical", pytest.approx(64e-12)),
+        "infiniband": ("pcie", pytest.approx(52e-12)),
+    }
+    assert joules(load_system("rtx-4090-server"))["pcie"] == ("pcie", pytest.approx(52e-12))
+    optics = load_system("dgx-h100", ["network.nvlink.equipment.link=co-packaged"])
+    assert joules(optics)["nvlink"] == ("co-packaged", pytest.approx(9 / 1.6e12 * 8))
+    own = load_system("dgx-h100", ["network.nvlink.equipment.energy=2 pJ/bit"])
+    assert joules(own)["nvlink"] == ("electrical", pytest.approx(16e-12))
+    with pytest.raises(UnknownNameError, match=r"unknown link of prices\.energy\.links 'wireless'"):
+        joules(load_system("dgx-h100", ["network.nvlink.equipment.link=wireless"]))
+    with pytest.raises(SystemFileError, match="optics count twice: transceiver 400g"):
+        load_system("dgx-h100", ["network.infiniband.equipment.link=pluggable"])
+
+
+def test_what_a_design_writes_has_the_energy_of_its_memory_and_lanes() -> None:
+    """Joules of a bit are those of HBM3 at any rate, and go with the square of the voltage of NVLink 4."""
+    technology = load_technology()
+    made = design(Budget("N5", 826.0, 600.0, unit="a100", memory="hbm3", link="nvlink4"), technology)
+    system = read_system(system_text(made, "mine", 8, "ndr-infiniband", technology, like="dgx-h100"), "mine")
+    levels = levels_of(system, load_prices().section.energy)
+    kind, lane = technology.memory("hbm3"), technology.link("nvlink4")
+    assert made.memory.speed < 1
+    assert float(levels.memory) == pytest.approx(kind.design_j_per_byte)
+    lane_share = (made.network.at.voltage_v / lane.voltage.nominal.si) ** 2
+    assert float(levels.wires.links[0].j_per_byte) == pytest.approx(lane.energy.si * float(lane_share))

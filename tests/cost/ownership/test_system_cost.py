@@ -275,3 +275,13 @@ def test_what_a_rack_draws_itself_leaves_less_for_its_servers() -> None:
     rack = Rack(num_servers=4, power_w=41_000.0, rest_w=1_000.0)
     found = system_cost(dgx(rack=rack), 96, load_prices())
     assert found.servers.power_w == pytest.approx(12 * (8 * 700 + 4_600) + 4 * 1_000)
+
+
+def test_a_server_that_draws_more_than_a_rack_stands_in_several() -> None:
+    rack = Rack(4, power_w=42_000.0, rest_w=2_000.0, parts=(FittedPart("rack-air"),))
+    large = replace(dgx(rack=rack), chip=replace(dgx().chip, power_w=12_000.0))
+    found = system_cost(large, 16, load_prices())
+    # 8 x 12 kW and 4.6 kW of the rest are 100.6 kW: three racks of 40 kW for each of two servers.
+    assert found.bill.line("servers/racks").usd == 6 * 5_000
+    assert found.servers.power_w == pytest.approx(2 * 100_600 + 6 * 2_000)
+    assert not [line for line in found.servers.unpriced if "rack" in line]

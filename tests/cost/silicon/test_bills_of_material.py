@@ -45,9 +45,9 @@ def test_logic_is_within_ten_percent_and_memory_within_twelve(chip: str) -> None
     assert usd(bill, "memory") == pytest.approx(quoted.memory.si, rel=0.12)
 
 
-def test_the_usual_book_asks_more_for_logic_and_less_for_packages() -> None:
+def test_chiplet_actuary_asks_more_for_logic_and_less_for_packages() -> None:
     package = load_system("dgx-h100").package
     assert package is not None
-    usual, market = package_bill(package, load_prices()), bill_of("h100")
+    usual, market = package_bill(package, load_prices("chiplet-actuary")), bill_of("h100")
     assert usd(usual, "raw chips", "chip defects") > 1.4 * usd(market, "raw chips", "chip defects")
     assert usd(usual, "raw package") < 0.3 * usd(market, "raw package")

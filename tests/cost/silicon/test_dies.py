@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -76,6 +77,23 @@ def test_no_area_is_always_good() -> None:
 
 def test_gross_yield_is_a_factor() -> None:
     assert math.isclose(float(die_yield(814.0, "N5", book("wafer.process_yield=0.94"))), 0.94 * 0.4241976027)
+
+
+@pytest.mark.parametrize(
+    ("units", "spare", "good"), [(1001, 3, 0.999), (1500, 400, 0.75), (2000, 0, 0.9999), (1200, 1200, 0.1)]
+)
+def test_units_by_the_thousand_are_counted_as_few_are(units: int, spare: int, good: float) -> None:
+    y = Fraction(good).limit_denominator(10_000)
+    exact = sum(math.comb(units, j) * y ** (units - j) * (1 - y) ** j for j in range(spare + 1))
+    assert float(harvested(good, 1.0, units, units - spare)) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_a_wafer_of_a_million_units_has_a_yield() -> None:
+    # 970,000 units of which each is bad with 1e-5: 9.7 bad ones on average, of which a Poisson law allows ten.
+    mean = 970_000 * 1e-5
+    allowed = sum(math.exp(-mean) * mean**j / math.factorial(j) for j in range(11))
+    found = harvested(np.array([1 - 1e-5, 1.0, 0.5]), 1.0, 970_000, 970_000 - 10)
+    assert np.asarray(found).tolist() == pytest.approx([allowed, 1.0, 0.0], rel=1e-4)
 
 
 def test_harvesting_counts_the_units_that_may_be_bad() -> None:

@@ -28,7 +28,7 @@ N5_DESIGN = 542e6
 
 @pytest.fixture(scope="module")
 def prices() -> Prices:
-    return load_prices()
+    return load_prices("chiplet-actuary")
 
 
 def of_dies(count: float, area_mm2: float, joint: Joint = "organic", order: Order = "chip_last") -> Package:
@@ -163,7 +163,7 @@ def test_dies_of_two_names_have_wafers_of_their_own(prices: Prices) -> None:
 )
 def test_bad_dies_that_tests_let_through_are_lost_with_their_package(joint: Joint, order: Order, lost: float) -> None:
     # Of what passes Y / (1 - 0.5 (1 - Y)) is good; what was put down is lost as often as one of both dies is bad.
-    poor = load_prices(overrides=("models.tests=coverage", "tests.coverage=0.5"))
+    poor = load_prices("chiplet-actuary", overrides=("models.tests=coverage", "tests.coverage=0.5"))
     bill = package_bill(of_dies(2, 400.0, joint, order), poor)
     good = float(good_die(Die("d", "N5", 400.0), poor.section).good)
     quality = good / (1 - 0.5 * (1 - good))
@@ -237,7 +237,7 @@ def test_the_design_of_a_chip_after_chiplet_actuary(prices: Prices) -> None:
 
 def test_masks_of_a_stitched_chip_are_a_set_for_each_field() -> None:
     # 40 mm a side are two by two fields.
-    book = load_prices(overrides=("models.design=per_area",)).section
+    book = load_prices("chiplet-actuary", overrides=("models.design=per_area",)).section
     masks = book.node("N5").mask_set
     assert masks is not None
     stitched = Die("d", "N5", 1600.0, stitched=True)
@@ -258,8 +258,10 @@ def test_an_interface_is_not_designed_twice(prices: Prices) -> None:
 
 def test_chips_in_several_products_share_their_design(prices: Prices) -> None:
     chiplet = Die("chiplet", "N5", 200.0, 2.0, d2d=D2d("ucie-advanced", 1e12), design_mm2=180.0)
-    small = Package(Assembly("small", "organic", (chiplet,)), volume=1e5)
-    large = Package(Assembly("large", "organic", (Die("chiplet", "N5", 200.0, 4.0, d2d=chiplet.d2d),)), volume=2e5)
+    small = Package(Assembly("small", "embedded_bridge", (chiplet,)), volume=1e5)
+    large = Package(
+        Assembly("large", "embedded_bridge", (Die("chiplet", "N5", 200.0, 4.0, d2d=chiplet.d2d),)), volume=2e5
+    )
     alone = package_bill(small, prices).line("design")
     shared = package_bill(small, prices, [large]).line("design")
     chip = N5_DESIGN * (0.5 * 180 / 300 + 0.3 * 200 / 300 + 0.2)
@@ -296,7 +298,7 @@ def test_designs_of_wires_by_hand(prices: Prices) -> None:
     ],
 )
 def test_other_ways_to_price_a_design(choice: str, node: str, usd: float) -> None:
-    prices = load_prices(overrides=(f"models.design={choice}",))
+    prices = load_prices("chiplet-actuary", overrides=(f"models.design={choice}",))
     product = Package(Assembly("p", "organic", (Die("d", node, 300.0),)), volume=1.0)
     assert part(package_bill(product, prices), "design/chip d") == pytest.approx(usd)
 

@@ -26,7 +26,7 @@ def product(count: float, volume: float, area_mm2: float = 100.0, design: str = 
 
 def test_a_die_of_two_products_is_paid_by_both() -> None:
     """100 mm2 of modules and die: (0.5 + 0.3) 542 / 3 + 0.2 x 542 MUSD, over 1e6 + 4 x 0.5e6 dies."""
-    prices = load_prices()
+    prices = load_prices("chiplet-actuary")
     products = {"small": product(1, 1e6, name="small"), "large": product(4, 0.5e6, name="large")}
     found = portfolio_cost("two", products, prices)
     nre = (0.5 + 0.3) * N5_DESIGN / 3 + 0.2 * N5_DESIGN
@@ -48,7 +48,7 @@ def test_a_die_of_two_products_is_paid_by_both() -> None:
 )
 def test_all_products_together_pay_every_design_once(asked: list[tuple[int, float]], design: str) -> None:
     products = {f"p{k}": product(n, volume, design=design, name=f"p{k}") for k, (n, volume) in enumerate(asked)}
-    found = portfolio_cost("any", products, load_prices())
+    found = portfolio_cost("any", products, load_prices("chiplet-actuary"))
     assert sum(p.volume * p.design_usd for p in found.products) == pytest.approx(found.design_usd)
     assert found.usd <= found.alone_usd * (1 + 1e-9)
     assert all(
@@ -57,7 +57,7 @@ def test_all_products_together_pay_every_design_once(asked: list[tuple[int, floa
 
 
 def test_a_package_that_products_share_is_made_for_the_one_that_asks_most() -> None:
-    prices = load_prices()
+    prices = load_prices("chiplet-actuary")
     products = {"small": product(1, 1e6, design="base"), "large": product(4, 1e6, design="base")}
     found = portfolio_cost("two", products, prices)
     (base,) = (one for one in found.designs if one.name == "package base")
@@ -71,7 +71,7 @@ def test_interfaces_of_one_kind_and_node_are_one_design() -> None:
         die = Die(name, "N5", 100.0, d2d=D2d("ucie-standard", 64e9))
         return Package(Assembly(name, "organic", (die,)), volume=1e6)
 
-    found = portfolio_cost("two", {"one": of("one"), "other": of("other")}, load_prices())
+    found = portfolio_cost("two", {"one": of("one"), "other": of("other")}, load_prices("chiplet-actuary"))
     assert sorted(d.name for d in found.designs if d.name.startswith("interface")) == ["interface ucie-standard N5"]
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import exp, log
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.machine.system import System
 from slipstick.backends.machine.system_table import machine_numbers
 from slipstick.driver.uncertainty.bands import Band, band_of
@@ -105,3 +106,47 @@ def test_a_name_alone_is_no_measurement() -> None:
     assert evidence.silicon is not ChipEvidence.MEASURED
     assert evidence.beyond >= log(2250 / 989)  # dense bf16 of both
     assert evidence_of(load_system("dgx-h100", ["chip.name=H100-SXM5-80GB"]), "default", STEP).beyond == 0.0
+
+
+FILE = """
+name: mine
+chip: h100-sxm-80gb
+node: {num_chips: 8}
+network:
+  - {name: NAME, topology: switch, size: 8, RATE, latency: LATENCY us, protocol: nccl}
+"""
+
+
+@pytest.mark.parametrize("name", ["nvlink", "scale-up"])
+@pytest.mark.parametrize(
+    ("rate", "latency", "outside"),
+    [
+        ("bandwidth: 450 GB/s", 0.5, 1.0),
+        ("bandwidth: 1800 GB/s", 0.5, 4.0),
+        ("links: 36, link_bandwidth: 50 GB/s", 0.5, 4.0),
+        ("links: 18, link_bandwidth: 25 GB/s", 0.5, 1.0),
+        ("bandwidth: 900 GB/s", 0.05, 10.0),
+    ],
+)
+def test_a_network_in_a_file_is_as_far_outside_as_one_that_is_typed(
+    tmp_path: Path, name: str, rate: str, latency: float, outside: float
+) -> None:
+    """A level has the name of that of the measured machine (DGX H100: 450 GB/s, 0.5 us), or its place."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(FILE.replace("NAME", name).replace("RATE", rate).replace("LATENCY", str(latency)))
+    assert exp(load_system(file).beyond) == pytest.approx(outside)
+    back = [f"network.{name}.bandwidth=450 GB/s", f"network.{name}.latency=0.5 us"]
+    assert load_system(file, back).beyond == 0.0
+    if rate.startswith("bandwidth"):
+        typed = [f"network.nvlink.bandwidth={rate.partition(': ')[2]}", f"network.nvlink.latency={latency}us"]
+        assert load_system("dgx-h100", typed).beyond == pytest.approx(load_system(file).beyond)
+
+
+def test_parts_of_a_network_count_as_its_numbers() -> None:
+    """NVLink 4 at NVLink 5's reach: 72 for 8 chips; a port of 800 Gbit/s for one of 400."""
+    for part, outside in (("scale-up=nvl72", 9.0), ("nic=800g", 2.0)):
+        assert exp(load_system("dgx-h100", [part]).beyond) == pytest.approx(outside)
+
+
+def test_no_system_of_the_catalogue_is_outside() -> None:
+    assert not [name for name in system_names() if load_system(name).beyond]

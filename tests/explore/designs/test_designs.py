@@ -142,7 +142,7 @@ def test_two_dies_without_an_interface_are_one_device(setting: DesignSetting, jo
 @given(st.floats(200.0, 800.0), st.floats(1.01, 4.0))
 @settings(max_examples=25)
 def test_more_defects_make_a_package_dearer(area: float, factor: float) -> None:
-    usual = load_prices()
+    usual = load_prices("chiplet-actuary")
     density = usual.section.node("N5").defect_density.si
     worse = load_prices("chiplet-actuary", (f"nodes.N5.defect_density={density * factor:.9g}/mm2",))
     space = DesignSpace(nodes=("N5",), die_mm2=(area, area / 2), power_w=(600.0,), num_dies=(1, 2))

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.technology import columns
 from slipstick.backends.technology.d2d import Join
+from slipstick.backends.technology.data import load_technology
+from slipstick.backends.technology.design import design
 from slipstick.backends.technology.files.package_file import JOINTS
+from slipstick.backends.technology.packaging import packaged
 from slipstick.explore.designs.space import DesignForm, DesignSpace
 from slipstick.ir.errors import UsageError
 
@@ -48,7 +52,9 @@ def test_a_density_is_of_all_dies() -> None:
 
 def test_a_joint_is_as_usual_with_the_memory() -> None:
     space = DesignSpace(nodes=("N5",), die_mm2=(400.0,), power_w=(500.0,), memories=("hbm3", "gddr6"))
-    assert [form.joint for form in space.forms()] == ["interposer", "organic"]
+    technology = load_technology()
+    made = [packaged(design(columns.row(space.budget(f), 0), technology), technology, f.joint) for f in space.forms()]
+    assert [package.assembly.joint for package in made] == ["interposer", "organic"]
     all_of_them = DesignSpace(nodes=("N5",), die_mm2=(400.0,), power_w=(500.0,), joints=JOINTS)
     assert [form.joint for form in all_of_them.forms()] == list(JOINTS)
 

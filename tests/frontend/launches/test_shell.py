@@ -1,5 +1,9 @@
 """Scripts as the commands that they would run: what a shell fills in, and what nobody can know without one."""
 
+import random
+import shutil
+import subprocess
+
 import pytest
 
 from slipstick.frontend.launches.shell.script import commands, read_script
@@ -114,3 +118,44 @@ def test_a_script_beyond_any_size_is_refused() -> None:
 @pytest.mark.parametrize("text", ["run $((" + "9" * 300 + "))", "run $((1/0))", "run $((2**99))"])
 def test_a_sum_that_cannot_be_worked_out_is_unknown(text: str) -> None:
     assert UNKNOWN in words(text)[0][1]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="asks bash")
+def test_a_sum_is_what_bash_makes_of_it_or_not_known() -> None:
+    """1,000 random sums: signs, powers, comparisons, choices, digits behind a 0."""
+    rng, sums = random.Random(5), []
+    for _ in range(1000):
+        text = rng.choice(("", "-", "!")) + str(rng.randrange(1, 9))
+        for _ in range(rng.randrange(1, 5)):
+            operator = rng.choice(("+", "-", "*", "/", "%", "**", "<", "==", "&&", "||", "+", "*"))
+            number = rng.choice(("", "", "", "-", "!")) + rng.choice(("2", "3", "7", "010", "(1+2)"))
+            text += f"{operator}{'(2)' if operator == '**' and number[0] in '-!' else number}"
+        sums.append(text.replace("--", "- -").replace("!!", "! !"))
+    lines = "\n".join(f"(echo $(({text}))) 2>/dev/null || echo none" for text in sums)
+    truth = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=False).stdout.split("\n")
+    known = 0
+    for text, value in zip(sums, truth, strict=False):
+        try:
+            found = words(f"run $(({text}))")[0][1:]
+        except ParseError:
+            continue
+        if found and UNKNOWN not in found[0]:
+            known += 1
+            assert found == (value,), text
+    assert known > 200
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("N=1\nfor i in 1 2 3; do N=$((N*2)); done\nrun $N $i", ("8", "3")),
+        ("N=1; i=0\nwhile [ $i -lt 3 ]; do i=$((i+1)); N=$((N*2)); done\nrun $N", ("8",)),
+        ("for i in 1 2 3; do TP=8; done\nrun $TP", ("8",)),
+        ("TP=0\nfor i in 7; do TP=$((TP+i)); done\nrun $TP", ("7",)),
+        ("TP=2\n(TP=32; run $TP)\nrun $TP", ("2",)),
+    ],
+    ids=["for", "while", "the same each time", "once", "subshell"],
+)
+def test_what_a_loop_or_a_subshell_leaves_behind(text: str, told: tuple[str, ...]) -> None:
+    """Loops are read turn by turn; a subshell keeps its variables."""
+    assert tuple(word.replace(UNKNOWN, "") for word in words(text)[-1][1:]) == told

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.ir.errors import NotUnderstoodError, UsageError
+from slipstick.ir.errors import NotUnderstoodError, ParseError, UsageError
 from slipstick.measured.match.match import How, Matched, match
 from slipstick.measured.match.planned import (
     HeadSizes,
@@ -321,7 +321,7 @@ def test_nodes_that_cannot_be_read_are_refused(spoil: Callable[[dict[str, object
     tree = json.loads(json.dumps(planned_record(planned)))
     assert planned_of(tree, "p.json") == planned
     spoil(tree)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ParseError, match=said):
         planned_of(tree, "p.json")
 
 

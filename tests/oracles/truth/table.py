@@ -19,14 +19,13 @@ from torch import Tensor
 from slipstick.frontend.reference.call import RankCall, zigzag
 from slipstick.frontend.reference.ops.attention import loss_of
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
-from slipstick.ir.ops import OpCall
+from slipstick.ir.ops import OpCall, index_map_of
 from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.ops.index_map import PlacementEntry
 from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
-from slipstick.passes.proof.check import LAWS
-from slipstick.passes.proof.entries import PlacementEntry
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules.table import RULES
+from slipstick.passes.sharding.rules import RULES
 
 from .plain_ops import REFERENCES
 
@@ -304,7 +303,7 @@ def asks(case: Case, axis: str, given: Placements) -> Iterator[Ask]:
         for reduced in ((REPLICATE,) * len(given), *((sp,) if axis == "tp" else ())):
             cp = "ring" if axis == "cp" else "none"
             yield Ask(
-                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own,
+                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own,
                 on_all=on_all, stacked=case.stacked,
             )  # fmt: skip
 
@@ -323,7 +322,9 @@ class Row:
 def _laws(case: Case, axis: str) -> Iterator[PlacementEntry]:
     """Entries of the proof, of attention as the pass leaves it where its queries are split, and where they are not."""
     for attrs in dict.fromkeys((case.attrs, _local_attrs(case, axis))):
-        yield from LAWS[case.op](OpCall(case.op, attrs, case.call.inputs, case.call.outputs), axis)
+        index_map = index_map_of(OpCall(case.op, attrs, case.call.inputs, case.call.outputs), axis)
+        assert index_map is not None, case.op
+        yield from index_map.entries()
 
 
 def _tried(case: Case, entry: PlacementEntry, axis: str, degrees: Sequence[int]) -> bool | None:

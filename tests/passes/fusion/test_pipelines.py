@@ -18,7 +18,7 @@ from slipstick.passes.fusion.fuse import Fuse
 from slipstick.passes.manager import PASSES, PassPipeline, parse_pipeline, pass_class
 from slipstick.passes.optimizer import Optimizer
 from slipstick.passes.sharding.plans.plans import TP_PLANS, Style, tp_plan
-from slipstick.passes.sharding.rules.table import rule_for
+from slipstick.passes.sharding.rules import rule_for
 from slipstick.passes.sharding.shard import ShardPass
 
 SHARDS = st.builds(ShardPass, st.sampled_from(sorted(TP_PLANS)), st.booleans(), st.booleans())

@@ -84,51 +84,65 @@ def test_what_was_verified_is_not_looked_at_again(lowered: Graph) -> None:
 def test_operands_of_a_product_are_packed_alike(lowered: Graph) -> None:
     down = found(lowered, is_layer("down_proj"))
     broken = with_value(lowered, down.inputs[0], lying("tp", Shard(2, packed=True)))
-    refused(broken, "block0: matmul at model.layers.*.mlp.down_proj (forward): along tp: operands are cut differently",
-            "S(2p)", "S(1)", "spec abc,dc->abd")  # fmt: skip
+    refused(broken, "block0: matmul at model.layers.*.mlp.down_proj (forward): along tp: 'S(2p), S(1) -> P' is",
+            "nearest is 'S(2), S(1) -> P': input 0 bf16[mbs, seq, 96/tp] S(2p) (wanted S(2))")  # fmt: skip
 
 
 def test_operands_of_a_product_are_cut_along_one_letter(lowered: Graph) -> None:
     up = found(lowered, is_layer("up_proj"))
-    refused(with_value(lowered, up.inputs[0], lying("tp", Shard(2))), "operands are cut differently", "S(2)", "S(0)")
+    refused(
+        with_value(lowered, up.inputs[0], lying("tp", Shard(2))),
+        "matmul at",
+        "'S(2), S(0) -> S(2)' is no entry",
+        "S(2) (wanted R)",
+    )
 
 
 def test_a_product_of_one_cut_operand_is_no_product(lowered: Graph) -> None:
     down = found(lowered, is_layer("down_proj"))
-    refused(with_value(lowered, down.inputs[0], lying("tp", REPLICATE)), "cut along 'c' and the other is whole")
+    refused(
+        with_value(lowered, down.inputs[0], lying("tp", REPLICATE)), "'R, S(1) -> P' is no entry", "R (wanted S(2))"
+    )
 
 
 def test_a_sum_over_cut_entries_is_partial(lowered: Graph) -> None:
     down = found(lowered, is_layer("down_proj"))
-    refused(with_value(lowered, down.key, lying("tp", REPLICATE)), "matmul at", "lies R; wanted P")
+    refused(
+        with_value(lowered, down.key, lying("tp", REPLICATE)),
+        "matmul at",
+        "'S(2), S(1) -> R' is no entry",
+        "R (wanted P)",
+    )
 
 
 def test_a_nonlinear_function_reads_no_partial_sum(lowered: Graph) -> None:
     silu = found(lowered, lambda _, n: n.attrs == ElementwiseAttrs(("silu",)))
     broken = with_value(lowered, silu.inputs[0], lying("tp", PARTIAL))
-    refused(broken, "'silu' is not linear and reads a partial sum", " P; wanted R or S")
+    refused(broken, "'P -> S(2)' is no entry of elementwise", "P (wanted S(2))")
 
 
 def test_operands_of_a_pointwise_function_lie_alike(lowered: Graph) -> None:
     mul = found(lowered, lambda _, n: n.attrs == ElementwiseAttrs(("mul",)) and n.scope.endswith("mlp"))
     broken = with_value(lowered, mul.inputs[1], lying("tp", REPLICATE))
-    refused(broken, "elementwise at model.layers.*.mlp", "operands lie differently", "wanted S(2)")
+    refused(broken, "elementwise at model.layers.*.mlp", "'S(2), R -> S(2)' is no entry", "R (wanted S(2))")
 
 
 def test_a_norm_runs_along_whole_rows(lowered: Graph) -> None:
     norm = found(lowered, lambda _, n: n.op == "norm")
-    refused(with_value(lowered, norm.inputs[0], lying("tp", Shard(2))), "norm runs along a dim that is cut", "S(2)")
+    refused(with_value(lowered, norm.inputs[0], lying("tp", Shard(2))), "norm at", "'S(2), R -> ", "S(2) (wanted ")
 
 
 def test_keys_are_cut_as_queries(lowered: Graph) -> None:
     attention = found(lowered, lambda _, n: n.op == "attention")
     broken = with_value(lowered, attention.inputs[1], lying("tp", Shard(2)))
-    refused(broken, "queries and keys are cut differently", "wanted S(1)")
+    refused(broken, "'S(1), S(2), S(1) -> S(2), S(1)' is no entry of attention", "S(2) (wanted S(1))")
 
 
 def test_a_view_needs_no_message(lowered: Graph) -> None:
     view = found(lowered, lambda _, n: n.op == "reshape" and n.scope.endswith("self_attn"))
-    refused(with_value(lowered, view.key, lying("tp", REPLICATE)), "becomes", "without a message")
+    refused(
+        with_value(lowered, view.key, lying("tp", REPLICATE)), "'S(2) -> R' is no entry of reshape", "S(2) (wanted R)"
+    )
 
 
 def test_a_message_converts_what_it_says(lowered: Graph) -> None:

@@ -11,7 +11,7 @@ from slipstick.ir.placement import PARTIAL, REPLICATE, Placement
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules.pointwise import elementwise
+from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 P, R = PARTIAL, REPLICATE
 Given = tuple[Placement, ...]
@@ -39,7 +39,7 @@ def ask(fn: str, given: Given, axis: str, dims: tuple[Dim, ...], phase: Phase = 
 def test_linear_functions_keep_a_sum_partial(
     fn: str, given: Given, needs: Given, axis: str, dims: tuple[Dim, ...]
 ) -> None:
-    assert elementwise(ask(fn, given, axis, dims)) == Answer(needs, (P,))
+    assert answer_for("elementwise", ask(fn, given, axis, dims)) == Answer(needs, (P,))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_linear_functions_keep_a_sum_partial(
     ],
 )
 def test_others_read_whole_sums(fn: str, given: Given) -> None:
-    assert elementwise(ask(fn, given, "dp", (8,))) == Answer((R,) * len(given), (R,))
+    assert answer_for("elementwise", ask(fn, given, "dp", (8,))) == Answer((R,) * len(given), (R,))
 
 
 def test_gradients_of_tokens_over_tp_are_completed_where_they_were() -> None:
     tokens: tuple[Dim, ...] = (symbol("mbs"), symbol("seq"), 64)
-    assert elementwise(ask("gelu_bwd", (P, R), "tp", tokens)) == Answer((R, R), (R,))
-    assert elementwise(ask("softplus_bwd", (P, R), "dp", (8,), Phase.FORWARD)) == Answer((R, R), (R,))
+    assert answer_for("elementwise", ask("gelu_bwd", (P, R), "tp", tokens)) == Answer((R, R), (R,))
+    assert answer_for("elementwise", ask("softplus_bwd", (P, R), "dp", (8,), Phase.FORWARD)) == Answer((R, R), (R,))

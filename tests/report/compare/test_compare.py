@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.errors import ParseError, UnknownNameError, UsageError
+from slipstick.measured.run import MeasuredRun
 from slipstick.report.compare.compare_text import comparison_json, comparison_markdown, comparison_text
 from slipstick.report.compare.comparison import Change, Comparison, compare
-from slipstick.report.compare.gates import judged, read_gate
+from slipstick.report.compare.gates import Gate, judged, read_gate
+from slipstick.report.compare.measured import against
 from slipstick.report.compare.saved import read_saved
 
 GIB = 2.0**30
@@ -211,6 +213,21 @@ def test_a_metric_that_one_report_has_alone_cannot_be_held_against_anything(tmp_
         read_gate("gpu_hours>+3%", found)
 
 
+def test_a_gate_lets_nothing_through_that_is_no_number_and_no_time_below_zero(tmp_path: Path) -> None:
+    change = Change("step_time_s", "s", 10.0, float("nan"))
+    for symbol in (">", ">=", "<", "<="):
+        for kind in ("value", "change", "relative"):
+            assert Gate("", change, symbol, 0.03, kind).failed
+    before = json.loads(json.dumps(BEFORE))
+    before["metrics"]["step_time_s"] = -1.0
+    with pytest.raises(ParseError, match="less than nothing"):
+        compared(before, AFTER, tmp_path)
+    predicted = read_saved(saved(BEFORE, tmp_path / "a.json"))
+    for value in (float("nan"), -1.0, 1e10):
+        with pytest.raises(ParseError, match="seconds of a run are 0 to ten years"):
+            against(predicted, MeasuredRun(path="t.json", kind="trace", metrics={"step_time_s": value}))
+
+
 def test_json_has_everything(between: Comparison) -> None:
     gates = judged(["step_time_s>+3%", "step_time_s.bubble>+1%"], between)
     record = json.loads(comparison_json(between, gates))
@@ -296,7 +313,7 @@ def test_a_compressed_report_and_stdin_are_read(tmp_path: Path, monkeypatch: pyt
 def test_what_is_no_report_is_refused_with_how_to_write_one(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ParseError if said == "is not JSON" else UsageError) as caught:
+    with pytest.raises(ParseError) as caught:
         read_saved(str(path))
     assert said in str(caught.value)
     assert "slipstick estimate ... --format json" in str(caught.value)

@@ -22,7 +22,7 @@ def test_each_basis_is_that_of_the_system_alone(basis: str) -> None:
 
 def test_the_cheapest_gpu_hour_at_market_prices_is_first() -> None:
     names = ("dgx-b200", "dgx-a100-80gb", "dgx-h100")
-    document = json.loads(costs_result([costs_of(load_system(name), 256) for name in names]).json())
+    document = json.loads(costs_result([[costs_of(load_system(name), 256) for name in names]]).json())
     hours = [one["bases"]["market"]["usd_per_gpu_hour"] for one in document["systems"]]
     assert hours == sorted(hours)
     assert {one["system"] for one in document["systems"]} == set(names)
@@ -46,9 +46,9 @@ def test_a_machine_without_some_prices_costs_at_least_so_much() -> None:
 def test_dates_are_those_of_prices_in_the_bills() -> None:
     found = costs_of(load_system("dgx-h100"), 1024)
     oldest, newest, dated, count = found.dates
-    # The price of a rented H100, and that of interposers.
+    # The price of a rented H100, and that of its wafers.
     assert found.money["rent"].prices.section.cloud["H100-SXM5-80GB"].price.as_of == newest == "2026-05"
     records = {one.path: one.as_of for one in found.money["build"].prices.records}
-    assert oldest == records["prices.packages.interposer.wafer_price"]
+    assert oldest == records["prices.nodes.N4.wafer_price"]
     assert 0 < dated < count
     assert Terms() == BASES["market"]

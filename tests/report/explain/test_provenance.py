@@ -1,6 +1,7 @@
 """What times rest on: shares add up, follow the chip, and refuse what rests on guesses."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -8,10 +9,13 @@ from slipstick.cli import run
 from slipstick.cli.python.verbs import estimate, serve
 from slipstick.driver.estimate import Estimate
 from slipstick.ir.errors import GateError
+from slipstick.report.explain.beyond import beyond_fits
 from slipstick.report.explain.provenance import (
     Basis,
     check_strict,
     provenance,
+    provenance_record,
+    provenance_text,
     shares_line,
     shares_of,
     shares_of_server,
@@ -91,3 +95,25 @@ def test_explain_provenance_names_what_operators_go_by(capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert "gemm bf16" in text
     assert "of light" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels", "name"),
+    [
+        (("chip.memory.hbm.bandwidth=60 TB/s",), {"products", "attention", "element-wise"}, "FLOP/B"),
+        (("chip.matmul.bf16=9000 TFLOP/s", "chip.matmul.fp16=9000 TFLOP/s"), {"products", "attention"}, "FLOP/B"),
+        ((), {"messages"}, "ranks"),
+    ],
+)
+def test_every_class_says_what_of_it_no_row_has_fitted(changes: tuple[str, ...], kernels: set[str], name: str) -> None:
+    """60 TB/s for 3.35, nine times the peak, or a message of 16 ranks where rows have 2 to 8: in JSON and in text."""
+    answer = estimate("llama-3.1-8b", "dgx-h100", gpus=16, seq=1024, gbs=16, zero=1, set=changes).answer
+    told = [asdict(one) for one in beyond_fits(answer)]
+    assert provenance_record(answer)["beyond"] == told
+    told = [one for one in told if one["name"] in (name, "TB/s")]
+    assert {one["kernels"] for one in told} == kernels
+    assert all(one["value"] < one["low"] or one["value"] > one["high"] for one in told)
+    assert all(0.0 < one["share"] <= 1.0 for one in told)
+    assert f"beyond the measurements: {max(told, key=lambda one: one['share'])['share']:.1%} " in provenance_text(
+        answer
+    )

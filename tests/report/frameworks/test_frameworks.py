@@ -169,6 +169,7 @@ CHANGES: dict[str, dict[str, object]] = {
                         "offload_modules": ("mlp",)},
     "offload": {"offload": ("optimizer",)}, "tp_plan": {"tp_plan": "auto:2"},
     "fused": {"fused": False}, "replicate_unknown": {"replicate_unknown": True}, "order": {"order": "dp-tp-cp-ep-pp"},
+    "placement": {"placement": "blocks"},
     "grad_dtype": {"grad_dtype": DType.BF16}, "precision": {"precision": "fp8"},
     "fp8_param_gather": {"precision": "fp8", "zero": 1, "fp8_param_gather": True},
     "fp8_attention": {"precision": "fp8", "fp8_attention": True},
@@ -189,6 +190,7 @@ CHANGES: dict[str, dict[str, object]] = {
 # What inference says besides.
 SERVED: dict[str, dict[str, object]] = {
     "fused": {"fused": False}, "order": {"order": "dp-tp-cp-ep-pp"}, "attention": {"attention": "unfused"},
+    "placement": {"placement": "blocks"},
     "kernels": {"kernels": "eager"}, "mla": {"mla": "expanded"}, "precision": {"precision": "fp8"},
     "precision_of": {"precision_of": (("lm_head", "fp8"),)}, "kv_dtype": {"kv_dtype": "int8"},
     "exchange": {"ep": True, "exchange": "allgather"}, "dispatch_dtype": {"ep": True, "dispatch_dtype": "fp8"},

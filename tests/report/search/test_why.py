@@ -1,6 +1,5 @@
 """Why a winner wins: parts that add up, in words and as JSON."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from slipstick.driver import Estimate, estimate, worth
 from slipstick.explore.goals import Goal
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.search.why import why, why_json, why_text
+from slipstick.report.search.why import why, why_text
 
 Traced = Callable[[str], Graph]
 
@@ -80,16 +79,6 @@ def test_other_systems_are_named(traced: Traced, made_up: System) -> None:
     found = why(of(traced, faster), of(traced, made_up))
     assert (found.winner, found.runner_up) == ("tp1 dp4 mbs1 on faster", "tp1 dp4 mbs1 on toy")
     assert ("system.name", "faster", "toy") in found.differs
-
-
-def test_json_has_all_of_it_in_si_numbers(pair: tuple[Estimate, Estimate]) -> None:
-    winner, other = pair
-    found = json.loads(why_json(why(winner, other)))
-    assert found["schema"] == "slipstick/why/1"
-    assert found["differs"]["tp"] == {"winner": "1", "runner_up": "2"}
-    assert found["goals"]["step_time_s"]["winner"] == winner.metrics["step_time_s"]
-    assert found["time"]["of"] == "step_time_s"
-    assert found["time"]["parts"]["comm.tp"]["difference"] == -other.breakdown_s["comm.tp"]
 
 
 def test_money_is_said_where_both_were_priced(traced: Traced) -> None:

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.software.engine import Engine
-from slipstick.cost.serving.batching.continuous import steady
+from slipstick.cost.serving.batching.open_loop import at_rate
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.disaggregated import (
     TransferLink,
     WorkerGroup,
-    decode_tpot_s,
     disaggregated,
     exposed_s,
     rates,
 )
-from slipstick.cost.serving.slo import SLO, concurrency_under, fewest_replicas, rate_under
-from slipstick.cost.serving.split import fewest_workers, rate_matched
+from slipstick.cost.serving.slo import SLO, rate_under
+from slipstick.cost.serving.split import fewest_workers
 from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.cost.serving.workers import ManyLinks, ManyPools
 from slipstick.ir.errors import InfeasibleError, UsageError
@@ -70,7 +69,6 @@ def test_many_requests_are_as_fast_as_the_slower_pool(pools: Pools) -> None:
     assert found.limit == "decode"
     assert float(found.served.requests_per_s) == pytest.approx(float(able.decode_per_s), rel=1e-6)
     assert float(found.served.batch) == pytest.approx(float(able.batch), rel=1e-6)
-    assert float(found.tokens_per_s_per_gpu) == pytest.approx(float(able.decode_per_s) * 101 / 44, rel=1e-6)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
@@ -99,22 +97,6 @@ def test_what_is_sent_layer_by_layer_hides_beside_the_prompt() -> None:
     assert float(exposed_s(LINK, 130e6, PREFILL_S)) == pytest.approx(TRANSFER_S)
 
 
-@pytest.mark.parametrize("num_gpus", [6, 16, 47, 96])
-def test_matched_pools_are_the_best_of_all_splits(pools: Pools, num_gpus: int) -> None:
-    prefill, decode = pools(1, 1)
-    slo = SLO(tpot_s=9e-3)
-    found = rate_matched(num_gpus, prefill, decode, LINK, LENGTHS, slo)
-    batch = max(b for b in range(1, 257) if float(decode_tpot_s(decode, LENGTHS, b)) <= 9e-3)
-    tried = [
-        min(n / PREFILL_S, (num_gpus - 2 * n) // 4 * batch / (100 * float(decode_tpot_s(decode, LENGTHS, batch))))
-        for n in range(1, num_gpus // 2)
-    ]
-    assert found.decode.batch == batch
-    assert found.requests_per_s == pytest.approx(max(tried), rel=1e-3)
-    assert found.gpus <= num_gpus
-    assert found.tpot_s <= 9e-3
-
-
 def test_the_fewest_workers_do_the_rate_and_one_fewer_does_not(pools: Pools) -> None:
     found = fewest_workers(200.0, *pools(1, 1), LINK, LENGTHS, SLO(ttft_s=0.05, tpot_s=9e-3))
     assert found.requests_per_s >= 200
@@ -124,10 +106,8 @@ def test_the_fewest_workers_do_the_rate_and_one_fewer_does_not(pools: Pools) -> 
 
 
 def test_pools_that_cannot_be_are_refused(pools: Pools) -> None:
-    with pytest.raises(InfeasibleError, match=r"5 GPUs hold no worker of each kind: .*; 6 would do"):
-        rate_matched(5, *pools(1, 1), LINK, LENGTHS)
     with pytest.raises(InfeasibleError, match=r"TTFT 20 ms asked; the least is 32\.1 ms with one request on idle"):
-        rate_matched(64, *pools(1, 1), LINK, LENGTHS, SLO(ttft_s=0.02))
+        fewest_workers(1.0, *pools(1, 1), LINK, LENGTHS, SLO(ttft_s=0.02))
     with pytest.raises(UsageError, match="output=1: the prefill makes the only token"):
         disaggregated(*pools(1, 1), LINK, 4, Lengths(1000, 1))
     with pytest.raises(UsageError, match="bytes_per_s=0"):
@@ -135,16 +115,7 @@ def test_pools_that_cannot_be_are_refused(pools: Pools) -> None:
     with pytest.raises(UsageError, match="workers=0 of a pool"):
         pools(0, 1)
     with pytest.raises(UsageError, match=r"busiest=1\.2"):
-        rate_matched(64, *pools(1, 1), LINK, LENGTHS, busiest=1.2)
-
-
-@pytest.mark.parametrize("slo", [SLO(tpot_s=0.015), SLO(ttft_s=0.04), SLO(ttft_s=0.03, tpot_s=0.012), SLO()])
-def test_the_greatest_concurrency_under_an_slo_is_the_last_that_meets_it(
-    replica: Replica, engine: Engines, slo: SLO
-) -> None:
-    found = concurrency_under(replica(), engine(5e-4), LENGTHS, slo)
-    table = steady(replica(), engine(5e-4), np.arange(1.0, 257.0), LENGTHS)
-    assert float(found.concurrency) == np.flatnonzero(slo.met_by(table)).max() + 1
+        fewest_workers(1.0, *pools(1, 1), LINK, LENGTHS, busiest=1.2)
 
 
 def test_the_greatest_rate_meets_the_slo_and_a_greater_one_does_not(replica: Replica, engine: Engines) -> None:
@@ -152,24 +123,17 @@ def test_the_greatest_rate_meets_the_slo_and_a_greater_one_does_not(replica: Rep
     found = rate_under(times, at, LENGTHS, slo)
     assert slo.met_by(found)
     assert max(float(found.ttft_s) / 0.05, float(found.tpot_s) / 0.012) == pytest.approx(1.0, rel=1e-4)
-    sized = fewest_replicas(times, at, LENGTHS, slo, 2.5 * float(found.requests_per_s))
-    assert sized.replicas == 3
-    assert slo.met_by(sized.each)
-    assert float(sized.each.requests_per_s) == pytest.approx(2.5 / 3 * float(found.requests_per_s))
+    assert not slo.met_by(at_rate(times, at, 1.001 * float(found.requests_per_s), LENGTHS))
 
 
 def test_what_nothing_meets_is_refused_with_the_best_there_is(replica: Replica, engine: Engines) -> None:
     slow = replica(read=0.3)
-    with pytest.raises(InfeasibleError, match=r"^TTFT 0\.2 s asked; the least is 0\.301 s with one request alone: use"):
-        concurrency_under(slow, engine(), LENGTHS, SLO(ttft_s=0.2))
     with pytest.raises(
         InfeasibleError, match=r"TTFT 0\.2 s asked; .* with next to no load; TPOT 50 ms asked; .*0\.301"
     ):
         rate_under(slow, engine(), LENGTHS, SLO(ttft_s=0.2, tpot_s=0.05))
     with pytest.raises(UsageError, match="TTFT 0 s; allowed: more than 0 s"):
         SLO(ttft_s=0.0)
-    with pytest.raises(UsageError, match="rate=0"):
-        fewest_replicas(replica(), engine(), LENGTHS, SLO(), 0.0)
 
 
 def test_many_pools_are_each_what_one_pair_of_them_is(pools: Pools) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.cost.serving.batching.continuous import steady
-from slipstick.cost.serving.batching.speculative import Drafter, Speculation, best_length, speculate, tokens_per_round
+from slipstick.cost.serving.batching.speculative import Drafter, Speculation, speculate, tokens_per_round
 from slipstick.cost.serving.batching.steps import decode_step_s
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.capacity import max_batch
@@ -73,20 +72,6 @@ def test_a_draft_that_is_right_more_often_never_slows(
     ]
     slow, fast = (decode_step_s(each.times, each.engine.overheads, batch, LENGTHS) for each in both)
     assert float(fast) <= float(slow) * (1 + 1e-9)
-
-
-def test_the_best_draft_is_long_for_one_reader_and_none_for_many(replica: Replica, engine: Engines) -> None:
-    # Alone, 17 tokens cost what one does. With 4096 sequences each token of a check costs what making it does.
-    assert best_length(replica(), engine(), FREE, 0.8, 1, LENGTHS).length == 16
-    assert best_length(replica(look=1e-12), engine(), FREE, 0.8, 4096, LENGTHS).length == 0
-    drafted = [best_length(replica(), engine(), Drafter(share=0.1), 0.8, n, LENGTHS).length for n in (1, 32, 128, 512)]
-    assert drafted == sorted(drafted, reverse=True)
-    costs = [
-        float(decode_step_s(s.times, s.engine.overheads, 32, LENGTHS))
-        for g in range(17)
-        for s in [speculate(replica(), engine(), Speculation(drafter=Drafter(share=0.1), length=g, acceptance=0.8))]
-    ]
-    assert drafted[1] == int(np.argmin(costs))
 
 
 def test_what_makes_no_sense_is_refused() -> None:

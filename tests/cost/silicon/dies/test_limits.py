@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.machine.package import Assembly, D2d, Die, Joint, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
-from slipstick.cost.silicon.dies.limits import Obstacle, feasible, obstacles
+from slipstick.cost.silicon.dies.limits import Obstacle, obstacles
 from slipstick.cost.silicon.packages.package import package_bill
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.ir.sizes.expr import Num
@@ -18,7 +18,7 @@ from slipstick.ir.sizes.expr import Num
 
 @pytest.fixture(scope="module")
 def prices() -> Prices:
-    return load_prices()
+    return load_prices("chiplet-actuary")
 
 
 def of(*contents: Die | Stack | Assembly, joint: Joint = "organic", substrate_mm2: Num | None = None) -> Package:
@@ -45,7 +45,7 @@ BAD = {
     ),
     "an area of 0 mm2 must be more than zero": of(Die("d", "N5", 0.0)),
     "a count of -2 must be more than zero": of(Die("d", "N5", 100.0, -2.0)),
-    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-advanced", 1e11, 5.0))),
+    "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-standard", 64e9, 5.0))),
     "package, hbm: hbm3 needs finer wires than an organic substrate has: join it by interposer, fan_out,": of(
         Die("d", "N5", 100.0), HBM
     ),
@@ -66,7 +66,7 @@ def test_a_large_die_may_be_stitched(prices: Prices) -> None:
 
 
 def test_high_na_halves_the_field() -> None:
-    half = load_prices(overrides=("models.field=half",))
+    half = load_prices("chiplet-actuary", overrides=("models.field=half",))
     with pytest.raises(UsageError, match=r"beyond the field of 429 mm2 \(16.5 mm x 26 mm\)"):
         package_bill(of(Die("d", "A14", 500.0)), half)
 
@@ -82,22 +82,35 @@ def test_names_that_there_are_not(prices: Prices) -> None:
 
 def test_a_table_marks_what_cannot_be_made(prices: Prices) -> None:
     table = of(Die("d", "N5", np.array([0.0, 400.0, 858.0, 900.0, 1e5])))
-    assert feasible(table, prices).tolist() == [False, True, True, False, False]
+    assert (obstacles(table, prices) == Obstacle.NONE).tolist() == [False, True, True, False, False]
     alone = [package_bill(of(Die("d", "N5", area)), prices).usd for area in (400.0, 858.0)]
     assert np.asarray(package_bill(table, prices).usd)[1:3].tolist() == pytest.approx(alone, rel=1e-12)
 
 
 def test_a_table_of_interfaces_is_marked_by_its_edges(prices: Prices) -> None:
     table = of(Die("d", "N5", 400.0, 2.0, d2d=D2d("ucie-standard", np.array([2.1e12, 4e12]))))
-    assert feasible(table, prices).tolist() == [True, False]
+    assert (obstacles(table, prices) == Obstacle.NONE).tolist() == [True, False]
 
 
 def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(prices: Prices) -> None:
     logic = Die("d", "N5", np.array([100.0, 900.0]))
     assert obstacles(of(logic, HBM), prices).tolist() == [Obstacle.FINE_WIRES, Obstacle.FIELD]
-    assert feasible(of(logic, HBM, joint="embedded_bridge"), prices).tolist() == [True, False]
-    assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
+    assert (obstacles(of(logic, HBM, joint="embedded_bridge"), prices) == Obstacle.NONE).tolist() == [True, False]
+    assert (obstacles(of(logic, Stack("gddr6", 2.0**31)), prices) == Obstacle.NONE).tolist() == [True, False]
     wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
-    assert feasible(of(wired), prices).all()
-    coarse = load_prices(overrides=("memories.hbm3.fine_wires=false",))
-    assert feasible(of(logic, HBM), coarse).tolist() == [True, False]
+    assert (obstacles(of(wired), prices) == Obstacle.NONE).all()
+    coarse = load_prices("chiplet-actuary", overrides=("memories.hbm3.density=40 1/mm",))
+    assert (obstacles(of(logic, HBM), coarse) == Obstacle.NONE).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine"), [("ucie-advanced", True), ("ucie-standard", False), ("bow", False), ("nvlink-c2c", False)]
+)
+def test_an_interface_of_fine_wires_needs_more_than_an_organic_substrate(prices: Prices, kind: str, fine: bool) -> None:
+    # UCIe: 128 wires of an advanced module on 0.39 mm, 32 of a standard one on 0.57 mm; organic has 100 a mm.
+    dies = Die("d", "N5", np.array([100.0, 900.0]), 2.0, d2d=D2d(kind, 64e9))
+    assert obstacles(of(dies), prices).tolist() == [Obstacle.FINE_WIRES if fine else Obstacle.NONE, Obstacle.FIELD]
+    assert (obstacles(of(dies, joint="embedded_bridge"), prices) == Obstacle.NONE).tolist() == [True, False]
+    if fine:
+        with pytest.raises(UsageError, match="ucie-advanced needs finer wires than an organic substrate has"):
+            package_bill(of(replace(dies, area_mm2=100.0)), prices)

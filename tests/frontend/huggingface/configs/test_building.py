@@ -339,7 +339,7 @@ def test_no_config_opens_a_connection(model_type: str, monkeypatch: pytest.Monke
     opened: list[object] = []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("socket.socket.connect", lambda _, address: opened.append(address))
-    monkeypatch.setattr("socket.getaddrinfo", lambda *where, **_: opened.append(where) or [])
+    monkeypatch.setattr("socket.getaddrinfo", lambda *where, **_: opened.append(where))
     named: tuple[Fields, ...] = ({"use_timm_backbone": False}, {"backbone_config": {"model_type": "resnet"}})
     for keys in ({}, *named, {"_name_or_path": "a/b"}):
         with suppress(NotUnderstoodError):

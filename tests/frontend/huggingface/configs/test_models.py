@@ -143,7 +143,7 @@ def message(kind: type[Exception], given: str) -> str:
 
 def test_an_unknown_name_gets_the_nearest_and_all_names() -> None:
     said = message(UnknownNameError, "llama-3.1-9b")
-    assert said == str(UnknownNameError.of("model", "llama-3.1-9b", names()))
+    assert said == f"{UnknownNameError.of('model', 'llama-3.1-9b', names())}; or the path of a config.json"
     assert "did you mean 'llama-3.1-" in said
 
 

@@ -13,7 +13,7 @@ from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.sizes.expr import symbol
 from slipstick.passes.manager import parse_pipeline
-from slipstick.passes.sharding.rules import table as rules
+from slipstick.passes.sharding import rules
 
 MBS, SEQ = symbol("mbs"), symbol("seq")
 

@@ -11,7 +11,7 @@ from slipstick.ir.ops.fused.index_keys import IndexAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules import attention as rules
+from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 Dims = tuple[int, ...]
 R = REPLICATE
@@ -35,39 +35,39 @@ def ask(
 )
 def test_attention_is_split_by_heads_or_batch(p: Placement, out: Placement, sinks: Placement) -> None:
     plain = ask((p, R, R), (Q, K, K), (OUT, LSE), AttentionAttrs())
-    assert rules.attention(plain) == Answer((p, p, p), (out, p))
+    assert answer_for("attention", plain) == Answer((p, p, p), (out, p))
     sunk = ask((p, p, p, R), (Q, K, K, (4,)), (OUT, LSE), AttentionAttrs(sinks=True))
-    assert rules.attention(sunk) == Answer((p, p, p, sinks), (out, p))
+    assert answer_for("attention", sunk) == Answer((p, p, p, sinks), (out, p))
 
 
 def test_attention_over_a_sharded_length_needs_the_whole() -> None:
-    assert rules.attention(ask((Shard(2), R, R), (Q, K, K), (OUT, LSE), AttentionAttrs())).inputs == (R, R, R)
+    assert answer_for("attention", ask((Shard(2), R, R), (Q, K, K), (OUT, LSE), AttentionAttrs())).inputs == (R, R, R)
 
 
 def test_attention_backward_mirrors_forward() -> None:
     shapes = (OUT, Q, K, K, OUT, LSE)
     heads = ask((Shard(2), *(Shard(1),) * 3, Shard(2), Shard(1)), shapes, (Q, K, K), AttentionAttrs())
-    assert rules.attention_bwd(heads) == Answer(heads.given, (Shard(1),) * 3)
+    assert answer_for("attention_bwd", heads) == Answer(heads.given, (Shard(1),) * 3)
 
 
 @pytest.mark.parametrize(("p", "dsinks"), [(Shard(1), Shard(0)), (Shard(0), PARTIAL)], ids=["heads", "batch"])
 def test_the_gradient_of_sinks_is_partial_over_batches_only(p: Shard, dsinks: Placement) -> None:
     shapes = (OUT, Q, K, K, OUT, LSE, (4,))
     given = ask((R, p, p, p, R, p, R), shapes, (Q, K, K, (4,)), AttentionAttrs(sinks=True))
-    assert rules.attention_bwd(given).outputs == (p, p, p, dsinks)
+    assert answer_for("attention_bwd", given).outputs == (p, p, p, dsinks)
 
 
 @pytest.mark.parametrize("cache", [R, Shard(0), Shard(1), Shard(3)])
 @pytest.mark.parametrize("tokens", [R, Shard(1), Shard(3), PARTIAL])
 def test_what_is_appended_lies_as_the_cache_which_stays_where_it_is(cache: Placement, tokens: Placement) -> None:
     given = ask((cache, tokens), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),), KvAppendAttrs(2))
-    assert rules.kv_append(given) == Answer((cache, cache), (cache,))
+    assert answer_for("kv_append", given) == Answer((cache, cache), (cache,))
 
 
 def test_an_empty_cache_begins_as_its_tokens_lie_with_whole_heads() -> None:
     for tokens, lies in ((Shard(1), Shard(1)), (Shard(2), Shard(2)), (Shard(3), R)):
         given = ask((tokens,), ((2, 2, 15, 8),), ((2, 2, 15, 8),), KvAppendAttrs(2))
-        assert rules.kv_append(given) == Answer((lies,), (lies,))
+        assert answer_for("kv_append", given) == Answer((lies,), (lies,))
 
 
 PER_HEAD: Dims = (1, 4, 16, 16)  # one bias a head, for all sequences
@@ -83,13 +83,13 @@ EXTRAS = AttentionAttrs(bias=True, keys=5)
 def test_a_bias_follows_heads_or_batch_where_it_has_them(bias: Dims, along: int, lies: Placement) -> None:
     p, ids = Shard(along), Shard(0) if along == 0 else R
     given = ask((p, p, p, R, R), (Q, K, K, bias, IDS), (OUT, LSE), EXTRAS)
-    assert rules.attention(given).inputs == (p, p, p, lies, ids)
+    assert answer_for("attention", given).inputs == (p, p, p, lies, ids)
     backward = ask(
         (Shard(2 if along else 0), p, p, p, R, R, R, R), (OUT, Q, K, K, OUT, LSE, bias, IDS), (Q, K, K, bias), EXTRAS
     )
-    assert rules.attention_bwd(backward).inputs[6:] == (lies, ids)
+    assert answer_for("attention_bwd", backward).inputs[6:] == (lies, ids)
     # Where all parts have the same bias, each has a part of the sum that its gradient is.
-    assert rules.attention_bwd(backward).outputs[3] == (PARTIAL if lies == R else lies)
+    assert answer_for("attention_bwd", backward).outputs[3] == (PARTIAL if lies == R else lies)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_bias_follows_heads_or_batch_where_it_has_them(bias: Dims, along: int,
 def test_over_the_sequence_extra_inputs_follow_queries_or_heads(cp: str, lies: tuple[Placement, ...]) -> None:
     p = Shard(2)
     given = ask((p, p, p, R, R), (Q, K, K, PER_HEAD, IDS), (OUT, LSE), EXTRAS, "cp", cp)
-    assert rules.attention(given).inputs[3:] == lies
+    assert answer_for("attention", given).inputs[3:] == lies
     backward = ask(
         (Shard(1), p, p, p, R, R, R, R), (OUT, Q, K, K, OUT, LSE, PER_HEAD, IDS), (Q, K, K, PER_HEAD), EXTRAS, "cp", cp
     )
-    assert rules.attention_bwd(backward).inputs[6:] == lies
-    assert rules.attention_bwd(backward).outputs[3] == lies[0]
+    assert answer_for("attention_bwd", backward).inputs[6:] == lies
+    assert answer_for("attention_bwd", backward).outputs[3] == lies[0]
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_over_the_sequence_extra_inputs_follow_queries_or_heads(cp: str, lies: t
 )
 def test_keys_are_chosen_by_the_scores_of_all_heads(given: Placement, axis: str, want: Answer) -> None:
     shapes: tuple[Dims, ...] = (Q, (2, 1, 16, 8), (2, 16, 4))
-    assert rules.index_keys(ask((given, R, R), shapes, (IDS,), IndexAttrs(5), axis)) == want
+    assert answer_for("index_keys", ask((given, R, R), shapes, (IDS,), IndexAttrs(5), axis)) == want

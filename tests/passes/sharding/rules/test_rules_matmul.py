@@ -11,7 +11,7 @@ from slipstick.ir.ops.tensors.matmul import MatmulAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules.matmul import grouped_matmul, matmul
+from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 SIZES = {"a": 2, "b": 16, "c": 32, "d": 64}
 LINEAR = "abc,dc->abd"
@@ -38,12 +38,12 @@ def ask(
     ],
 )
 def test_a_letter_of_the_result_shards_it(left: Placement, right: Placement, result: Placement) -> None:
-    assert matmul(ask(LINEAR, left, right)) == Answer((left, right), (result,))
+    assert answer_for("matmul", ask(LINEAR, left, right)) == Answer((left, right), (result,))
 
 
 @pytest.mark.parametrize(("left", "right"), [(Shard(2), Shard(1)), (REPLICATE, Shard(1)), (Shard(2), REPLICATE)])
 def test_a_contracted_letter_makes_a_partial_sum_and_shards_both_operands(left: Placement, right: Placement) -> None:
-    assert matmul(ask(LINEAR, left, right)) == Answer((Shard(2), Shard(1)), (PARTIAL,))
+    assert answer_for("matmul", ask(LINEAR, left, right)) == Answer((Shard(2), Shard(1)), (PARTIAL,))
 
 
 @pytest.mark.parametrize(
@@ -55,47 +55,49 @@ def test_a_bias_has_the_last_dims_of_the_result(dims: str, along: int, lies: Pla
     types = [TensorType(tuple(SIZES[c] for c in letters), DType.BF16) for letters in ("abc", "adc", dims, "abd")]
     call = OpCall("matmul", MatmulAttrs("abc,adc->abd"), tuple(types[:-1]), (types[-1],))
     given = (Shard(along) if along < 2 else REPLICATE, Shard(1) if along == 2 else REPLICATE, REPLICATE)
-    found = matmul(Ask("tp", call, given, (False,) * 3, (REPLICATE,) * 3, Phase.FORWARD))
+    found = answer_for("matmul", Ask("tp", call, given, (False,) * 3, (REPLICATE,) * 3, Phase.FORWARD))
     assert (found.inputs[2], found.outputs) == (lies, (Shard(along),))
 
 
 def test_of_two_letters_the_parameter_keeps_its_own() -> None:
     # Sequence against columns: the activation is gathered, as before a column-parallel layer.
-    assert matmul(ask(LINEAR, Shard(1), Shard(0))) == Answer((REPLICATE, Shard(0)), (Shard(2),))
+    assert answer_for("matmul", ask(LINEAR, Shard(1), Shard(0))) == Answer((REPLICATE, Shard(0)), (Shard(2),))
 
 
 def test_of_two_letters_of_activations_the_one_that_survives_stays() -> None:
     # A weight gradient [d, c]: tokens (b) are contracted, columns (d) survive, so x is gathered.
     spec = "abd,abc->dc"
-    assert matmul(ask(spec, Shard(2), Shard(1), params=())) == Answer((Shard(2), REPLICATE), (Shard(0),))
-    assert matmul(ask(spec, Shard(1), Shard(2), params=())) == Answer((REPLICATE, Shard(2)), (Shard(1),))
+    assert answer_for("matmul", ask(spec, Shard(2), Shard(1), params=())) == Answer((Shard(2), REPLICATE), (Shard(0),))
+    assert answer_for("matmul", ask(spec, Shard(1), Shard(2), params=())) == Answer((REPLICATE, Shard(2)), (Shard(1),))
 
 
 def test_tokens_sharded_on_both_sides_make_a_weight_gradient_partial() -> None:
     spec = "abd,abc->dc"
     for dim in (0, 1):
-        assert matmul(ask(spec, Shard(dim), Shard(dim), params=())) == Answer((Shard(dim), Shard(dim)), (PARTIAL,))
+        assert answer_for("matmul", ask(spec, Shard(dim), Shard(dim), params=())) == Answer(
+            (Shard(dim), Shard(dim)), (PARTIAL,)
+        )
 
 
 def test_a_partial_operand_is_made_whole_first() -> None:
-    assert matmul(ask(LINEAR, PARTIAL, REPLICATE)).inputs[0] == REPLICATE
-    assert matmul(ask(LINEAR, PARTIAL, REPLICATE, reduced=Shard(1))).inputs[0] == Shard(1)
+    assert answer_for("matmul", ask(LINEAR, PARTIAL, REPLICATE)).inputs[0] == REPLICATE
+    assert answer_for("matmul", ask(LINEAR, PARTIAL, REPLICATE, reduced=Shard(1))).inputs[0] == Shard(1)
 
 
 def test_packed_columns_make_packed_results() -> None:
     packed = Shard(0, packed=True)
-    assert matmul(ask(LINEAR, REPLICATE, packed)).outputs == (Shard(2, packed=True),)
+    assert answer_for("matmul", ask(LINEAR, REPLICATE, packed)).outputs == (Shard(2, packed=True),)
 
 
 def test_a_bias_is_split_with_the_columns_and_only_then() -> None:
-    columns = matmul(ask(LINEAR, REPLICATE, Shard(0), Shard(0), bias=True, params=(1, 2)))
+    columns = answer_for("matmul", ask(LINEAR, REPLICATE, Shard(0), Shard(0), bias=True, params=(1, 2)))
     assert columns == Answer((REPLICATE, Shard(0), Shard(0)), (Shard(2),))
-    tokens = matmul(ask(LINEAR, Shard(1), REPLICATE, REPLICATE, bias=True, params=(1, 2)))
+    tokens = answer_for("matmul", ask(LINEAR, Shard(1), REPLICATE, REPLICATE, bias=True, params=(1, 2)))
     assert tokens == Answer((Shard(1), REPLICATE, REPLICATE), (Shard(1),))
 
 
 def test_a_bias_joins_a_partial_sum_once() -> None:
-    rows = matmul(ask(LINEAR, Shard(2), Shard(1), REPLICATE, bias=True, params=(1, 2)))
+    rows = answer_for("matmul", ask(LINEAR, Shard(2), Shard(1), REPLICATE, bias=True, params=(1, 2)))
     # A bias on every rank would be added as often as there are ranks.
     assert rows == Answer((Shard(2), Shard(1), PARTIAL), (PARTIAL,))
 
@@ -115,4 +117,4 @@ def test_groups_of_rows(
     rows, weights, out = (TensorType(dims, DType.BF16) for dims in ((16, 32), (4, 32, 64), (16, 64)))
     call = OpCall("grouped_matmul", GroupedAttrs(), (rows, weights), (out,))
     given = Ask("tp", call, (left, right), (False, True), (REPLICATE, REPLICATE), Phase.FORWARD)
-    assert grouped_matmul(given) == Answer(want, (result,))
+    assert answer_for("grouped_matmul", given) == Answer(want, (result,))

@@ -10,8 +10,8 @@ from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
-from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules.pointwise import accumulate, elementwise, fill, linear_copy, rope
+from slipstick.passes.sharding.ask import Answer, Ask, makes_own_samples
+from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 X: tuple[Dim, ...] = (2, 16, 32)
 FORWARD, BACKWARD = Phase.FORWARD, Phase.BACKWARD
@@ -35,54 +35,54 @@ def make(
 
 
 def test_operands_lie_as_the_sharded_one() -> None:
-    assert elementwise(ask(("add",), REPLICATE, Shard(1))) == Answer((Shard(1), Shard(1)), (Shard(1),))
+    assert answer_for("elementwise", ask(("add",), REPLICATE, Shard(1))) == Answer((Shard(1), Shard(1)), (Shard(1),))
 
 
 def test_a_broadcast_operand_follows_where_it_has_the_dim() -> None:
     bias: tuple[Dim, ...] = (32,)
     row: tuple[Dim, ...] = (2, 16, 1)
-    assert elementwise(ask(("add",), Shard(1), REPLICATE, dims=(X, bias))).inputs == (Shard(1), REPLICATE)
-    assert elementwise(ask(("add",), Shard(2), REPLICATE, dims=(X, bias))).inputs == (Shard(2), Shard(0))
-    assert elementwise(ask(("mul",), Shard(1), REPLICATE, dims=(X, row))).inputs == (Shard(1), Shard(1))
-    assert elementwise(ask(("mul",), Shard(2), REPLICATE, dims=(X, row))).inputs == (Shard(2), REPLICATE)
+    assert answer_for("elementwise", ask(("add",), Shard(1), REPLICATE, dims=(X, bias))).inputs == (Shard(1), REPLICATE)
+    assert answer_for("elementwise", ask(("add",), Shard(2), REPLICATE, dims=(X, bias))).inputs == (Shard(2), Shard(0))
+    assert answer_for("elementwise", ask(("mul",), Shard(1), REPLICATE, dims=(X, row))).inputs == (Shard(1), Shard(1))
+    assert answer_for("elementwise", ask(("mul",), Shard(2), REPLICATE, dims=(X, row))).inputs == (Shard(2), REPLICATE)
 
 
 def test_of_two_sharded_operands_the_widest_leads_and_an_activation_before_a_parameter() -> None:
     # Sharded over different dims, one must move: never the activation for a parameter's sake.
-    assert elementwise(ask(("mul",), Shard(2), Shard(1), params=(0,))).outputs == (Shard(1),)
-    assert elementwise(ask(("mul",), Shard(1), Shard(0), dims=(X, (32,)))).outputs == (Shard(1),)
+    assert answer_for("elementwise", ask(("mul",), Shard(2), Shard(1), params=(0,))).outputs == (Shard(1),)
+    assert answer_for("elementwise", ask(("mul",), Shard(1), Shard(0), dims=(X, (32,)))).outputs == (Shard(1),)
 
 
 def test_forward_a_partial_sum_meeting_something_whole_is_reduced() -> None:
     # The residual stream: one reduction behind each row-parallel layer.
-    assert elementwise(ask(("add",), REPLICATE, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
+    assert answer_for("elementwise", ask(("add",), REPLICATE, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
 
 
 def test_under_sequence_parallelism_it_is_reduced_into_shards() -> None:
-    answer = elementwise(ask(("add",), Shard(1), PARTIAL, reduced=Shard(1)))
+    answer = answer_for("elementwise", ask(("add",), Shard(1), PARTIAL, reduced=Shard(1)))
     assert answer == Answer((Shard(1), Shard(1)), (Shard(1),))
 
 
 def test_backward_the_whole_operand_joins_the_sum() -> None:
     # Gradients are reduced once, when all are added.
-    answer = elementwise(ask(("add",), REPLICATE, PARTIAL, phase=BACKWARD))
+    answer = answer_for("elementwise", ask(("add",), REPLICATE, PARTIAL, phase=BACKWARD))
     assert answer == Answer((PARTIAL, PARTIAL), (PARTIAL,))
 
 
 def test_backward_a_partial_sum_meeting_a_shard_is_reduced_into_it() -> None:
-    answer = elementwise(ask(("add",), Shard(1), PARTIAL, phase=BACKWARD, reduced=Shard(1)))
+    answer = answer_for("elementwise", ask(("add",), Shard(1), PARTIAL, phase=BACKWARD, reduced=Shard(1)))
     assert answer == Answer((Shard(1), Shard(1)), (Shard(1),))
 
 
 @pytest.mark.parametrize("phase", [FORWARD, BACKWARD])
 @pytest.mark.parametrize("fns", [("add",), ("sub",), ("neg",), ("add", "neg")])
 def test_sums_of_partial_sums_are_partial(fns: tuple[str, ...], phase: Phase) -> None:
-    assert elementwise(ask(fns, PARTIAL, PARTIAL, phase=phase)).outputs == (PARTIAL,)
+    assert answer_for("elementwise", ask(fns, PARTIAL, PARTIAL, phase=phase)).outputs == (PARTIAL,)
 
 
 @pytest.mark.parametrize("fns", [("mul",), ("div",), ("dropout_bwd",), ("mul", "cast")])
 def test_a_scaled_partial_sum_is_partial(fns: tuple[str, ...]) -> None:
-    assert elementwise(ask(fns, PARTIAL, REPLICATE)) == Answer((PARTIAL, REPLICATE), (PARTIAL,))
+    assert answer_for("elementwise", ask(fns, PARTIAL, REPLICATE)) == Answer((PARTIAL, REPLICATE), (PARTIAL,))
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_a_scaled_partial_sum_is_partial(fns: tuple[str, ...]) -> None:
     [("silu",), ("exp",), ("add", "silu"), ("pow",), ("square",), ("reciprocal",), ("remainder",), ("floor_div",)],
 )
 def test_what_is_not_linear_needs_the_whole_sum(fns: tuple[str, ...]) -> None:
-    assert elementwise(ask(fns, PARTIAL, phase=BACKWARD)) == Answer((REPLICATE,), (REPLICATE,))
+    assert answer_for("elementwise", ask(fns, PARTIAL, phase=BACKWARD)) == Answer((REPLICATE,), (REPLICATE,))
 
 
 def test_a_product_of_two_partial_sums_is_not_a_partial_sum() -> None:
-    assert elementwise(ask(("mul",), PARTIAL, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
+    assert answer_for("elementwise", ask(("mul",), PARTIAL, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
 
 
 def test_one_over_a_partial_sum_is_not_a_partial_sum() -> None:
-    assert elementwise(ask(("div",), REPLICATE, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
+    assert answer_for("elementwise", ask(("div",), REPLICATE, PARTIAL)) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
 
 
 def test_casts_reduce_forward_and_keep_partial_sums_backward() -> None:
-    assert linear_copy(make(NO_ATTRS, (PARTIAL,), (X,), X)).outputs == (REPLICATE,)
-    assert linear_copy(make(NO_ATTRS, (PARTIAL,), (X,), X, BACKWARD)).outputs == (PARTIAL,)
-    assert linear_copy(make(NO_ATTRS, (Shard(2),), (X,), X)).outputs == (Shard(2),)
+    assert answer_for("cast", make(NO_ATTRS, (PARTIAL,), (X,), X)).outputs == (REPLICATE,)
+    assert answer_for("cast", make(NO_ATTRS, (PARTIAL,), (X,), X, BACKWARD)).outputs == (PARTIAL,)
+    assert answer_for("cast", make(NO_ATTRS, (Shard(2),), (X,), X)).outputs == (Shard(2),)
 
 
 @pytest.mark.parametrize(
@@ -124,30 +124,31 @@ def test_activations_are_reduced_in_the_narrowest_type_on_their_way(
         return Ask("tp", call, lie, (False,) * len(lie), (REPLICATE,) * len(lie), BACKWARD)
 
     want = REPLICATE if reduced_first else PARTIAL
-    assert linear_copy(asked("cast", NO_ATTRS, PARTIAL)) == Answer((want,), (want,))
-    scaled = elementwise(asked("elementwise", ElementwiseAttrs(("mul",)), PARTIAL, REPLICATE))
+    assert answer_for("cast", asked("cast", NO_ATTRS, PARTIAL)) == Answer((want,), (want,))
+    scaled = answer_for("elementwise", asked("elementwise", ElementwiseAttrs(("mul",)), PARTIAL, REPLICATE))
     assert scaled == Answer((want, REPLICATE), (want,))
 
 
 def test_a_copy_into_another_shape_needs_the_whole() -> None:
-    assert linear_copy(make(NO_ATTRS, (Shard(0),), (X,), (1024,))) == Answer((REPLICATE,), (REPLICATE,))
+    assert answer_for("cast", make(NO_ATTRS, (Shard(0),), (X,), (1024,))) == Answer((REPLICATE,), (REPLICATE,))
 
 
 def test_rope_by_heads_needs_no_part_of_its_tables_and_by_sequence_its_own() -> None:
     x, table = (2, 4, 16, 8), (1, 1, 16, 8)
     given = (Shard(1), REPLICATE, REPLICATE)
-    assert rope(make(NO_ATTRS, given, (x, table, table), x)) == Answer(given, (Shard(1),))
+    assert answer_for("rope", make(NO_ATTRS, given, (x, table, table), x)) == Answer(given, (Shard(1),))
     given = (Shard(2), REPLICATE, REPLICATE)
-    assert rope(make(NO_ATTRS, given, (x, table, table), x)) == Answer((Shard(2),) * 3, (Shard(2),))
+    assert answer_for("rope", make(NO_ATTRS, given, (x, table, table), x)) == Answer((Shard(2),) * 3, (Shard(2),))
     given = (Shard(3), REPLICATE, REPLICATE)
-    assert rope(make(NO_ATTRS, given, (x, table, table), x)).outputs == (REPLICATE,)
+    assert answer_for("rope", make(NO_ATTRS, given, (x, table, table), x)).outputs == (REPLICATE,)
 
 
 def test_a_fill_is_made_in_shards_of_the_batch() -> None:
     def made(*dims: Dim) -> Placement:
         out = TensorType(dims, DType.FP32)
         call = OpCall("fill", FillAttrs("zeros"), (), (out,))
-        return fill(Ask("dp", call, (), (), (), FORWARD)).outputs[0]
+        ask = Ask("dp", call, (), (), (), FORWARD)
+        return makes_own_samples(ask, answer_for("fill", ask)).outputs[0]
 
     assert made(symbol("mbs") * symbol("dp"), 4) == Shard(0)
     assert made(symbol("seq"), 4) == REPLICATE
@@ -155,4 +156,4 @@ def test_a_fill_is_made_in_shards_of_the_batch() -> None:
 
 @pytest.mark.parametrize("p", [PARTIAL, REPLICATE, Shard(0)])
 def test_a_running_sum_lies_as_the_gradient(p: Placement) -> None:
-    assert accumulate(make(NO_ATTRS, (p,), (X,), X, BACKWARD)) == Answer((p,), (p,))
+    assert answer_for("accumulate", make(NO_ATTRS, (p,), (X,), X, BACKWARD)) == Answer((p,), (p,))

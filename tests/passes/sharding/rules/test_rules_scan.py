@@ -21,7 +21,7 @@ from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.annotate import source_placements
 from slipstick.passes.sharding.ask import Ask, Placement
 from slipstick.passes.sharding.plans.plans import tp_plan
-from slipstick.passes.sharding.rules.scan import conv, conv_bwd
+from slipstick.tests.passes.sharding.rules.answers import answer_for
 
 DEGREES = st.sampled_from([1, 2, 4, 8])
 BLOCK = "block0"
@@ -119,7 +119,9 @@ def test_gradients_of_weight_and_bias_add_up_over_the_batch_without_one_of_the_d
     inputs = (y, x, weight, *([bias] if reads_bias else []))
     call = OpCall("conv_bwd", ConvAttrs((1,), (1,), (1,)), inputs, (weight, bias))
     given: tuple[Placement, ...] = (Shard(0), Shard(0), *(REPLICATE for _ in inputs[2:]))
-    answer = conv_bwd(Ask("dp", call, given, (False,) * len(given), (REPLICATE,) * len(given), Phase.BACKWARD))
+    answer = answer_for(
+        "conv_bwd", Ask("dp", call, given, (False,) * len(given), (REPLICATE,) * len(given), Phase.BACKWARD)
+    )
     assert answer.inputs == given
     assert answer.outputs == (PARTIAL, PARTIAL)
 
@@ -130,7 +132,9 @@ def test_a_rank_has_the_taps_of_its_own_channels(packed: bool, weight: Placement
     """Rows of the weight are channels: packed as the input is, however the weight lies at rest."""
     x, taps = TensorType((4, 64, 30), DType.BF16), TensorType((64, 1, 3), DType.BF16)
     call = OpCall("conv", ConvAttrs((1,), (1,), (1,)), (x, taps), (x,))
-    answer = conv(Ask("tp", call, (Shard(1, packed), weight), (False, True), (REPLICATE,) * 2, Phase.FORWARD))
+    answer = answer_for(
+        "conv", Ask("tp", call, (Shard(1, packed), weight), (False, True), (REPLICATE,) * 2, Phase.FORWARD)
+    )
     assert answer.inputs == (Shard(1, packed), Shard(0, packed))
     assert answer.outputs == (Shard(1, packed),)
 

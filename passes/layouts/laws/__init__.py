@@ -1,1 +1,0 @@
-"""Layout laws of ops: which placements of operands and results go together."""

@@ -1,1 +1,0 @@
-"""One sharding rule an op: the placements of its results from those of its operands."""

@@ -1,0 +1,13 @@
+"""Ask the rule of an op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slipstick.passes.sharding.ask import Answer, Ask
+from slipstick.passes.sharding.rules import RULES
+
+
+def answer_for(op: str, ask: Ask) -> Answer:
+    """Return what the rule of an op says of a call."""
+    return RULES[op](replace(ask, call=replace(ask.call, op=op)))
