@@ -131,7 +131,7 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
         path,
         REPORT,
         inputs,
-        _metrics(tree, path),
+        _needed(_numbers(tree, "metrics", path), path),
         (
             MetricParts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
             MetricParts(
@@ -154,20 +154,11 @@ def _whole(tree: Mapping[str, object], path: str) -> str:
     return "e2el_s" if _mapping(tree, "inputs", path).get("phase") == "serve" else "step_time_s"
 
 
-def _metrics(tree: Mapping[str, object], path: str) -> Mapping[str, float]:
-    """Metrics of an estimate: none is below zero."""
-    metrics = _needed(_numbers(tree, "metrics", path), path)
-    for name, value in metrics.items():
-        if value < 0.0:
-            raise ParseError(f"'{path}': metrics.{name} is {value:g}, and no metric is below 0; {_HOW}")
-    return metrics
-
-
 def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:
     if not metrics:
         raise ParseError(f"'{path}' has no metrics; {_HOW}")
     for name, value in metrics.items():
-        if value < 0 and name in METRICS and METRICS[name].unit in ("s", "B"):
+        if value < 0 and name in METRICS:
             raise ParseError(f"'{path}': metrics.{name} is {value:g}, less than nothing; {_HOW}")
     return metrics
 

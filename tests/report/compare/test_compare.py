@@ -323,7 +323,7 @@ def test_what_is_no_report_is_refused_with_how_to_write_one(tmp_path: Path, text
 def test_a_metric_below_zero_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"schema": "slipstick/report/1", "metrics": {"hfu": 0.0, name: -1.0}}), encoding="utf-8")
-    with pytest.raises(ParseError, match=f"metrics.{name} is -1"):
+    with pytest.raises(ParseError, match=rf"metrics.{name} is -1"):
         read_saved(str(path))
 
 
