@@ -25,6 +25,8 @@ from .traces.trace import KINDS, RankTrace, read_trace
 
 # How the beginning of a file tells a trace: its events may be behind a long header.
 _TRACE = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
+# What is larger, in SI, is no measurement: a site writes some 1e18 bytes, and the universe is 4e17 s old.
+_MOST = 1e20
 _GIB, _MIB = 2.0**30, 2.0**20
 _SCALES: Mapping[str, float] = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12})
 
@@ -46,6 +48,12 @@ class MeasuredRun:
     metrics: Mapping[str, float]
     classes: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that nothing measures: NotUnderstoodError."""
+        for name, value in self.metrics.items():
+            if not 0.0 <= value <= _MOST or (name == "step_time_s" and not value):
+                raise NotUnderstoodError(f"{self.path}: {name} is {value:g}: positive, and at most {_MOST:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,15 +289,11 @@ def _of_snapshot(tree: Mapping[str, object]) -> dict[str, float]:
     return {"peak_mem_bytes": max(most)} if most and max(most) > 0.0 else {}
 
 
-# What is larger is no measurement, and no float holds every whole number.
-_MOST = 1e300
-
-
 def _real(value: object) -> float | None:
-    """Return a positive, finite number; None for anything else."""
+    """Return a positive number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 < value < _MOST else None
+    return float(value) if value > 0 else None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, object]], dict[str, float]]] = MappingProxyType(

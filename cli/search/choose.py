@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # What is tried of a plan where nothing is given: what training runs are launched with; `--space full` frees all.
 _USUAL: Mapping[str, tuple[Value, ...]] = {"zero": (1,), "schedule": (USUAL,), "vpp": (1, 2, 4), "mbs": (1, 2, 4)}
 _AIMS = {"cost": "usd_run", "time": "train_time_s", "energy": "kwh", "carbon": "tco2e"}
-_RANGE = re.compile(r"([0-9]+):([0-9]+)(?::([0-9]+))?")
+_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})(?::([0-9]{1,18}))?")
 _MOST_COUNTS = 200
 _RUN = frozenset({"tokens", "samples", "steps", "mtbf", "restart_time"})
 
@@ -312,13 +312,16 @@ def counts_of(text: str) -> tuple[int, ...]:
     """
     match = _RANGE.fullmatch(text.strip())
     if match is None:
-        found = tuple(int(one) for one in re.findall(r"[0-9]+", text)) if re.fullmatch(r"[0-9, ]+", text) else ()
+        listed = re.fullmatch(r"[0-9]{1,18}([ ,]+[0-9]{1,18})*[ ,]*", text.strip())
+        found = tuple(int(one) for one in re.findall(r"[0-9]+", text)) if listed else ()
     else:
         first, last, step = int(match[1]), int(match[2]), int(match[3] or 0)
         doubled = (first << k for k in range(_MOST_COUNTS) if 0 < first << k <= last)
-        found = tuple(range(first, last + 1, step) if step else doubled)
+        found = tuple(range(first, last + 1, step)[: _MOST_COUNTS + 1] if step else doubled)
     if not found or min(found) < 1 or len(found) > _MOST_COUNTS:
-        raise UsageError(f"--gpus {text}: 1 to {_MOST_COUNTS} numbers, as in 1024:8192, 1024:4096:512 or 1024,1536")
+        raise UsageError(
+            f"--gpus {text[:80]}: 1 to {_MOST_COUNTS} numbers, as in 1024:8192, 1024:4096:512 or 1024,1536"
+        )
     return tuple(dict.fromkeys(found))
 
 

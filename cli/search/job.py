@@ -15,7 +15,7 @@ from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
 from ..plans.software import with_software
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
-from .axes import ALL, CHOICES, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
+from .axes import ALL, CHOICES, MOST_SYSTEMS, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
 from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _TOPS = (*PARTS, "chip", "node", "network", "stack", "server", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
 _ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange", "expert_popularity", "eplb", "redundant_experts")
-# A million systems are a slip of the count.
-_MOST_SYSTEMS = 10_000
 # Chunks of a stage, where they are free and one is too few: more than models have layers.
 _MOST_CHUNKS = 129
 
@@ -219,8 +217,8 @@ def varied_paths(
     """Yield every combination of the numbers of a system, as assignments; errors as `full_paths`, or too many."""
     full = full_paths(paths, plain, names)
     num = len(names) * prod(len(values) for values in full.values())
-    if num > _MOST_SYSTEMS:
-        raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
+    if num > MOST_SYSTEMS:
+        raise UsageError(f"--vary makes {num:,} systems: at most {MOST_SYSTEMS:,}; take fewer values")
     # What is set comes before what is varied, in every system.
     order = sorted(full, key=lambda path: len(full[path]) > 1)
     for values in product(*(full[path] for path in order)):

@@ -58,7 +58,7 @@ def words(text: str) -> tuple[str, ...]:
 def _steps(first: float, last: float, step: float, *, what: str, text: str) -> tuple[float, ...]:
     if step <= 0 or last < first:
         raise UsageError(f"{what} '{text}': the step must be above zero, and the last not below the first")
-    num = int((last - first) / step + 1e-6) + 1
-    if num > _MOST:
-        raise UsageError(f"{what} '{text}' has {num:,} steps: at most {_MOST:,}")
-    return tuple(float(x) for x in first + step * np.arange(num))
+    num = (last - first) / step + 1e-6
+    if num >= _MOST:
+        raise UsageError(f"{what} '{text}' has {num + 1:,.0f} steps: at most {_MOST:,}")
+    return tuple(float(x) for x in first + step * np.arange(int(num) + 1))

@@ -192,7 +192,8 @@ def _shorten_views(flat: Flat) -> Flat:
     producer: dict[int, Node] = {}
     alias: dict[int, int] = {}
     for given in flat.nodes:
-        node = replace(given, inputs=tuple(alias.get(i, i) for i in given.inputs))
+        is_moved = not alias.keys().isdisjoint(given.inputs)
+        node = replace(given, inputs=tuple(alias.get(i, i) for i in given.inputs)) if is_moved else given
         node = _merge_with_source(node, producer)
         if _changes_nothing(node, out):
             alias[node.key] = out.renamed[node.key] = node.inputs[0]
@@ -286,7 +287,9 @@ def _repair_links(flat: Flat) -> Flat:
     owner: dict[int, int] = {}
     for ident, v in sorted(flat.values.items()):
         owner.setdefault(v.storage, v.storage if v.storage in flat.values else ident)
-    values = {i: replace(v, storage=owner[v.storage]) for i, v in flat.values.items()}
+    values = {
+        i: v if owner[v.storage] == v.storage else replace(v, storage=owner[v.storage]) for i, v in flat.values.items()
+    }
     key_of = {o: n.key for n in flat.nodes for o in n.outputs if n.phase is Phase.FORWARD}
     nodes = [n if n.forward is None else replace(n, forward=key_of.get(_now(flat, n.forward))) for n in flat.nodes]
     return Flat(values, nodes, flat.results, flat.grads, said=flat.said)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ...ir.errors import ParseError
 from ...ir.records import dataclass
 from ...ir.units import number_of
-from .shell.words import UNKNOWN
+from .shell.words import LOST, UNKNOWN
 
 # A setting's value: None for a flag that stands alone.
 Value: TypeAlias = str | int | float | bool | Sequence[object] | None
@@ -182,9 +182,8 @@ class Reading:
     def _known(self, name: str, text: str) -> str:
         """Return a text; ParseError where it holds what only a shell could know."""
         if UNKNOWN in text:
-            raise ParseError(
-                f"{self.shown(name)} is {_printable(text)}, which nothing here sets: say it with --env NAME=VALUE"
-            )
+            how = "write the value" if LOST in text else "which nothing here sets: say it with --env NAME=VALUE"
+            raise ParseError(f"{self.shown(name)} is {_printable(text)}, {how}")
         return text
 
     def _name(self, names: Sequence[str]) -> str:

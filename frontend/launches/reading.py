@@ -15,7 +15,8 @@ from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
 from .servers import ENGINES, server
-from .shell.script import Command, read_script
+from .shell.effects import Command
+from .shell.script import read_script
 from .shell.words import UNKNOWN
 from .training.maxtext import maxtext
 from .training.megatron import megatron

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.text.limits import limits, too_much
 from ...ir.text.untrusted import open_regular
 from .standard import opset
 
@@ -97,7 +98,6 @@ def _varint(value: int) -> bytes:
 
 
 MAX_FILE_BYTES = 2**31  # the limit of protobuf
-MAX_NODES = 500_000
 MAX_DEPTH = 8
 MAX_MESSAGE = 2000
 _STANDARD = ("", "ai.onnx")
@@ -152,8 +152,9 @@ def check_model(model: onnx.ModelProto) -> None:
     if not model.HasField("graph") or not model.graph.node:
         raise NotUnderstoodError("the model has no graph, or its graph no nodes")
     opset(model)
-    if sum(len(g.node) for g in _graphs(model.graph, 0)) > MAX_NODES:
-        raise NotUnderstoodError(f"more than {MAX_NODES} nodes")
+    written = [*_graphs(model.graph, 0), *model.functions]
+    if sum(len(one.node) for one in written) > limits().nodes:
+        raise too_much("the graph", f"more than {limits().nodes:,} nodes")
     for graph in _graphs(model.graph, 0):
         _check_names(graph)
         for tensor in graph.initializer:
@@ -200,6 +201,14 @@ def _check_names(graph: onnx.GraphProto) -> None:
     stored = {t.name for t in graph.initializer}
     if len(stored) != len(graph.initializer):
         raise NotUnderstoodError("two initializers of a graph have one name")
+    sizes = {t.name: list(t.dims) for t in graph.initializer}
+    for info in graph.input:
+        # As older versions have it, a stored value that a caller may replace by another of its shape.
+        if info.name in stored and info.type.tensor_type.HasField("shape"):
+            said = [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+            own = sizes[info.name]
+            if len(said) != len(own) or any(d not in (None, size) for d, size in zip(said, own, strict=True)):
+                raise NotUnderstoodError(f"'{info.name}' is stored with dims {own}, and is an input of {said}")
     seen |= stored
     for node in graph.node:
         for name in filter(None, node.output):

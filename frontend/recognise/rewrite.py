@@ -208,7 +208,7 @@ def put(flat: Flat, pattern: Pattern) -> Flat:
 def _kept(values: Mapping[int, Value], nodes: Sequence[Node], moved: Mapping[int, int]) -> dict[int, Value]:
     made = {o for n in nodes for o in n.outputs}
     return {
-        i: replace(v, storage=_last(v.storage, moved))
+        i: replace(v, storage=_last(v.storage, moved)) if v.storage in moved else v
         for i, v in values.items()
         if v.role is not Role.RESULT or i in made
     }

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -55,7 +56,10 @@ def read(document: JsonPart, configs: Sequence[JsonPart], name: str) -> ReplayPr
     shared = _shared(configs)
     held: dict[str, HeldTensor] = {}
     sources: list[Source] = []
-    for spec, given in zip(signature["input_specs"].each(), graph["inputs"].each(), strict=False):
+    specs, inputs = list(signature["input_specs"].each()), list(graph["inputs"].each())
+    if len(specs) != len(inputs):
+        raise NotUnderstoodError(f"{signature.place}: {len(specs)} input_specs of {len(inputs)} inputs of the graph")
+    for spec, given in zip(specs, inputs, strict=True):
         sources.append(_source(spec, given, graph, shared, held))
     outputs = tuple(
         k for k, s in enumerate(signature["output_specs"].each()) if s.only()[0] in ("user_output", "loss_output")
@@ -64,7 +68,13 @@ def read(document: JsonPart, configs: Sequence[JsonPart], name: str) -> ReplayPr
 
 
 def _limits(document: JsonPart) -> dict[str, int]:
-    ranges = {name: r.get("max_val") for name, r in document["range_constraints"].items()}
+    ranges: dict[str, JsonPart | None] = {}
+    for name, given in document["range_constraints"].items():
+        least, ranges[name] = given.get("min_val"), given.get("max_val")
+        if least is not None and (most := ranges[name]) is not None and least.number > most.number:
+            raise NotUnderstoodError(
+                f"{given.place}: from {least.number} to {most.number}: the least is above the most"
+            )
     return {name: most.number for name, most in ranges.items() if most is not None and most.number < MOST_SIZE}
 
 
@@ -146,10 +156,12 @@ def _size(part: JsonPart) -> Dim:
 class _Reader:
     """One graph under construction: the fx nodes by the names that the file gives its values."""
 
-    def __init__(self, graph: JsonPart, depth: int = 0) -> None:
+    def __init__(self, graph: JsonPart, depth: int = 0, numbers: Iterator[int] | None = None) -> None:
         if depth > _MOST_DEPTH:
             raise NotUnderstoodError(f"{graph.place}: graphs within graphs are deeper than {_MOST_DEPTH}")
         self._part, self._depth = graph, depth
+        # One count of nodes for all graphs of a program.
+        self._numbers = count(1) if numbers is None else numbers
         self._root = ReadGraph()
         self._fx = self._root.graph
         self._made: dict[str, fx.Node] = {}
@@ -173,9 +185,13 @@ class _Reader:
             name = identifier(value["name"])
         elif kind == "as_sym_int" and value.get("as_name") is not None:
             name = identifier(value["as_name"])
+        if name in self._made:
+            raise NotUnderstoodError(f"{given.place}: '{name}' is an input twice")
         self._made[name] = self._fx.placeholder(f"given_{index}")
 
     def _node(self, part: JsonPart) -> None:
+        if next(self._numbers) > limits().nodes:
+            raise too_much(part.place, f"more than {limits().nodes:,} nodes")
         target = target_named(part["target"])
         args: list[JsonPart] = []
         named: dict[str, JsonPart] = {}
@@ -212,17 +228,22 @@ class _Reader:
             outputs = [JsonPart({"as_tensor": v.value}, v.place) for v in kinds[0][1].each()]
             self._name_items(node, outputs)
         elif len(outputs) == 1 and (single is None or single.value) and not _returns_tuple(node):
-            self._made[_output_name(outputs[0])] = node
+            self._name(outputs[0], node)
         else:
             self._name_items(node, outputs)
 
     def _name_items(self, node: fx.Node, outputs: Sequence[JsonPart]) -> None:
         for index, output in enumerate(outputs):
-            name = _output_name(output)
-            if name:
+            if _output_name(output):
                 item = self._fx.call_function(target_named(JsonPart("_operator.getitem", output.place)), (node, index))
                 item.meta.update(node.meta)
-                self._made[name] = item
+                self._name(output, item)
+
+    def _name(self, output: JsonPart, node: fx.Node) -> None:
+        name = _output_name(output)
+        if name in self._made:
+            raise NotUnderstoodError(f"{output.place}: '{name}' is made twice")
+        self._made[name] = node
 
     def _argument(self, part: JsonPart) -> Argument:
         kind, value = part.only()
@@ -272,7 +293,7 @@ class _Reader:
     def _part_graph(self, value: JsonPart) -> fx.Node:
         identifier(value["name"])
         name = f"part_{len(self._root._modules)}"
-        self._root.add_module(name, _Reader(value["graph"], self._depth + 1).module())
+        self._root.add_module(name, _Reader(value["graph"], self._depth + 1, self._numbers).module())
         return self._fx.get_attr(name)
 
 

@@ -14,6 +14,7 @@ from ..graph import Workload
 from ..records import dataclass
 from ..types import DType
 from .low_inference import INFERENCE, KV_WORDS, SAME
+from .training.wildcards import REGEX, expression
 
 NONE = "none"
 
@@ -185,7 +186,7 @@ def counted_dtype(family: Words, written: str) -> str:
 
 
 def read_pair(text: str) -> tuple[str, str]:
-    """Read PATTERN=RECIPE; UsageError for what is none.
+    """Read PATTERN=RECIPE; UsageError for what is none, ParseError for an expression that is none.
 
     >>> read_pair("model.layers.*.mlp=nvfp4")
     ('model.layers.*.mlp', 'nvfp4')
@@ -193,6 +194,8 @@ def read_pair(text: str) -> tuple[str, str]:
     pattern, _, recipe = text.rpartition("=")
     if not pattern or not recipe:
         raise UsageError(f"--precision-of {text}: PATTERN=RECIPE, as in --precision-of lm_head=fp8")
+    if pattern.startswith(REGEX):
+        expression(pattern)
     return pattern, recipe
 
 

@@ -27,6 +27,7 @@ class Limits:
             one, of what is in it. The graph of a model with a thousand layers of several kinds has some 20 MB.
         document_values: of such a file: cells of a table, values of JSON.
         graph_lines: lines of a graph.
+        nodes: operators of a model of ONNX or of an exported program, as they stand in the file.
         trace_bytes: of a trace of a profiler, which is read in a stream; of a packed one, of what is in it.
         archive_members: files in an archive.
         depth: of brackets within brackets, or of lists and mappings in one another.
@@ -39,6 +40,7 @@ class Limits:
     document_bytes: int = 256_000_000
     document_values: int = 10_000_000
     graph_lines: int = 1_000_000
+    nodes: int = 100_000
     trace_bytes: int = 4_000_000_000
     archive_members: int = 1_000_000
     depth: int = 100

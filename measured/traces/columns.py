@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+import numpy as np
+
+from ...ir.errors import NotUnderstoodError
 from ...ir.records import dataclass
 
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
@@ -17,6 +19,8 @@ OPTIMIZER = "Optimizer."
 _UPDATE = "Optimizer.step#"
 # Of an operator over lists of tensors, as optimizers call them, shapes would take kilobytes each.
 _MOST_INPUTS = 24
+# A float counts whole microseconds so far, and nothing that is profiled runs for a year.
+_LAST_US, _LONGEST_US = 2.0**53, 365 * 86400e6
 # What is kept of a collective, in this order.
 _MESSAGE = ("Collective name", "Group size", "dtype", "In msg nelems", "Out msg nelems", "Process Group Description")
 
@@ -107,6 +111,25 @@ class KeptEvents:
             if name.startswith(_UPDATE):
                 self.updates.append((name, number_of(event.get("ts")), number_of(event.get("dur"))))
 
+    def check_times(self, origin: str) -> None:
+        """Refuse times that no run has; NotUnderstoodError with the first."""
+        for times, least, most in self._times():
+            values = np.asarray(times)
+            for value in values[~((values >= least) & (values <= most))][:1].tolist():
+                raise NotUnderstoodError(
+                    f"{origin}: an event has a time of {value:g} us: a start is at most {_LAST_US:.3g} us from zero, a "
+                    f"duration from 0 to {_LONGEST_US:.3g} us, which is a year"
+                )
+
+    def _times(self) -> Iterator[tuple[array[float], float, float]]:
+        """Yield columns of times, each with the least and the most that it may hold."""
+        marks = [*self.steps, *self.updates]
+        starts, lasting = array("d", [mark[1] for mark in marks]), array("d", [mark[2] for mark in marks])
+        columns = [(events.start_us, events.time_us) for events in (self.kernels, self.ops, self.launches)]
+        for start_us, time_us in (*columns, (starts, lasting)):
+            yield start_us, -_LAST_US, _LAST_US
+            yield time_us, 0.0, _LONGEST_US
+
     def _row(self, events: Events, event: Mapping[str, object], name: str, place: str, word: str) -> None:
         events.name.append(self.names.number(name))
         events.place.append(self.places.number(place))
@@ -119,18 +142,19 @@ class KeptEvents:
 
 
 def number_of(value: object) -> float:
-    """Return a finite number, 0 for anything else; some traces write numbers as text.
+    """Return a number, 0 for anything else; some traces write numbers as text.
 
-    >>> number_of("2.5"), number_of(True), number_of("nan")
-    (2.5, 0.0, 0.0)
+    >>> number_of("2.5"), number_of(True), number_of("nan"), number_of(10**400)
+    (2.5, 0.0, nan, inf)
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0.0
     try:
-        number = float(value)
-    except (ValueError, OverflowError):
+        return float(value)
+    except ValueError:
         return 0.0
-    return number if math.isfinite(number) else 0.0
+    except OverflowError:
+        return float("inf")
 
 
 def _id(args: Mapping[str, object], *names: str) -> int:

@@ -170,12 +170,13 @@ class RankTrace:
 def read_trace(path: Path) -> RankTrace:
     """Read a trace of torch.profiler, or a report of Nsight Systems as SQLite.
 
-    NotUnderstoodError for what is none, or holds nothing that ran.
+    NotUnderstoodError for what is none, or holds nothing that ran, or times that no run has.
     """
     kept = KeptEvents()
     for event in report_events(path) if is_report(path) else trace_events(path):
         if event.get("ph") == "X":
             kept.keep(event)
+    kept.check_times(str(path))
     found = ran(kept)
     if not len(found):
         raise NotUnderstoodError(
@@ -206,5 +207,5 @@ def _message(name: str, given: str) -> Message:
     told, ranks, dtype, sent, received, group = given.split("|")
     num_ranks, num_bytes = number_of(ranks), _SIZES.get(dtype.lower(), 0) * max(number_of(sent), number_of(received))
     # What no machine can hold is not known, as what is no number.
-    known = [number if number < _MOST else 0.0 for number in (num_ranks, num_bytes)]
+    known = [number if 0.0 <= number < _MOST else 0.0 for number in (num_ranks, num_bytes)]
     return Message(message_of(name, told), int(known[0]), known[1], group)

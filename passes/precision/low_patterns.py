@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 
-from ...ir.errors import ParseError
 from ...ir.plan.training import wildcards
 from ...ir.records import dataclass
 from ...ir.units import is_digits
 
 _WILD = re.compile(r"[*?\[]")
-_REGEX = "re:"
-# Escapes and sets of letters, which repeat nothing; what repeats; a group that does.
-_ESCAPED = re.compile(r"\\.|\[\^?\]?[^\]]*\]")
-_REPEATED, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
-_MOST_REPEATED, _LONGEST = 4, 1000
 Pair = tuple[str, str]
 
 
@@ -33,11 +27,13 @@ class Patterns:
 
     @cached_property
     def _exact(self) -> Mapping[str, int]:
-        return {p: k for k, (p, _) in enumerate(self.pairs) if not p.startswith(_REGEX) and not _WILD.search(p)}
+        return {
+            p: k for k, (p, _) in enumerate(self.pairs) if not p.startswith(wildcards.REGEX) and not _WILD.search(p)
+        }
 
     @cached_property
     def _wild(self) -> Sequence[tuple[int, str]]:
-        return [(k, p) for k, (p, _) in enumerate(self.pairs) if p.startswith(_REGEX) or _WILD.search(p)]
+        return [(k, p) for k, (p, _) in enumerate(self.pairs) if p.startswith(wildcards.REGEX) or _WILD.search(p)]
 
     @property
     def numbered(self) -> bool:
@@ -64,29 +60,9 @@ def matches(scope: str, pattern: str) -> bool:
     >>> matches("model.layers.*.mlp.gate", r"re:model.layers.[0-9]+.mlp.gate$")
     True
     """
-    if not pattern.startswith(_REGEX):
+    if not pattern.startswith(wildcards.REGEX):
         return wildcards.matches(scope, pattern)
-    return _expression(pattern).match(scope.replace("*", "0")) is not None
-
-
-@lru_cache(maxsize=1024)
-def _expression(pattern: str) -> re.Pattern[str]:
-    """Compile what stands behind `re:`; ParseError for none, and for one that could be tried for ever.
-
-    >>> _expression("re:(a+)+b")
-    Traceback (most recent call last):
-    slipstick.ir.errors.ParseError: 're:(a+)+b': at most 4 repetitions, none of a group, and 1,000 characters
-    """
-    text = pattern.removeprefix(_REGEX)
-    bare = _ESCAPED.sub("c", text)
-    if len(text) > _LONGEST or len(_REPEATED.findall(bare)) > _MOST_REPEATED or _NESTED.search(bare):
-        raise ParseError(
-            f"'{pattern[:80]}': at most {_MOST_REPEATED} repetitions, none of a group, and {_LONGEST:,} characters"
-        )
-    try:
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ParseError(f"'{pattern[:80]}' is no regular expression: {error}") from error
+    return wildcards.expression(pattern).match(scope.replace("*", "0")) is not None
 
 
 def _scopes(name: str) -> Iterator[str]:

@@ -131,7 +131,7 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
         path,
         REPORT,
         inputs,
-        _needed(_numbers(tree, "metrics", path), path),
+        _metrics(tree, path),
         (
             MetricParts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
             MetricParts(
@@ -152,6 +152,15 @@ def estimate_of(tree: Mapping[str, object], path: str) -> Saved:
 def _whole(tree: Mapping[str, object], path: str) -> str:
     """The metric that the breakdown adds up to: a step, or a request of a server."""
     return "e2el_s" if _mapping(tree, "inputs", path).get("phase") == "serve" else "step_time_s"
+
+
+def _metrics(tree: Mapping[str, object], path: str) -> Mapping[str, float]:
+    """Metrics of an estimate: none is below zero."""
+    metrics = _needed(_numbers(tree, "metrics", path), path)
+    for name, value in metrics.items():
+        if value < 0.0:
+            raise ParseError(f"'{path}': metrics.{name} is {value:g}, and no metric is below 0; {_HOW}")
+    return metrics
 
 
 def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:

@@ -120,6 +120,23 @@ def test_a_file_that_is_no_measured_run_is_refused(name: str, text: str, message
         read_measured(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.log", "elapsed time per iteration (ms): 1e308\n" * 4, "step_time_s is 1e[+]305"),
+        ("a.log", "elapsed time per iteration (ms): 0.0\n" * 4, "step_time_s is 0"),
+        ("a.log", "elapsed time per iteration (ms): 9e300 T\n" * 4, "step_time_s is inf"),
+        ("a.json", '{"mean_ttft_ms": 5, "request_throughput": 1e308}', "requests_per_s is 1e[+]308"),
+        ("a.json", '{"log_history": [{"train_steps_per_second": 1e-308}]}', "step_time_s is"),
+        ("a.json", '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1}]}', "step_time_s is 0"),
+    ],
+)
+def test_numbers_that_nothing_measures_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(NotUnderstoodError, match=message):
+        read_measured(tmp_path / name)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotUnderstoodError, match="no file of a measured run"):
         read_measured(tmp_path / "none.log")

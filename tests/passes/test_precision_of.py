@@ -245,6 +245,10 @@ def test_a_chip_needs_the_units_of_every_recipe() -> None:
         "x" * 1001,
         "[z-a]",
         r"(\w+\.?)+!",
+        ".?" * 30 + "!",
+        "(.|.)" * 30 + "!",
+        "(?:.|(?:.|.))" * 20 + "!",
+        ".*.*.*.*" + "(.|.)" * 5,
     ],
 )
 def test_an_expression_that_is_none_or_has_no_end_is_refused(pattern: str) -> None:
@@ -253,7 +257,14 @@ def test_an_expression_that_is_none_or_has_no_end_is_refused(pattern: str) -> No
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"model\.layers\.[0-9]+\.mlp", ".*mlp.experts.*.(gate|up)_proj.*", "(?:a|b)?model", "[*+{]?m"]
+    "pattern",
+    [
+        r"model\.layers\.[0-9]+\.mlp",
+        ".*mlp.experts.*.(gate|up)_proj.*",
+        "(?:a|b)?model",
+        "[*+{]?m",
+        rf"model\.layers\.({'|'.join(map(str, range(60)))})\..*up_proj$",
+    ],
 )
 def test_expressions_of_checkpoints_are_read(pattern: str) -> None:
     assert matches("model.layers.*.mlp.experts.*.up_proj", f"re:{pattern}")

@@ -9,12 +9,12 @@ from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .sums import BRACKETS, number
-from .words import UNKNOWN, Variables, part_of_sum, source, text, unset_is_empty
+from .words import UNKNOWN, Variables, source, sum_of, text, unset_is_empty
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_BRACKETS = ("[", "[[", "((", "$((", "(", ")", "))", "]]", "]", ";")
 _TESTS: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
     {"-eq": eq, "-ne": ne, "-lt": lt, "-gt": gt, "-le": le, "-ge": ge}
 )
@@ -23,12 +23,12 @@ _TESTS: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
 def holds(scope: Variables, node: Node) -> bool | None:
     """Whether a condition holds; None where only a shell could know, as of any command that it would run."""
     scope.step(node)
-    inner = [child for child in node.children if child.type not in BRACKETS]
+    inner = [child for child in node.children if child.type not in _BRACKETS]
     match node.type:
         case "test_command" | "parenthesized_expression" if len(inner) == 1:
             return holds(scope, inner[0])
-        case "compound_statement" if source(node).startswith("((") and len(inner) == 1:
-            value = number(inner[0], part_of_sum(scope))
+        case "compound_statement" if is_sum(node):
+            value = sum_of(scope, [node])
             return None if value is None else value != 0
         case "negated_command":
             found = holds(scope, node.children[-1])
@@ -46,6 +46,11 @@ def holds(scope: Variables, node: Node) -> bool | None:
             return None if told is None else bool(told)
         case _:
             return None
+
+
+def is_sum(node: Node) -> bool:
+    """Whether a statement is `((...))`."""
+    return source(node).startswith("((") and node.type == "compound_statement"
 
 
 def _both(scope: Variables, left: Node, operator: str, right: Node) -> bool | None:

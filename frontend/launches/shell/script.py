@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ....ir.errors import ParseError
-from ....ir.records import dataclass
-from .conditions import holds
-from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, text, words
+from ....ir.units import is_digits
+from .conditions import holds, is_sum
+from .effects import Command, ShellScript, assign, keep_outer, read_slurm, scripts_in, write_file
+from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, sum_in, sum_of, text, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 # Of a function that calls itself, and of a script within a word of a script.
 _DEEPEST = 20
+# Turns of loops that are read, all together; what others change is not known.
+_MOST_TURNS = 10_000
+_LEAVES = ("return", "break", "continue")
+_LOCAL = ("local", "declare", "typeset")
 _SIMPLE = ("command", "declaration_command", "variable_assignment", "variable_assignments", "unset_command")
-# What Slurm sets, by the options of its #SBATCH lines.
-_SLURM: Mapping[str, tuple[str, ...]] = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "gpus-per-node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
-    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Words of one command, and the line on which it begins."""
+class _LeaveError(Exception):
+    """The end of a function, a loop or a turn of it, by its word; `levels` are loops that it ends."""
 
-    words: tuple[str, ...]
-    line: int
-
-
-@dataclass(slots=True)
-class ShellScript:
-    """What a script would do.
-
-    Attributes:
-        commands: in order.
-        files: texts that it would write, by name (`cat > config.yaml << EOF`).
-    """
-
-    scope: Variables
-    commands: list[Command] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    functions: dict[str, Node] = field(default_factory=dict)
-    depth: int = 0
+    def __init__(self, how: str, levels: int = 1) -> None:
+        super().__init__(how)
+        self.how, self.levels = how, levels
 
 
 def commands(written: str, environment: Mapping[str, str] | None = None) -> list[Command]:
@@ -66,7 +46,7 @@ def read_script(written: str, environment: Mapping[str, str] | None = None) -> S
     """Read a script as a shell would, without running anything.
 
     What cannot be known otherwise stands as an unknown in its word, see `UNKNOWN`. Both branches of a condition that
-    cannot be known are read, in order; the commands of a loop are those of its first turn, see `_read_loop`.
+    cannot be known are read, in order; a loop whose turns cannot be known is read once, and what it changes is unknown.
 
     Args:
         written: the script, or one command line.
@@ -114,20 +94,24 @@ def _read(script: ShellScript, node: Node, above: int) -> None:
     script.scope.step(node)
     match node.type:
         case "comment":
-            _slurm(script, source(node), line_of(node) + above)
+            read_slurm(script, source(node), line_of(node) + above)
         case "if_statement":
             _read_if(script, node, above)
         case "case_statement":
             _read_case(script, node, above)
         case "for_statement":
             _read_for(script, node, above)
-        case "while_statement" | "c_style_for_statement":
-            _read_loop(script, node.children, above)
+        case "while_statement":
+            _read_while(script, node, above)
+        case "c_style_for_statement":
+            _read_counted(script, node, above)
         case "subshell":
-            known = dict(script.scope.known)
-            _read_all(script, node.children, above)
-            script.scope.known.clear()
-            script.scope.known.update(known)
+            _read_apart(script, node.children, above)
+        case "pipeline":
+            for child in node.children:
+                _read_apart(script, [child], above)
+        case "compound_statement" if is_sum(node):
+            sum_of(script.scope, [node])
         case "list":
             _read_list(script, node, above)
         case "function_definition":
@@ -135,7 +119,7 @@ def _read(script: ShellScript, node: Node, above: int) -> None:
             if name is not None and body is not None:
                 script.functions[source(name)] = body
         case "redirected_statement":
-            _write(script, node)
+            write_file(script, node)
             _read_all(script, node.children[:1], above)
         case one if one in _SIMPLE:
             _read_simple(script, node, above)
@@ -163,10 +147,24 @@ def _read_if(script: ShellScript, node: Node, above: int) -> None:
         else:
             branches[0][1].append(child)
     for is_met, body in branches:
-        if is_met is not False:
-            _read_all(script, body, above)
         if is_met:
+            _read_all(script, body, above)
             return
+        if is_met is None:
+            _read_perhaps(script, body, above)
+
+
+def _read_perhaps(script: ShellScript, nodes: Sequence[Node], above: int) -> None:
+    """Read what may be run, or not: it is not taken to leave a function or a loop."""
+    with suppress(_LeaveError):
+        _read_all(script, nodes, above)
+
+
+def _read_apart(script: ShellScript, nodes: Sequence[Node], above: int) -> None:
+    """Read what a shell of its own runs, which leaves no variable behind."""
+    state = script.scope.saved(nodes[0])
+    _read_perhaps(script, nodes, above)
+    script.scope.restore(state)
 
 
 def _read_case(script: ShellScript, node: Node, above: int) -> None:
@@ -181,33 +179,94 @@ def _read_case(script: ShellScript, node: Node, above: int) -> None:
         for pattern in patterns:
             script.scope.look(told, pattern, item)
         if UNKNOWN in told or any(fnmatchcase(told, pattern) for pattern in patterns):
-            _read_all(script, item.children[closing + 1 :], above)
             if UNKNOWN not in told:
+                _read_all(script, item.children[closing + 1 :], above)
                 return
+            _read_perhaps(script, item.children[closing + 1 :], above)
 
 
 def _read_for(script: ShellScript, node: Node, above: int) -> None:
     variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
-    values = [word for child in node.children_by_field_name("value") for word in words(script.scope, child)]
-    if variable is not None and values:
-        script.scope.known[source(variable)] = values[0]
-    if body is not None and len(values) == 1:
-        _read(script, body, above)
-    elif body is not None:
-        _read_loop(script, [body], above)
-        if variable is not None and values:
-            script.scope.known[source(variable)] = values[-1]
+    given = [word for child in node.children_by_field_name("value") for word in words(script.scope, child)]
+    listed = any(child.type == "in" for child in node.children)
+    values = given if listed else script.scope.arrays.get("@")
+    if variable is None or body is None:
+        return
+    name, known = source(variable), script.scope.known
+    if node.children[0].type != "for" or values is None or any(re.search(rf"[{UNKNOWN}*?]", one) for one in values):
+        known.update({name: values[0]} if values else {})
+        _read_unsure(script, body, above)
+        script.scope.assign(name, None)
+        return
+    turns = iter(values)
+
+    def starts() -> bool:
+        value = next(turns, None)
+        known.update({} if value is None else {name: value})
+        return value is not None
+
+    _read_turns(script, starts, body, above)
 
 
-def _read_loop(script: ShellScript, body: Sequence[Node], above: int) -> None:
-    """Read a body that runs several times: its commands of the first, and what another changes again is not known."""
-    _read_all(script, body, above)
-    once, count = dict(script.scope.known), len(script.commands)
-    _read_all(script, body, above)
-    del script.commands[count:]
-    for name, value in script.scope.known.items():
-        if once.get(name) != value:
-            script.scope.known[name] = f"{UNKNOWN}${name}{UNKNOWN}"
+def _read_while(script: ShellScript, node: Node, above: int) -> None:
+    body, ends = node.child_by_field_name("body"), node.children[0].type == "until"
+
+    def starts() -> bool | None:
+        met = holds(script.scope, node.children[1])
+        return None if met is None else met is not ends
+
+    if body is not None:
+        _read_turns(script, starts, body, above)
+
+
+def _read_counted(script: ShellScript, node: Node, above: int) -> None:
+    """Read `for ((i = 0; i < 3; i++))`."""
+    body = node.child_by_field_name("body")
+    parts: list[list[Node]] = [[]]
+    for child in node.children[2 : next((k for k, one in enumerate(node.children) if one.type == "))"), 2)]:
+        if child.type == ";":
+            parts.append([])
+        else:
+            parts[-1].append(child)
+    first, test, step = (*parts, [], [])[:3]
+    scope, is_later = script.scope, False
+
+    def starts() -> bool | None:
+        nonlocal is_later
+        for part in (step if is_later else first, test):
+            value = sum_of(scope, part) if part else 1
+        is_later = True
+        return None if value is None else value != 0
+
+    if body is not None:
+        _read_turns(script, starts, body, above)
+
+
+def _read_turns(script: ShellScript, starts: Callable[[], bool | None], body: Node, above: int) -> None:
+    """Read a loop turn by turn, as long as another is known to start."""
+    while (met := starts()) and script.turns < _MOST_TURNS:
+        script.turns += 1
+        script.loops += 1
+        try:
+            _read(script, body, above)
+        except _LeaveError as leave:
+            if leave.how == "return" or leave.levels > 1:
+                raise _LeaveError(leave.how, leave.levels - 1) from None
+            if leave.how == "break":
+                return
+        finally:
+            script.loops -= 1
+    if met is not False:
+        _read_unsure(script, body, above)
+
+
+def _read_unsure(script: ShellScript, body: Node, above: int) -> None:
+    """Read a turn of a loop of which nobody knows how many there are."""
+    state = script.scope.saved(body)
+    script.loops += 1
+    _read_perhaps(script, [body], above)
+    script.loops -= 1
+    script.scope.lose_changes(state)
 
 
 def _read_list(script: ShellScript, node: Node, above: int) -> bool | None:
@@ -215,30 +274,43 @@ def _read_list(script: ShellScript, node: Node, above: int) -> bool | None:
     left, right = node.children[0], node.children[-1]
     operator = next((child.type for child in node.children if child.type in ("&&", "||")), "")
     met = _ended(script, left, above)
-    if met is None or met == (operator == "&&"):
-        end = _ended(script, right, above)
-        return end if met is not None else None
-    return met
+    if met is None:
+        with suppress(_LeaveError):
+            _ended(script, right, above)
+        return None
+    return _ended(script, right, above) if met == (operator == "&&") else met
 
 
 def _ended(script: ShellScript, node: Node, above: int) -> bool | None:
     """Read a part of a list, and say whether it ends well: a command is taken to, a test where it holds."""
     if node.type == "list":
         return _read_list(script, node, above)
-    is_test = node.type in ("test_command", "negated_command") or source(node).startswith("((")
+    is_test = node.type in ("test_command", "negated_command") or is_sum(node)
     met = holds(script.scope, node) if is_test or node.type == "command" else True
-    _read(script, node, above)
+    if not is_sum(node):
+        _read(script, node, above)
     return met if is_test or met is False else True
 
 
 def _read_simple(script: ShellScript, node: Node, above: int) -> None:
     """Read assignments, or a command; one that only stands before its own command is the command's alone."""
     if node.type != "command":
+        if any(child.type == "word" and re.fullmatch(r"-\w*i\w*", source(child)) for child in node.children):
+            named = (child.child_by_field_name("name") or child for child in node.children[1:])
+            script.scope.whole.update(map(source, named))
         for child in node.children:
+            if node.type == "unset_command" and child.type == "variable_name":
+                script.scope.known.pop(source(child), None)
+                script.scope.arrays.pop(source(child), None)
+            if script.locals and node.children[0].type in _LOCAL and node.type == "declaration_command":
+                keep_outer(script, child)
             if child.type == "variable_assignment" or node.type == "variable_assignment":
-                _assign(script.scope, node if node.type == "variable_assignment" else child)
+                assign(script.scope, node if node.type == "variable_assignment" else child)
             if node.type == "variable_assignment":
                 return
+        if node.children[0].type == "readonly":
+            named = (child.child_by_field_name("name") or child for child in node.children[1:])
+            script.scope.fixed.update(map(source, named))
         return
     found = [
         word
@@ -248,13 +320,23 @@ def _read_simple(script: ShellScript, node: Node, above: int) -> None:
     ]
     if not found:
         return
+    if found[0] in _LEAVES and (script.locals if found[0] == "return" else script.loops):
+        level = found[1] if len(found) > 1 else "1"
+        raise _LeaveError(found[0], int(level) if is_digits(level) and len(level) < 3 else 1)
+    if found[0] == "let":
+        for child in node.children[1:]:
+            sum_in(script.scope, text(script.scope, child), child)
+        return
     # Names of a program that stand in a variable come with their own arguments.
     if found[0] in script.functions:
         _call(script, found, node, above)
         return
     script.commands.append(Command(tuple(found), line_of(node) + above))
-    for inner in _scripts_in(found):
+    for inner in scripts_in(found):
+        state = script.scope.saved(node)
         _inside(script, inner, node, line_of(node) + above - 1)
+        if found[0] != "eval":
+            script.scope.restore(state)
 
 
 def _call(script: ShellScript, found: Sequence[str], node: Node, above: int) -> None:
@@ -266,23 +348,20 @@ def _call(script: ShellScript, found: Sequence[str], node: Node, above: int) -> 
     known.update({str(number): word for number, word in enumerate(found[1:10], 1)})
     arrays["@"] = list(found[1:])
     script.depth += 1
-    _read(script, script.functions[found[0]], above)
-    script.depth -= 1
+    loops, script.loops = script.loops, 0
+    script.locals.append({})
+    _read_perhaps(script, [script.functions[found[0]]], above)
+    for name, (value, elements) in script.locals.pop().items():
+        known.pop(name, None)
+        arrays.pop(name, None)
+        known.update({} if value is None else {name: value})
+        arrays.update({} if elements is None else {name: elements})
+    script.depth, script.loops = script.depth - 1, loops
     arrays["@"] = before[1]
     for name, value in before[0].items():
         known.pop(name, None)
         if value is not None:
             known[name] = value
-
-
-def _scripts_in(found: Sequence[str]) -> Iterator[str]:
-    """Yield scripts among the words of a command: `bash -c "..."`, `eval "..."`, `xpk ... --command="..."`."""
-    if found[0] == "eval":
-        yield " ".join(found[1:])
-    for at, word in enumerate(found):
-        behind = found[at + 1] if at + 1 < len(found) else ""
-        if word.startswith("--command=") or (word in ("-c", "-lc", "-xc", "--command") and " " in behind):
-            yield behind if "=" not in word else word.partition("=")[2]
 
 
 def _inside(script: ShellScript, inner: str, node: Node, above: int) -> None:
@@ -298,87 +377,3 @@ def _inside(script: ShellScript, inner: str, node: Node, above: int) -> None:
         pass
     finally:
         script.depth -= 1
-
-
-def _assign(scope: Variables, node: Node) -> None:
-    """Set a variable, an array, an element of a table, or add to one."""
-    name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    if name is None:
-        return
-    adds = any(child.type == "+=" for child in node.children)
-    if name.type == "subscript":
-        base, index = name.child_by_field_name("name"), name.child_by_field_name("index")
-        if base is not None and index is not None and value is not None:
-            scope.tables.setdefault(source(base), {})[text(scope, index)] = text(scope, value)
-        return
-    key = source(name)
-    if value is not None and value.type == "array":
-        _assign_array(scope, key, value, adds)
-        return
-    filled = "" if value is None else text(scope, value)
-    before = scope.known.get(key, "") if adds else ""
-    scope.make(len(before), node)
-    scope.known[key] = before + filled
-    scope.arrays.pop(key, None)
-
-
-def _assign_array(scope: Variables, key: str, value: Node, adds: bool) -> None:
-    elements: list[str] = []
-    for child in (child for child in value.children if child.is_named and child.type != "comment"):
-        pair = re.match(r"\[(.*?)\]=(.*)", source(child), re.DOTALL)
-        if pair is None:
-            elements += words(scope, child)
-        else:
-            scope.tables.setdefault(key, {})[pair[1].strip("\"'")] = re.match(
-                r"\[.*?\]=(.*)", text(scope, child), re.DOTALL
-            )[1]  # type: ignore[index]
-    before = scope.arrays.get(key, []) if adds else []
-    scope.make(len(before), value)
-    scope.arrays[key] = [*before, *elements]
-    scope.known.pop(key, None)
-
-
-def _write(script: ShellScript, node: Node) -> None:
-    """Keep the text that `cat > FILE << EOF` and `echo ... > FILE` write; behind `>>` it is added."""
-    redirects = {child.type: child for child in _redirects(node)}
-    to, here = redirects.get("file_redirect"), redirects.get("heredoc_redirect")
-    body = None if here is None else next((c for c in here.children if c.type == "heredoc_body"), None)
-    place = None if to is None else to.child_by_field_name("destination")
-    if to is None or place is None:
-        return
-    if body is not None and here is not None:
-        quoted = any(c.type == "heredoc_start" and source(c)[:1] in "\"'\\" for c in here.children)
-        written = source(body) if quoted else text(script.scope, body)
-    elif node.children[0].type == "command" and source(node.children[0]).startswith(("echo", "printf")):
-        written = " ".join([w for child in node.children[0].children for w in words(script.scope, child)][1:]) + "\n"
-    else:
-        return
-    name = text(script.scope, place)
-    adds = any(child.type == ">>" for child in to.children)
-    before = script.files.get(name, "") if adds else ""
-    script.scope.make(len(before), node)
-    script.files[name] = before + written
-
-
-def _redirects(node: Node) -> Iterator[Node]:
-    """Yield where a statement reads and writes; a redirection may stand behind the mark of a text."""
-    for child in node.children:
-        if child.type.endswith("_redirect"):
-            yield child
-            yield from _redirects(child)
-
-
-def _slurm(script: ShellScript, comment: str, line: int) -> None:
-    """Read an #SBATCH line as a command, and set what Slurm sets by it."""
-    if not comment.startswith("#SBATCH"):
-        return
-    try:
-        found = shlex.split(comment, comments=False)
-    except ValueError:
-        return
-    script.commands.append(Command(tuple(found), line))
-    for at, word in enumerate(found):
-        name, _, value = word.lstrip("-").partition("=")
-        value = value or (found[at + 1] if at + 1 < len(found) else "")
-        for variable in _SLURM.get(name, ()) if word.startswith("-") else ():
-            script.scope.known.setdefault(variable, value.split(":")[-1])

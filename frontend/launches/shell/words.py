@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from fnmatch import translate
-from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError
 from ....ir.records import dataclass
 from ....ir.units import is_digits
-from .sums import number
+from .prints import MOST_WORDS, PRINTS
+from .sums import HOLE, work_out
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -21,22 +20,50 @@ if TYPE_CHECKING:
 # Stands before and behind what only a shell could know, in the place of its value; no text of a user has it.
 UNKNOWN = "\0"
 # A script that does more than this, or makes longer texts, is no launch.
-MOST_STEPS, MOST_CHARS, MOST_WORDS = 2_000_000, 4_000_000, 200_000
+MOST_STEPS, MOST_CHARS = 2_000_000, 4_000_000
 # Characters of all texts that are made, one by one and together.
 _MOST_MADE = 20_000_000
 _GAP = re.compile(rf"(?:[^\s{UNKNOWN}]|{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN})+")
 _UNSET = re.compile(rf"{UNKNOWN}\$\{{?\w+\}}?{UNKNOWN}")
+_MARK = re.compile(rf"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}")
+# Behind the name of a variable whose value only a shell could follow.
+LOST = ", which is set where only a shell can follow"
+State: TypeAlias = "tuple[dict[str, str], dict[str, list[str]], dict[str, dict[str, str]]]"
 
 
 @dataclass(slots=True)
 class Variables:
-    """What is known so far: variables, arrays and tables by name; lines of the text count what was done."""
+    """What is known so far: variables, arrays and tables by name; `fixed` are read-only, `whole` numbers."""
 
     known: dict[str, str]
     arrays: dict[str, list[str]] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
     steps: int = 0
     made: int = 0
+
+    def saved(self, node: Node) -> State:
+        """Return a copy of all variables."""
+        self.make(len(self.known) + len(self.arrays) + sum(map(len, self.tables.values())), node)
+        return dict(self.known), dict(self.arrays), {name: dict(table) for name, table in self.tables.items()}
+
+    def restore(self, state: State) -> None:
+        """Set all variables to what they were."""
+        self.known, self.arrays, self.tables = state
+
+    def lose_changes(self, state: State) -> None:
+        """Mark the variables that are not what they were as unknown: they may have been changed, or not."""
+        known, arrays, tables = state
+        self.tables.update({name: {} for name in self.tables if self.tables[name] != tables.get(name)})
+        for name in {*known, *self.known, *arrays, *self.arrays}:
+            if self.known.get(name) != known.get(name) or self.arrays.get(name) != arrays.get(name):
+                self.arrays.pop(name, None)
+                self.assign(name, None)
+
+    def assign(self, name: str, value: int | None) -> None:
+        """Set a variable to a number; None for one that only a shell could know."""
+        self.known[name] = f"{UNKNOWN}${name}{LOST}{UNKNOWN}" if value is None else str(value)
 
     def step(self, node: Node) -> None:
         """Count one step; ParseError for a script without end."""
@@ -123,7 +150,7 @@ def text(scope: Variables, node: Node) -> str:
         case "expansion":
             found = _expansion(scope, node)
         case "arithmetic_expansion":
-            value = number(node, part_of_sum(scope))
+            value = sum_of(scope, [node])
             found = unknown(node) if value is None else str(value)
         case "command_substitution":
             found = _printed(scope, node)
@@ -141,14 +168,17 @@ def text(scope: Variables, node: Node) -> str:
     return found
 
 
-def part_of_sum(scope: Variables) -> Callable[[Node], str]:
-    """Return what the parts of a sum stand for: names alone are variables there."""
+def sum_of(scope: Variables, nodes: Sequence[Node]) -> int | None:
+    """Work out the sum that nodes are, and assign what it assigns; None where a part is not known."""
+    written = "".join(_between(scope, node, False) for node in nodes).strip()
+    inner = re.fullmatch(r"\$?\(\((.*)\)\)|\$\[(.*)\]", written, re.DOTALL)
+    return sum_in(scope, written if inner is None else inner[1] or inner[2] or "", nodes[0])
 
-    def told(node: Node) -> str:
-        is_name = node.type in ("variable_name", "word") and source(node) in scope.known
-        return scope.known[source(node)] if is_name else text(scope, node)
 
-    return told
+def sum_in(scope: Variables, written: str, node: Node) -> int | None:
+    """Work out the sum that a text is, as `sum_of`."""
+    scope.make(len(written), node)
+    return work_out(_MARK.sub(HOLE, written), scope.known.get, scope.assign)
 
 
 def array_of(scope: Variables, node: Node) -> list[str] | None:
@@ -168,8 +198,12 @@ def _inner(node: Node) -> list[Node]:
     return [child for child in node.children if child.type not in ('"', "(", ")", "$(", "`", "$", '$"')]
 
 
-def _between(scope: Variables, node: Node) -> str:
-    """Fill in what is to be filled in of a text, and keep what stands between as it is written."""
+# Parts of a sum that are filled in; all others stand as they are written.
+_FILLED = ("simple_expansion", "expansion", "command_substitution", "string", "raw_string", "arithmetic_expansion")
+
+
+def _between(scope: Variables, node: Node, is_text: bool = True) -> str:
+    """Fill in what is to be filled in of a text, or of a sum, and keep what stands between as it is written."""
     raw = node.text or b""
     found, at = [], 0
     for child in node.children:
@@ -177,6 +211,8 @@ def _between(scope: Variables, node: Node) -> str:
         found.append(_unescaped(raw[at:start].decode(errors="replace"), node))
         if child.type in ("string_content", "heredoc_content"):
             found.append(_unescaped(source(child), node))
+        elif not is_text and child.type not in _FILLED:
+            found.append(_between(scope, child, False))
         elif child.type not in ('"', '$"'):
             found.append(text(scope, child))
         at = end
@@ -317,51 +353,13 @@ def _printed(scope: Variables, node: Node) -> str:
     if len(inner) != 1:
         return unknown(node)
     name, *arguments = [word for child in inner[0].children for word in words(scope, child)]
-    if name not in _PRINTS or any(UNKNOWN in word for word in arguments):
+    if name not in PRINTS or any(UNKNOWN in word for word in arguments):
         return unknown(node)
     if name == "printf" and arguments:
         # The format is written once for each argument.
         scope.make(len(arguments) * len(arguments[0]), node)
-    found = _PRINTS[name](arguments)
+    found = PRINTS[name](arguments)
     return unknown(node) if found is None else found
-
-
-def _seq(arguments: Sequence[str]) -> str | None:
-    if not 1 <= len(arguments) <= 3 or not all(re.fullmatch(r"[0-9]{1,7}", word) for word in arguments):
-        return None
-    numbers = [int(word) for word in arguments]
-    first, step, last = (
-        (1, 1, *numbers) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
-    )
-    return None if not step else "\n".join(map(str, range(first, last + 1, step)[:MOST_WORDS]))
-
-
-def _printf(arguments: Sequence[str]) -> str | None:
-    """Fill `%s` and `%d` in, the format over and over while there are arguments."""
-    if not arguments:
-        return None
-    form, *rest = arguments
-    form = form.replace("\\n", "\n").replace("\\t", "\t")
-    slots = re.findall(r"%[sd]", form)
-    if not slots or not rest:
-        return form.replace("%s", "")
-    found = []
-    for at in range(0, len(rest), len(slots)):
-        values = iter(rest[at : at + len(slots)])
-        found.append(re.sub(r"%[sd]", lambda _, values=values: next(values, ""), form))  # type: ignore[misc]
-    return "".join(found)
-
-
-Printer: TypeAlias = Callable[[Sequence[str]], "str | None"]
-_PRINTS: Mapping[str, Printer] = MappingProxyType(
-    {
-        "seq": _seq,
-        "printf": _printf,
-        "echo": lambda arguments: " ".join(word for word in arguments if word not in ("-n", "-e")),
-        "dirname": lambda arguments: str(PurePosixPath(arguments[0]).parent) if len(arguments) == 1 else None,
-        "basename": lambda arguments: PurePosixPath(arguments[0]).name if len(arguments) == 1 else None,
-    }
-)
 
 
 def _checked(found: list[str], node: Node) -> list[str]:

@@ -37,6 +37,7 @@ def convolved(call: Call, x: Item, weight: Item, dtype: DType, bias: Item | None
     kernel = tuple(d if isinstance(d, int) else 0 for d in weight.dims[2:])
     strides, dilations, pads = _window(call, rank, kernel)
     turned = call.op == "ConvTranspose"
+    _check_weight(call, x, weight, kernel, turned)
     sizes = _grown(call, x.dims[2:], kernel) if turned else windows(call, x.dims[2:], kernel)
     channels = as_dim(as_expr(weight.dims[1]) * call.int_("group", 1)) if turned else weight.dims[0]
     exact = all(pads[i] == pads[i + rank] for i in range(rank)) and call.text("auto_pad", "NOTSET") in _PLAIN_PADS
@@ -51,6 +52,22 @@ def convolved(call: Call, x: Item, weight: Item, dtype: DType, bias: Item | None
     attrs = ConvAttrs(strides, even, dilations, turned)
     made = call.emit("conv", [x, weight, *extra], [kind.with_dims(whole)], attrs)[0]
     return made if whole == kind.dims else call.copied("copy", made, kind.dims)
+
+
+def _check_weight(call: Call, x: Item, weight: Item, kernel: tuple[int, ...], turned: bool) -> None:
+    """Refuse groups that do not divide the channels of a weight, and a `kernel_shape` that is not its own."""
+    group, (outer, inner), channels = call.int_("group", 1), weight.dims[:2], x.dims[1]
+    said = call.ints("kernel_shape")
+    known = all(isinstance(d, int) for d in weight.dims)
+    fits = group > 0 and (not isinstance(outer, int) or outer % group == 0)
+    if fits and isinstance(channels, int) and isinstance(inner, int) and isinstance(outer, int):
+        fits = channels == (outer if turned else inner * group)
+    if not fits or (said is not None and known and said != kernel):
+        window = "" if said is None else f", kernel_shape={list(said)}"
+        raise NotUnderstoodError(
+            f"{call.op} of {x.type} with {weight.type}: group={group}{window}; groups divide the channels of both, "
+            "and kernel_shape is that of the weight"
+        )
 
 
 def _longer(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.cli.search.axes import numbers_of, parameter, values_of
+from slipstick.cli.search.axes import MOST_SYSTEMS, numbers_of, parameter, values_of
+from slipstick.cli.search.choose import counts_of
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 from ..conftest import Cli
@@ -105,6 +106,35 @@ def test_all_is_taken_where_there_is_a_list_of_all_values() -> None:
     for key in ("gpus", "gbs", "engine", "chunked-prefill", "pp-layout"):
         with pytest.raises(UsageError, match="name those to try"):
             values_of(key, "all")
+
+
+@pytest.mark.parametrize("count", [1, MOST_SYSTEMS + 1, 10**8, 10**17, int("9" * 400), 0])
+def test_a_range_is_not_written_out_beyond_what_is_searched(count: int) -> None:
+    assert len(numbers_of("system.hbm.bandwidth", f"1TB/s:9TB/s:{MOST_SYSTEMS}")) == MOST_SYSTEMS
+    with pytest.raises(UsageError, match="count of 2 to 10,000"):
+        numbers_of("system.hbm.bandwidth", f"1TB/s:9TB/s:{count}")
+
+
+@pytest.mark.parametrize(
+    "text", ["1:999999999999999999:1", "1:" + "9" * 5000, "9" * 5000, "1,2," + "9" * 5000, "1:9:0x1"]
+)
+def test_numbers_of_gpus_are_bounded_before_they_are_listed(text: str) -> None:
+    with pytest.raises(UsageError, match="1 to 200 numbers"):
+        counts_of(text)
+
+
+def test_a_flag_has_a_thousand_values_at_most() -> None:
+    assert len(values_of("gpus", [str(k) for k in range(1, 1001)])) == 1000
+    with pytest.raises(UsageError, match="1,001 values: at most 1,000"):
+        values_of("gpus", [str(k) for k in range(1, 1002)])
+
+
+def test_an_expression_of_a_space_is_refused_before_plans_are_made(cli: Cli, tmp_path: Path) -> None:
+    space = "schema: slipstick/space/1\nmodel: llama-3.1-8b\nsystem: dgx-h100\ngpus: 8\nphase: prefill\nprecision_of: "
+    for pattern in ("(((", "((a+)+)+", "[z-a]", "(?P<x>"):
+        (tmp_path / "space.yaml").write_text(f"{space}['re:{pattern}=fp8']\n", encoding="utf-8")
+        done = cli("search", "--space", str(tmp_path / "space.yaml"), "--no-ledger")
+        assert (done.returncode, "'re:" in done.stderr, "candidates" in done.stderr) == (4, True, False)
 
 
 @pytest.mark.parametrize(("key", "near"), [("tpp", "did you mean 'tp'"), ("qqqqqq", "slipstick search --help")])

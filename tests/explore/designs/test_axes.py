@@ -31,6 +31,7 @@ def test_axes_are_lists_or_steps(text: str, dimension: str, expected: tuple[floa
         ("800:400:100mm2", "the last not below the first"),
         ("400:800:0mm2", "the step must be above zero"),
         ("0:1e9:1mm2", "has 1,000,000,001 steps: at most 100,000"),
+        ("0:1e300:1e-300mm2", "has inf steps: at most 100,000"),
         ("400mm2,,", "'' is not a quantity"),
         ("", "'' is not a quantity"),
         ("400kg", "wrong unit 'kg'"),

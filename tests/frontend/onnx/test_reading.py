@@ -14,6 +14,7 @@ from slipstick.frontend import load
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.reading import KEPT_BYTES, MAX_DEPTH, lean
 from slipstick.ir.errors import NotBuiltError, NotUnderstoodError, UnsupportedOpError, UsageError
+from slipstick.ir.text.limits import limits
 
 from .conftest import Writer
 
@@ -102,6 +103,51 @@ def test_what_nothing_makes_is_named(writer: Writer, saved: Save) -> None:
 def test_a_name_that_is_made_twice_is_refused(writer: Writer, saved: Save) -> None:
     linear(writer).node("Relu", ["x"], "y")
     with pytest.raises(NotUnderstoodError, match="'y' is made twice"):
+        load_onnx(saved(writer.model("y")))
+
+
+def test_nodes_of_a_file_are_bounded(writer: Writer, saved: Save) -> None:
+    name = writer.input("x", ("batch", 8))
+    for _ in range(limits().nodes + 1):
+        name = writer.node("Relu", [name])
+    with pytest.raises(NotUnderstoodError, match=r"more than 100,000 nodes; SLIPSTICK_LIMITS=N raises"):
+        load_onnx(saved(writer.model(name)))
+
+
+def convolution(w: Writer, group: int, window: tuple[int, ...], channels: int, weight: tuple[int, ...]) -> None:
+    w.node(
+        "Conv", [w.input("x", ("batch", channels, 8, 8)), w.weight("w", weight)], "y", group=group, kernel_shape=window
+    )
+
+
+@pytest.mark.parametrize("group", [0, -1, -3, 2, 3, 4, 2**40])
+@pytest.mark.parametrize("window", [(3, 3), (10**9, 10**9), (3,), (3, 2), (0, 0)])
+def test_groups_and_windows_that_a_weight_has_not_are_refused(
+    group: int, window: tuple[int, ...], writer: Writer, saved: Save
+) -> None:
+    convolution(writer, group, window, 12, (8, 6, 3, 3))
+    if (group, window) == (2, (3, 3)):
+        assert load_onnx(saved(writer.model("y"))).num_parameters == 8 * 6 * 9
+        return
+    with pytest.raises(NotUnderstoodError, match="groups divide the channels of both, and kernel_shape is that of"):
+        load_onnx(saved(writer.model("y")))
+
+
+def test_groups_divide_what_a_convolution_makes(writer: Writer, saved: Save) -> None:
+    convolution(writer, 2, (3, 3), 12, (7, 6, 3, 3))
+    with pytest.raises(NotUnderstoodError, match="group=2"):
+        load_onnx(saved(writer.model("y")))
+
+
+@pytest.mark.parametrize("dims", [(8, 4), ("n", 4), (8, 5), (8,), (8, 4, 1), (10**6, 4)])
+def test_a_stored_value_that_is_an_input_has_one_shape(
+    dims: tuple[int | str, ...], writer: Writer, saved: Save
+) -> None:
+    linear(writer).input("w", dims)
+    if dims in ((8, 4), ("n", 4)):
+        assert load_onnx(saved(writer.model("y"))).num_parameters == 32
+        return
+    with pytest.raises(NotUnderstoodError, match=r"'w' is stored with dims \[8, 4\], and is an input of"):
         load_onnx(saved(writer.model("y")))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,10 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.exported import load_pt2
+from slipstick.frontend.replay import archive
 from slipstick.frontend.replay.archive import read
 from slipstick.frontend.replay.program import ReadGraph
 from slipstick.frontend.replay.targets import Json, JsonPart, target_named
 from slipstick.ir.errors import NotUnderstoodError, UnsupportedOpError
+from slipstick.ir.text.limits import limits
 
 Document: TypeAlias = "dict[str, Json]"
 
@@ -249,3 +252,43 @@ def test_an_operator_without_a_rule_for_fake_tensors_is_not_tried_on_real_ones(s
         call["inputs"] = [*given, {"name": "dim", "arg": {"as_int": 1 << 40}, "kind": 1}]
 
     refused(written(saved, tmp_path / "evil.pt2", edit))
+
+
+def twice(key: str) -> Callable[[Json], None]:
+    """Give each thing of a list of the graph or of its signature twice."""
+
+    def edit(document: Json) -> None:
+        found = graph_of(document) if key in graph_of(document) else at(document, "graph_module", "signature")
+        found[key] = [one for one in found[key] for _ in range(2)]  # type: ignore[index, call-overload, union-attr]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("nodes", "is made twice"), ("inputs", "input_specs of"), ("input_specs", "input_specs of")],
+)
+def test_what_stands_twice_is_refused(key: str, message: str, saved: Path, tmp_path: Path) -> None:
+    assert message in refused(written(saved, tmp_path / "twice.pt2", twice(key)))
+
+
+def test_inputs_and_their_specs_that_both_stand_twice_are_refused(saved: Path, tmp_path: Path) -> None:
+    def edit(document: Json) -> None:
+        twice("inputs")(document)
+        twice("input_specs")(document)
+
+    assert "is an input twice" in refused(written(saved, tmp_path / "twice.pt2", edit))
+
+
+def test_a_range_whose_least_is_above_its_most_is_refused(saved: Path, tmp_path: Path) -> None:
+    def edit(document: Json) -> None:
+        for given in at(document, "range_constraints").values():  # type: ignore[union-attr]
+            given.update(min_val=5, max_val=2)  # type: ignore[union-attr]
+
+    assert "from 5 to 2: the least is above the most" in refused(written(saved, tmp_path / "range.pt2", edit))
+
+
+def test_nodes_of_a_program_are_bounded(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(saved, tmp_path / "whole.pt2", lambda _: None)
+    monkeypatch.setattr(archive, "limits", lambda: replace(limits(), nodes=5))
+    assert "more than 5 nodes; SLIPSTICK_LIMITS=N raises" in refused(path)

@@ -83,6 +83,23 @@ def test_what_is_no_whole_trace_is_refused(tmp_path: Path, data: bytes, said: st
         read_trace(written(tmp_path / "t", data))
 
 
+@pytest.mark.parametrize("key", ["ts", "dur"])
+@pytest.mark.parametrize("value", [1e308, -1e308, 2**60, "nan", "Infinity", float("nan"), 10**400, -(2.0**54)])
+@pytest.mark.parametrize("cat", ["kernel", "cpu_op", "cuda_runtime", "user_annotation"])
+def test_times_that_no_run_has_are_refused(tmp_path: Path, key: str, value: float | str, cat: str) -> None:
+    odd = {**event(cat, "ProfilerStep#1", 1, 2, 1, correlation=1), key: value}
+    with pytest.raises(NotUnderstoodError, match="has a time of"):
+        read_trace(written(tmp_path / "t", json.dumps([*EVENTS, odd]).encode()))
+
+
+def test_a_duration_below_zero_is_refused_and_times_since_1970_are_read(tmp_path: Path) -> None:
+    with pytest.raises(NotUnderstoodError, match="-5 us"):
+        read_trace(written(tmp_path / "t", json.dumps([*EVENTS, event("kernel", "gemm", 50, -5, 9)]).encode()))
+    # Microseconds at the end of 2099.
+    late = [{**one, "ts": float(str(one["ts"])) + 4102444800e6} for one in EVENTS]
+    assert spent(read_trace(written(tmp_path / "t", json.dumps(late).encode()))).total_us == 39 - 20
+
+
 def test_a_trace_recorded_on_this_cpu_adds_up(tmp_path: Path) -> None:
     a = torch.ones(64, 64)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:

@@ -319,6 +319,14 @@ def test_what_is_no_report_is_refused_with_how_to_write_one(tmp_path: Path, text
     assert "slipstick estimate ... --format json" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["step_time_s", "mfu", "usd_per_step"])
+def test_a_metric_below_zero_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"schema": "slipstick/report/1", "metrics": {"hfu": 0.0, name: -1.0}}), encoding="utf-8")
+    with pytest.raises(ParseError, match=f"metrics.{name} is -1"):
+        read_saved(str(path))
+
+
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.json"):
         with pytest.raises(UsageError, match="cannot read"):
