@@ -40,7 +40,7 @@ class Limits:
     document_bytes: int = 256_000_000
     document_values: int = 10_000_000
     graph_lines: int = 1_000_000
-    nodes: int = 100_000
+    nodes: int = 50_000
     trace_bytes: int = 4_000_000_000
     archive_members: int = 1_000_000
     depth: int = 100

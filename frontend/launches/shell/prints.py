@@ -1,9 +1,10 @@
-"""Commands whose output a script uses, worked out without running them: seq, printf, echo, dirname, basename."""
+"""Texts that a shell makes of texts alone: output of seq, printf and the like, `{1..4}`, prefixes taken off."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import translate
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TypeAlias
@@ -47,3 +48,25 @@ PRINTS: Mapping[str, Printer] = MappingProxyType(
         "basename": lambda arguments: PurePosixPath(arguments[0]).name if len(arguments) == 1 else None,
     }
 )
+
+
+def numbers_between(written: str) -> list[str]:
+    """Return `{1..4}` as its numbers, in both directions."""
+    match = re.fullmatch(r"\{(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})\}", written)
+    if match is None:
+        return [written]
+    first, last = int(match[1]), int(match[2])
+    return [str(n) for n in (range(first, last + 1) if first <= last else range(first, last - 1, -1))][:MOST_WORDS]
+
+
+def cut_match(value: str, how: str, pattern: str) -> str:
+    """Take off what a pattern matches: the shortest (`#`, `%`) or longest (`##`, `%%`) prefix or suffix."""
+    matches = re.compile(translate(pattern)).match
+    sizes = range(len(value) + 1) if len(how) == 1 else range(len(value), -1, -1)
+    if len(value) > 10_000:
+        return value
+    for size in sizes:
+        part = value[:size] if how[0] == "#" else value[len(value) - size :]
+        if matches(part):
+            return value[size:] if how[0] == "#" else value[: len(value) - size]
+    return value

@@ -146,16 +146,28 @@ def _read_if(script: ShellScript, node: Node, above: int) -> None:
             branches.append((True, list(child.children)))
         else:
             branches[0][1].append(child)
+    read = _read_all
     for is_met, body in branches:
-        if is_met:
-            _read_all(script, body, above)
-            return
         if is_met is None:
-            _read_perhaps(script, body, above)
+            read = _read_perhaps
+        if is_met is not False:
+            read(script, body, above)
+        if is_met:
+            return
 
 
 def _read_perhaps(script: ShellScript, nodes: Sequence[Node], above: int) -> None:
-    """Read what may be run, or not: it is not taken to leave a function or a loop."""
+    """Read what may be run, or not: it does not end a function or a loop, and numbers that it changes are not known."""
+    known, _, _ = script.scope.saved(nodes[0]) if nodes else ({}, {}, {})
+    _read_to_end(script, nodes, above)
+    for name, before in known.items():
+        after = script.scope.known.get(name, before)
+        if after != before and is_digits(before) and is_digits(after):
+            script.scope.assign(name, None)
+
+
+def _read_to_end(script: ShellScript, nodes: Sequence[Node], above: int) -> None:
+    """Read up to the end, or to where it is left."""
     with suppress(_LeaveError):
         _read_all(script, nodes, above)
 
@@ -163,7 +175,7 @@ def _read_perhaps(script: ShellScript, nodes: Sequence[Node], above: int) -> Non
 def _read_apart(script: ShellScript, nodes: Sequence[Node], above: int) -> None:
     """Read what a shell of its own runs, which leaves no variable behind."""
     state = script.scope.saved(nodes[0])
-    _read_perhaps(script, nodes, above)
+    _read_to_end(script, nodes, above)
     script.scope.restore(state)
 
 
@@ -264,7 +276,7 @@ def _read_unsure(script: ShellScript, body: Node, above: int) -> None:
     """Read a turn of a loop of which nobody knows how many there are."""
     state = script.scope.saved(body)
     script.loops += 1
-    _read_perhaps(script, [body], above)
+    _read_to_end(script, [body], above)
     script.loops -= 1
     script.scope.lose_changes(state)
 
@@ -275,8 +287,7 @@ def _read_list(script: ShellScript, node: Node, above: int) -> bool | None:
     operator = next((child.type for child in node.children if child.type in ("&&", "||")), "")
     met = _ended(script, left, above)
     if met is None:
-        with suppress(_LeaveError):
-            _ended(script, right, above)
+        _read_perhaps(script, [right], above)
         return None
     return _ended(script, right, above) if met == (operator == "&&") else met
 
@@ -350,7 +361,7 @@ def _call(script: ShellScript, found: Sequence[str], node: Node, above: int) -> 
     script.depth += 1
     loops, script.loops = script.loops, 0
     script.locals.append({})
-    _read_perhaps(script, [script.functions[found[0]]], above)
+    _read_to_end(script, [script.functions[found[0]]], above)
     for name, (value, elements) in script.locals.pop().items():
         known.pop(name, None)
         arrays.pop(name, None)

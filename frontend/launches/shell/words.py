@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import field
-from fnmatch import translate
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....ir.errors import ParseError
 from ....ir.records import dataclass
 from ....ir.units import is_digits
-from .prints import MOST_WORDS, PRINTS
+from .prints import MOST_WORDS, PRINTS, cut_match, numbers_between
 from .sums import HOLE, work_out
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _words(scope: Variables, node: Node) -> list[str]:
     if node.type == "concatenation":
         return _joined(scope, node)
     if node.type == "brace_expression":
-        return _range(source(node))
+        return numbers_between(source(node))
     if node.type in ("simple_expansion", "expansion", "command_substitution"):
         whole = array_of(scope, node)
         parts = whole if whole is not None else [text(scope, node)]
@@ -237,15 +236,6 @@ def _joined(scope: Variables, node: Node) -> list[str]:
     return _checked(found, node)
 
 
-def _range(written: str) -> list[str]:
-    """Return `{1..4}` as its numbers, in both directions."""
-    match = re.fullmatch(r"\{(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})\}", written)
-    if match is None:
-        return [written]
-    first, last = int(match[1]), int(match[2])
-    return [str(n) for n in (range(first, last + 1) if first <= last else range(first, last - 1, -1))][:MOST_WORDS]
-
-
 def _variable(scope: Variables, name: str, node: Node) -> str:
     if name in scope.known:
         return scope.known[name]
@@ -327,24 +317,11 @@ def _changed(scope: Variables, value: str, change: str, node: Node) -> str:
         # Each prefix, or each suffix, is looked through.
         scope.make(len(value) // 100 * len(value), node)
         scope.look(value, pattern, node)
-        return unknown(node) if UNKNOWN in pattern else _taken_off(value, off[0], pattern)
+        return unknown(node) if UNKNOWN in pattern else cut_match(value, off[0], pattern)
     if (replaced := re.fullmatch(r"(//?)([^/$*?\[]+)/([^$]*)", change)) is not None:
         scope.make(value.count(replaced[2]) * len(replaced[3]), node)
         return value.replace(replaced[2], replaced[3], -1 if replaced[1] == "//" else 1)
     return unknown(node)
-
-
-def _taken_off(value: str, how: str, pattern: str) -> str:
-    """Take off what a pattern matches: the shortest (`#`, `%`) or longest (`##`, `%%`) prefix or suffix."""
-    matches = re.compile(translate(pattern)).match
-    sizes = range(len(value) + 1) if len(how) == 1 else range(len(value), -1, -1)
-    if len(value) > 10_000:
-        return value
-    for size in sizes:
-        part = value[:size] if how[0] == "#" else value[len(value) - size :]
-        if matches(part):
-            return value[size:] if how[0] == "#" else value[: len(value) - size]
-    return value
 
 
 def _printed(scope: Variables, node: Node) -> str:

@@ -114,8 +114,12 @@ def test_sums_are_those_of_bash() -> None:
         "i=0; while true; do ((i++)); done; run $i",
         "select T in 1 2; do break; done; run $T",
         "for ((i=0; i<$N; i++)); do T=$i; done; run $T",
+        "if ping x; then T=8; else T=2; fi; run $T",
+        "T=1; if [ -f x ]; then T=8; fi; run $T",
+        "T=1; [ -f x ] && T=8; run $T",
+        "case $HOST in a*) T=4;; *) T=2;; esac; run $T",
         "run $((08))",
     ],
 )
-def test_what_a_loop_without_a_known_end_leaves_is_not_known(script: str) -> None:
+def test_what_only_a_shell_can_follow_is_not_known(script: str) -> None:
     assert UNKNOWN in "".join(next(one.words for one in reversed(commands(script)) if one.words[0] == "run"))

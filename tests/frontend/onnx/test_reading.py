@@ -110,7 +110,7 @@ def test_nodes_of_a_file_are_bounded(writer: Writer, saved: Save) -> None:
     name = writer.input("x", ("batch", 8))
     for _ in range(limits().nodes + 1):
         name = writer.node("Relu", [name])
-    with pytest.raises(NotUnderstoodError, match=r"more than 100,000 nodes; SLIPSTICK_LIMITS=N raises"):
+    with pytest.raises(NotUnderstoodError, match=r"more than 50,000 nodes; SLIPSTICK_LIMITS=N raises"):
         load_onnx(saved(writer.model(name)))
 
 
