@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-
 class PlanWords(TypedDict, total=False):
     """Words of a plan, its machine and its model."""
 
@@ -63,7 +62,22 @@ class PlanWords(TypedDict, total=False):
     kernels: Literal["plain", "eager", "merged", "torch", "compiled", "fused"]
     attention: Literal["flash", "unfused"]
     mla: Literal["latent", "expanded"]
-    precision: Literal["none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "int8", "int8-dgrad", "nvfp4", "w8a16", "w4a16", "mxfp4", "mxfp4-mxfp8", "as-published"]
+    precision: Literal[
+        "none",
+        "fp8",
+        "fp8-delayed",
+        "fp8-rowwise",
+        "fp8-block",
+        "mxfp8",
+        "int8",
+        "int8-dgrad",
+        "nvfp4",
+        "w8a16",
+        "w4a16",
+        "mxfp4",
+        "mxfp4-mxfp8",
+        "as-published",
+    ]
     precision_of: str | Sequence[str] | Mapping[str, object]
     kv_dtype: Literal["same", "fp8", "int8", "fp4"]
     fp8_param_gather: bool
@@ -95,7 +109,6 @@ class PlanWords(TypedDict, total=False):
     cache: bool
     quiet: bool
     verbose: bool
-
 
 class EstimateWords(PlanWords, total=False):
     """Words of `estimate`."""
@@ -135,7 +148,6 @@ class EstimateWords(PlanWords, total=False):
     engine: str | Path
     sensitivity: bool
     strict: float
-
 
 class ServeWords(PlanWords, total=False):
     """Words of `serve`."""
@@ -190,7 +202,6 @@ class ServeWords(PlanWords, total=False):
     acceptance: float
     strict: float
 
-
 class SizeWords(PlanWords, total=False):
     """Words of `size`."""
 
@@ -243,7 +254,6 @@ class SizeWords(PlanWords, total=False):
     spare: int
     by_evidence: bool
 
-
 class CostWords(TypedDict, total=False):
     """Words of `cost`."""
 
@@ -254,7 +264,6 @@ class CostWords(TypedDict, total=False):
     breakdown: Literal["summary", "die", "package", "system", "tco", "carbon"]
     prices: str | Path
     set: str | Sequence[str] | Mapping[str, object]
-
 
 class MixedWords(PlanWords, total=False):
     """Words of `mixed`."""
@@ -294,7 +303,6 @@ class MixedWords(PlanWords, total=False):
     stages: str
     link: str | float
     link_latency: str | float
-
 
 class PosttrainWords(PlanWords, total=False):
     """Words of `posttrain`."""
@@ -352,7 +360,6 @@ class PosttrainWords(PlanWords, total=False):
     refit: Literal["shards", "whole"]
     find_plans: bool
 
-
 class RecomputeWords(PlanWords, total=False):
     """Words of `recompute`."""
 
@@ -392,7 +399,6 @@ class RecomputeWords(PlanWords, total=False):
     offloading: bool
     by_stage: bool
     runs_on: Literal["megatron", "torchtitan", "maxtext", "deepspeed"]
-
 
 class SearchWords(PlanWords, total=False):
     """Words of `search`."""
@@ -446,7 +452,6 @@ class SearchWords(PlanWords, total=False):
     prefill_batch: int
     kv_bandwidth: str | float
     stream_kv: bool
-
 
 class SweepWords(PlanWords, total=False):
     """Words of `sweep`."""
@@ -511,7 +516,6 @@ class SweepWords(PlanWords, total=False):
     pareto: bool
     top: int
 
-
 class TopologiesWords(PlanWords, total=False):
     """Words of `topologies`."""
 
@@ -552,7 +556,6 @@ class TopologiesWords(PlanWords, total=False):
     budget: str
     vary: str | Sequence[str] | Mapping[str, object]
 
-
 class CompileWords(PlanWords, total=False):
     """Words of `compile`."""
 
@@ -588,7 +591,6 @@ class CompileWords(PlanWords, total=False):
     dump_after: str
     dump_dir: str
     time_passes: bool
-
 
 class TraceWords(TypedDict, total=False):
     """Words of `trace`."""

@@ -24,8 +24,6 @@ from .sampling import Sampling
 
 # Every legal value: what an axis of numbers is by default of it.
 ALL = "all"
-# Of one axis; all of them together are held to less.
-MOST_VALUES = 10_000
 
 
 def _of(axis: SearchAxis) -> Mapping[str, str]:
@@ -65,8 +63,8 @@ SERVING = (
     ),
     *(flag for flag in POOLS if flag.name != "disagg"),
 )
-# Each value of a flag multiplies the plans.
-_MOST_OF_FLAG = 1_000
+# A million systems are a slip of the count, and each value of a flag multiplies the plans.
+MOST_SYSTEMS, _MOST_VALUES = 10_000, 1_000
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
@@ -221,8 +219,8 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
         words = [str(word) for word in text]
     if not words or not all(words):
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
-    if len(words) > _MOST_OF_FLAG:
-        raise UsageError(f"{key}: {len(words):,} values: at most {_MOST_OF_FLAG:,}")
+    if len(words) > _MOST_VALUES:
+        raise UsageError(f"{key}: {len(words):,} values: at most {_MOST_VALUES:,}")
     if takes_many(name):
         return (tuple(words),)
     if words == [ALL]:
@@ -304,9 +302,10 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         range_of(path, text)
         return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,9}", parts[2]) or not 2 <= int(parts[2]) <= MOST_VALUES:
+    if len(parts) != 3 or not re.fullmatch(r"[0-9]{1,18}", parts[2]) or not 2 <= int(parts[2]) <= MOST_SYSTEMS:
         raise UsageError(
-            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, of 2 to {MOST_VALUES:,}, or a list by commas"
+            f"{path}={text}: write first:last:count, as in 2TB/s:10TB/s:9, with a count of 2 to {MOST_SYSTEMS:,}, or a "
+            "list with commas"
         )
     (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
     whole = parse_quantity(f"1 {unit}".strip())

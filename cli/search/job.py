@@ -15,7 +15,7 @@ from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
 from ..plans.software import with_software
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
-from .axes import ALL, CHOICES, MOST_VALUES, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
+from .axes import ALL, CHOICES, MOST_SYSTEMS, NUMBERS, PARTS, REFUSED, SERVING, SINGLE, Asked
 from .memory import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -217,8 +217,8 @@ def varied_paths(
     """Yield every combination of the numbers of a system, as assignments; errors as `full_paths`, or too many."""
     full = full_paths(paths, plain, names)
     num = len(names) * prod(len(values) for values in full.values())
-    if num > MOST_VALUES:
-        raise UsageError(f"--vary makes {num:,} systems: at most {MOST_VALUES:,}; take fewer values")
+    if num > MOST_SYSTEMS:
+        raise UsageError(f"--vary makes {num:,} systems: at most {MOST_SYSTEMS:,}; take fewer values")
     # What is set comes before what is varied, in every system.
     order = sorted(full, key=lambda path: len(full[path]) > 1)
     for values in product(*(full[path] for path in order)):

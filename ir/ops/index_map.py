@@ -37,15 +37,22 @@ class PlacementEntry:
     plain: bool = False
 
     def fits(self, inputs: Sequence[Placement], outputs: Sequence[Placement]) -> bool:
-        """Whether given placements are these; shards of the same dim are packed alike, all of them or none."""
+        """Whether given placements are these.
+
+        Shards of the same dim are packed alike, and routed alike, all of them or none: the same entries on each rank.
+        """
         wanted, given = (*self.inputs, *self.outputs), (*inputs, *outputs)
         if len(wanted) != len(given) or not all(_alike(w, g) for w, g in zip(wanted, given, strict=True)):
             return False
-        flags = [g.packed for g in given if isinstance(g, Shard)]
-        exact = [w.packed for w in wanted if isinstance(w, Shard)]
-        if any(exact):
-            return flags == exact
-        return not any(flags) if self.plain else len(set(flags)) < 2
+        packed, routed = ([getattr(g, flag) for g in given if isinstance(g, Shard)] for flag in ("packed", "routed"))
+        says_packed, says_routed = (
+            [getattr(w, flag) for w in wanted if isinstance(w, Shard)] for flag in ("packed", "routed")
+        )
+        if routed != says_routed if any(says_routed) else len(set(routed)) > 1:
+            return False
+        if any(says_packed):
+            return packed == says_packed
+        return not any(packed) if self.plain else len(set(packed)) < 2
 
     def __str__(self) -> str:
         """Print as `S(0), R -> S(0)`."""
@@ -54,7 +61,7 @@ class PlacementEntry:
 
 def _alike(wanted: Placement, given: Placement) -> bool:
     if isinstance(wanted, Shard) and isinstance(given, Shard):
-        return wanted.dim == given.dim and wanted.routed == given.routed
+        return wanted.dim == given.dim
     return wanted == given
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...ir.ops import IndexMap, OpCall, Trait, has, index_map_of
+from ...ir.ops import IndexMap, OpCall, OpClass, Trait, has, index_map_of
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
+from ...ir.ops.fused.experts import GroupedAttrs
 from ...ir.ops.index_map import SAMPLE_AXES, PlacementEntry
 from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
-from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.lookup import LookupAttrs
-from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
+from ..sharding.ask import has_batch
 from .lay import Law, Lay
 
 
@@ -27,7 +31,7 @@ def operand_problems(lay: Lay) -> Iterator[str]:
 
 def _is_own(lay: Lay, index_map: IndexMap) -> bool:
     """Whether each replica works on its own samples: in which order those of all would stand, nobody sees."""
-    attrs, first = lay.call.attrs, lay.ins[0]
+    attrs, first = lay.call.attrs, lay.all[0]
     if index_map.fits(tuple(map(_plain, lay.ins)), tuple(map(_plain, lay.outs))):
         return True
     if isinstance(attrs, DimAttrs):  # They are sorted or normalised among themselves.
@@ -37,7 +41,18 @@ def _is_own(lay: Lay, index_map: IndexMap) -> bool:
     if isinstance(attrs, SliceAttrs):
         cut = isinstance(first, Shard) and first.dim == attrs.dim
         return cut and not any(isinstance(p, Shard) and p.routed for p in lay.all)
-    return isinstance(attrs, LookupAttrs | WindowAttrs | ChannelNormAttrs) and PARTIAL not in lay.ins
+    if has(lay.call, Trait.RESHAPES):  # They are repeated side by side.
+        return isinstance(first, Shard) and isinstance(lay.outs[0], Shard)
+    if PARTIAL in lay.ins or isinstance(attrs, _ALIKE) or has(lay.call, Trait.READS_TABLE, Trait.EXPANDS, OpClass.LOSS):
+        return False
+    if isinstance(attrs, LookupAttrs | WindowAttrs | ChannelNormAttrs):
+        return True
+    kinds = (*lay.call.inputs, *lay.call.outputs)
+    return all(has_batch(k.dims[p.dim]) for k, p in zip(kinds, lay.all, strict=True) if isinstance(p, Shard))
+
+
+# Ops whose results lie on a data axis as along any other.
+_ALIKE = (AttentionAttrs, ConcatAttrs, ElementwiseAttrs, GroupedAttrs, MatmulAttrs, NormAttrs, PermuteAttrs)
 
 
 def _is_conversion(lay: Lay) -> bool:
@@ -51,6 +66,11 @@ def _is_conversion(lay: Lay) -> bool:
     if isinstance(attrs, ElementwiseAttrs):  # A fused chain does not say which operand meets which function.
         is_chain = len(attrs.fns) > 1 and not {"add", "sub", "neg"}.issuperset(attrs.fns)
         return is_chain and PARTIAL in lay.ins and made == PARTIAL and not any(isinstance(p, Shard) for p in lay.ins)
+    if isinstance(attrs, KvAppendAttrs):  # Of a cache that ranks share out, the new token goes to one of them.
+        return have == (made,) and made == Shard(attrs.dim) and set(lay.ins[1:]) <= {REPLICATE}
+    if has(lay.call, Trait.ATTENDS, backward=False) and lay.ins[1:3] == (Shard(2), Shard(2)):
+        # Of keys that ranks share out, each makes a summand of the result for whole queries.
+        return have == (REPLICATE,) and set(lay.outs) == {PARTIAL}
     if isinstance(attrs, DimAttrs) and attrs.across:  # Ranks exchange the statistics of rows.
         return lay.all.count(made) == len(lay.all) and made != PARTIAL
     return False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.cli.search.axes import numbers_of, parameter, values_of
+from slipstick.cli.search.axes import MOST_SYSTEMS, numbers_of, parameter, values_of
 from slipstick.cli.search.choose import counts_of
 from slipstick.ir.errors import UnknownNameError, UsageError
 
@@ -106,6 +106,13 @@ def test_all_is_taken_where_there_is_a_list_of_all_values() -> None:
     for key in ("gpus", "gbs", "engine", "chunked-prefill", "pp-layout"):
         with pytest.raises(UsageError, match="name those to try"):
             values_of(key, "all")
+
+
+@pytest.mark.parametrize("count", [1, MOST_SYSTEMS + 1, 10**8, 10**17, int("9" * 400), 0])
+def test_a_range_is_not_written_out_beyond_what_is_searched(count: int) -> None:
+    assert len(numbers_of("system.hbm.bandwidth", f"1TB/s:9TB/s:{MOST_SYSTEMS}")) == MOST_SYSTEMS
+    with pytest.raises(UsageError, match="count of 2 to 10,000"):
+        numbers_of("system.hbm.bandwidth", f"1TB/s:9TB/s:{count}")
 
 
 @pytest.mark.parametrize(

@@ -157,5 +157,5 @@ def test_a_sum_is_what_bash_makes_of_it_or_not_known() -> None:
     ids=["for", "while", "the same each time", "once", "subshell"],
 )
 def test_what_a_loop_or_a_subshell_leaves_behind(text: str, told: tuple[str, ...]) -> None:
-    """Loops are read turn by turn; a subshell keeps its variables."""
+    """A loop leaves behind what its turns make, as in bash; a subshell keeps its variables."""
     assert tuple(word.replace(UNKNOWN, "") for word in words(text)[-1][1:]) == told
