@@ -19,12 +19,17 @@ def choose(ask: Ask) -> Answer:
     """Return how inputs must lie, and how outputs then do.
 
     0. An axis that cuts one factor alone has one entry.
-    1. Partial sums stay where the op is linear in them and its choice lets them; others are made whole.
+    1. Partial sums stay where the op is linear in them, its choice lets them, and no forward node leads; others are
+       made whole.
     2. Operands name the factors that they are cut by; the first that has an entry is the answer.
     3. Without one, everything is whole.
     """
     choice, index_map = op_def(ask.call.op).shard, map_of(ask)
-    entry = index_map.entry(index_map.only) if index_map.only else _sum_entry(ask, index_map, choice)
+    lead = _lead(ask, index_map, choice)
+    if index_map.only:
+        entry = index_map.entry(index_map.only)
+    else:
+        entry = _sum_entry(ask, index_map, choice) if lead is None else None
     if entry is not None:
         return Answer(entry.inputs, entry.outputs)
     lies = tuple(ask.whole(i) for i in range(len(ask.given)))
@@ -32,7 +37,7 @@ def choose(ask: Ask) -> Answer:
         found = next((entry for entry in index_map.also if entry.inputs == lies), None)
         if found is not None:
             return Answer(found.inputs, found.outputs)
-    named = list(_named(ask, index_map, choice))
+    named = [*([lead] if lead else []), *_named(ask, index_map, choice)]
     for factor, _ in named:
         entry = index_map.entry(_instead(ask, index_map, choice, factor))
         if entry is not None:
@@ -81,15 +86,18 @@ def widens(ask: Ask, partial: set[int]) -> bool:
     return made.dtype.num_bytes > given and any(isinstance(d, Expr) for d in made.dims)
 
 
+def _lead(ask: Ask, index_map: IndexMap, choice: ShardChoice) -> tuple[str, bool] | None:
+    """Return the factor by which a tensor of the forward node was cut, and whether packed, where a gradient follows."""
+    leads = choice.instead is None or ask.axis in SEQUENCE_AXES  # heads or batch say themselves how they lie
+    if choice.follows is None or not leads or _is_forward(ask) or len(ask.forward) <= choice.follows[0]:
+        return None
+    lies = ask.forward[choice.follows[0]]
+    factor = factor_at(index_map.tensors[choice.follows[1]], lies) if isinstance(lies, Shard) else ""
+    return (factor, isinstance(lies, Shard) and lies.packed) if factor else None
+
+
 def _named(ask: Ask, index_map: IndexMap, choice: ShardChoice) -> Iterator[tuple[str, bool]]:
     """Yield the factors by which operands are cut, and whether packed, in the order in which they are tried."""
-    leads = choice.instead is None or ask.axis in SEQUENCE_AXES  # heads or batch say themselves how they lie
-    if choice.follows and leads and not _is_forward(ask) and len(ask.forward) > choice.follows[0]:
-        lies = ask.forward[choice.follows[0]]
-        if isinstance(lies, Shard):
-            factor = factor_at(index_map.tensors[choice.follows[1]], lies)
-            if factor:
-                yield factor, lies.packed
     result = {name_of(f) for dim in index_map.outputs[0] for f in dim}
     order: list[tuple[tuple[int, ...], str, bool]] = []
     for i in range(len(ask.given)) if choice.names is None else choice.names:
