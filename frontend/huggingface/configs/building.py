@@ -58,6 +58,13 @@ _HEAD_SIZES = (
     "head_size",
     "qk_head_dim",
 )
+# The least and the most of numbers that are no sizes. A window of -1 is none.
+_RANGES: tuple[tuple[re.Pattern[str], float, float], ...] = (
+    (re.compile(r"rope_(theta|base)|rope_local_base_freq|rotary_emb_base"), 1.0, 1e12),
+    (re.compile(r"sliding_window(_size)?|local_attention|attention_window|window_size"), -1.0, MAX_SIZE),
+    (re.compile(r"\w*dropout(_p|_prob|_rate)?|\w+_pdrop|drop_path_rate"), 0.0, 1.0),
+    (re.compile(r"\w*_eps(ilon)?"), 0.0, 1.0),
+)
 # By these, transformers asks a hub for another model.
 _FETCHED = frozenset({"backbone", "backbone_checkpoint", "use_pretrained_backbone"})
 _HIDDEN = ("hidden_size", "d_model", "n_embd")
@@ -149,6 +156,10 @@ def _check_other(name: str, value: object) -> None:
         raise NotUnderstoodError(
             f"'{name}' is {str(value)[:80]!r}: a model of a hub, and nothing is fetched; give a 'backbone_config'"
         )
+    last = name.rpartition(".")[2]
+    low, high = next(((low, high) for pattern, low, high in _RANGES if pattern.fullmatch(last)), (-math.inf, math.inf))
+    if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
+        raise NotUnderstoodError(f"'{name}' is {str(value)[:40]}; give a number from {low:g} to {high:g}")
     is_size = isinstance(value, int) and _OTHER_SIZES.fullmatch(name.rpartition(".")[2]) is not None
     if is_size and isinstance(value, int) and value > MAX_SIZE:
         raise NotUnderstoodError(f"'{name}' is {str(value)[:40]}; give at most {MAX_SIZE}")

@@ -346,3 +346,21 @@ def test_no_config_opens_a_connection(model_type: str, monkeypatch: pytest.Monke
             build(json.dumps({"model_type": model_type, **keys}), DType.BF16)
     assert opened == []
     assert constants.HF_HUB_OFFLINE is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"),
+    [
+        ("rope_theta", 0, 10000),
+        ("sliding_window", -5, -1),
+        ("attention_dropout", 1.5, 0.1),
+        ("rms_norm_eps", -1e-6, 1e-6),
+        ("rope_local_base_freq", -1e4, 1e4),
+    ],
+)
+def test_numbers_that_are_no_sizes_have_ranges(name: str, value: float, legal: float) -> None:
+    check_fields({name: legal})
+    with pytest.raises(NotUnderstoodError, match=rf"'{name}' is {value}; give a number from "):
+        check_fields({name: value})
+    with pytest.raises(NotUnderstoodError, match=rf"'text_config\.{name}' is {value}; give a number from "):
+        check_fields({"text_config": {name: value}})
