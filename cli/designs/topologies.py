@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import PlanError, UsageError
+from ...ir.errors import InfeasibleError, PlanError, UsageError
 from ..flags.numbers import Named
 from ..flags.request import PlanCommand, Request
 from ..output.answers import Answering, format_flag, output_flag
@@ -84,6 +84,11 @@ def topologies_command(
     whole = None if each is None else each * (1 if kind == "bandwidth" else num_gpus)
     graph = graph_of(request, system.stack)
     steps = steps_on(equalised(networks, kind, whole), system, graph, plans)
+    if all(step.answer is None for step in steps):
+        raise InfeasibleError(
+            f"no plan fits the memory of {system.name}, on any topology; `slipstick estimate` with the same flags says "
+            "what it needs, and which changes fit"
+        )
     return TopologyResult(steps=steps, model=graph.name, system=system.name, num_gpus=num_gpus, equal=equal)
 
 

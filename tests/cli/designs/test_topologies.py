@@ -71,3 +71,9 @@ def test_what_cannot_be_compared_is_refused(cli: Cli, flags: tuple[str, ...], me
     assert answer.returncode in (2, 3)
     assert message in answer.stderr
     assert "internal" not in answer.stderr
+
+
+def test_a_plan_that_fits_on_no_topology_is_told(cli: Cli) -> None:
+    answer = cli("topologies", "llama-3.1-70b", "--system", "dgx-h100", "--gpus", "512", "--tp", "8", "--gbs", "512")
+    assert answer.returncode == 3
+    assert "no plan fits the memory of dgx-h100, on any topology" in answer.stderr
