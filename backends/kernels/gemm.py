@@ -211,7 +211,7 @@ class GemmMachine:
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / ingest)
         # Each partition of the L2 holds what its own SMs read: operands that all SMs need are there once a partition.
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
-        machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
+        machines = np.shape(memory_s + peak + warm_bytes + matrix_hz)  # of a sum: that of any column in it
         tried = (*THIN_TILES, *TILES) if wide else TILES
         tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import UnknownNameError, UsageError
+from ...ir.units import is_digits
 from ..machine.files.catalogue import File, laid_over, read_at
 from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
@@ -116,7 +117,7 @@ def _year_of(files: Sequence[File], overrides: Sequence[str]) -> int | None:
     if not said:
         return None
     text = str(said[-1])
-    if not text.isdecimal() or int(text) not in YEARS:
+    if not is_digits(text) or int(text) not in YEARS:
         raise UsageError(f"prices of the year {text}: give one from {YEARS[0]} to {YEARS[-1]}, as market@2027")
     return int(text)
 

@@ -36,7 +36,8 @@ _TRAINED = (
     "activations --offload-modules mlp.gate_proj", "--zero 1 --offload optimizer", "--offload activations",
     "--zero 3 --offload optimizer,params", "--grad-dtype bf16", "--zero 2 --reduce-dtype fp32",
     "--main-params-dtype none --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "--exp-avg-dtype int8 --exp-avg-sq-dtype "
-    "int8", "--mbs 2 --gbs 64", "--no-fuse", "--dtype fp32", "--seq 2048", "--gpus 64 --tp 4 --system tpu-v5p-pod --placement blocks", "--flops-convention causal",
+    "int8", "--mbs 2 --gbs 64", "--no-fuse", "--dtype fp32", "--seq 2048",
+    "--gpus 64 --tp 4 --system tpu-v5p-pod --placement blocks", "--flops-convention causal",
     "--cuda-graph", "--set chip.memory.hbm.bandwidth=4.8TB/s", "--rent", "--basis build", "--stack torchtitan",
     "--lora-rank 16 --lora-modules q_proj,v_proj --lora-dropout 0.1", "--lora-rank 8 --lora-base nf4 --zero 1",
     "--tokens 1T --mtbf 50000h/gpu --checkpoint-every 30min --checkpoint-bandwidth 200GB/s",

@@ -93,7 +93,7 @@ def test_rows_without_a_sequence_are_counted_as_samples(cli: Cli, data: Path) ->
     rows = ("--input", "input[batch,16]")
     done = cli("estimate", f"{data / 'cli_nets.py'}:Rows", "--system", "dgx-h100", "-q", *rows)
     assert done.returncode == 0, done.stderr
-    assert "J/sample, " in done.stdout
+    assert "J/sample (" in done.stdout
     assert "including PUE" in done.stdout
     assert "kgCO2e for 1M samples" in done.stdout
     assert "token" not in done.stdout

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from ....ir.records import dataclass
+from ....ir.units import is_digits
 
 # What a shell counts with, and where the text of a sum is not known.
 _MOST, HOLE = 2**63, "@"
@@ -145,7 +146,7 @@ class _Sum:
             if step := self.take("++", "--"):
                 self.set(token, _worked_out(value, step[0], 1), runs)
             return value
-        if not token[:1].isdigit() and token != HOLE:
+        if not is_digits(token[:1]) and token != HOLE:
             self.stop()
         return literal(token)
 

@@ -16,7 +16,7 @@ ORDER = "tp-cp-ep-dp-pp"
 INSIDE = {"cp": "up", "dp": "fsdp"}
 # How groups lie on a torus, mesh or HyperX; shapes by axis are a placement too.
 AUTO, RANKS, BLOCKS, CLOSED = PLACEMENTS = ("auto", "ranks", "blocks", "closed")
-_SHAPE = re.compile(r"(tp|cp|ep|dp|pp)=([1-9]\d*(?:x[1-9]\d*)*)")
+_SHAPE = re.compile(r"(tp|cp|ep|dp|pp)=([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 
 
 def rank_order(order: str) -> tuple[str, ...]:

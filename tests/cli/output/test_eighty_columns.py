@@ -26,6 +26,7 @@ USUAL = {
     "size": "llama-3.1-8b --system dgx-h100,dgx-b200 --target-rps 10 --isl 100 --osl 20 --tp 1 --pp 1 --disagg off -q",
     "support": "H100-SXM5-80GB llama",
     "sweep": "none --node N7,N5,N3 --die-area 400,600mm2 --power-density 0.9W/mm2 --gpus 1024 -q",
+    "topologies": "gpt2 --system dgx-h100 --gpus 64 --seq 512 --gbs 64 --topologies fat_tree=1,torus -q",
     "trace": "gpt2 --coverage",
     "validate": "tests/validation/elementwise.csv --where accelerator=A40-48GB -q",
 }
@@ -35,6 +36,7 @@ MORE = (
     *(f"estimate llama-3.1-8b {STEP} --explain {what}" for what in ("step_time_s", "provenance", "peak_mem_bytes")),
     "estimate llama-3.1-8b --system dgx-h100 --phase serve --isl 1000 --osl 200 --concurrency 32",
     "cost dgx-h100 --breakdown package",
+    "design optimise gpt2 --node N5 --area 814mm2 --power 700W --gpus 8 --seq 512 --gbs 8 --tp 1 --pp 1 -q",
     "cost dgx-h100 --explain usd_per_gpu_hour",
     "show engine vllm",
 )
