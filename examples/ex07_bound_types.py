@@ -74,7 +74,9 @@ def rows_of(system: slipstick.System, phase: str, batch: int, length: int) -> It
                 sums[name].append((flops, moved, seconds, bound_of(priced, row)))
     for name, kernels in sums.items():
         if kernels:
-            flops, moved, seconds = (sum(kernel[k] for kernel in kernels) for k in range(3))
+            flops, moved, seconds = (
+                sum(each) for each in ([k[0] for k in kernels], [k[1] for k in kernels], [k[2] for k in kernels])
+            )
             parts = shares((bound, spent) for _, _, spent, bound in kernels)
             bound = max(parts, key=lambda kind: parts[kind])
             yield [phase, batch, length, name, flops / moved, 1e3 * seconds, *parts.values(), bound]

@@ -8,6 +8,7 @@ Studies of this kind for LLM systems have published no numbers that we could rea
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
+from typing import TypeAlias
 
 from drawing import spans
 from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ from slipstick.cost.silicon.packages.package import package_bill
 
 SILICON_MM2, VOLUME = 800.0, 500_000.0
 BOOKS, NODES, SPLITS = ("chiplet-actuary", "catch", "market"), ("N7", "N5", "N3"), (1, 2, 4)
+# Price book, node, factor of defects, joint, whether units may be bad.
+Case: TypeAlias = tuple[str, str, float, Joint, bool]
 JOINTS: tuple[Joint, ...] = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 # Part of a chiplet that its interfaces take, a figure of Chiplet Actuary's paper.
 INTERFACE = 0.1
@@ -70,9 +73,15 @@ def book_of(book: str, node: str, factor: float) -> Prices:
 
 def make(full: bool) -> Table:
     """Price every package; the density of defects moves for organic packages of N5 alone."""
-    nodes, joints = (NODES, JOINTS) if full else (NODES[1:], JOINTS[::4])
-    usual = [(book, node, 1.0, joint, bad) for book, node, joint, bad in product(BOOKS, nodes, joints, (False, True))]
-    swept = [(book, "N5", factor, JOINTS[0], bad) for book, factor, bad in product(BOOKS, FACTORS, (False, True))]
+    nodes = NODES if full else NODES[1:]
+    joints: tuple[Joint, ...] = JOINTS if full else JOINTS[::4]
+    harvested = (False, True)
+    usual: list[Case] = [
+        (book, node, 1.0, joint, bad) for book, node, joint, bad in product(BOOKS, nodes, joints, harvested)
+    ]
+    swept: list[Case] = [
+        (book, "N5", factor, JOINTS[0], bad) for book, factor, bad in product(BOOKS, FACTORS, harvested)
+    ]
     rows = [row for case in dict.fromkeys([*usual, *swept]) for row in rows_of(*case)]
     columns = ["book", "node", "defects (% of usual)", "defects (1/cm2)", "package", "may be bad", "dies", "die (mm2)"]
     money = [*(f"{part} ($)" for part in PARTS), "made for ($)", "with design ($)"]

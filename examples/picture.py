@@ -38,7 +38,7 @@ _STYLE = {
 
 def column_figure(title: str, panels: int, panel_in: float = PANEL_IN) -> tuple[Figure, list[Axes]]:
     """Return a figure of a column's width and its panels, one below the other; equal tables give equal files."""
-    rcParams.update({**_STYLE, "svg.hashsalt": title})
+    rcParams.update({**_STYLE, "svg.hashsalt": title})  # pyright: ignore[reportCallIssue, reportArgumentType]
     figure = Figure(figsize=(WIDTH_IN, panel_in * panels), layout="constrained")
     return figure, [figure.add_subplot(panels, 1, k + 1) for k in range(panels)]
 
@@ -50,7 +50,7 @@ def faults(figure: Figure) -> Iterator[str]:
     FigureCanvasAgg(figure).draw()
     texts = list(_texts(figure))
     boxes = [(text.get_text(), text.get_window_extent().padded(-0.5)) for text in texts]
-    yield from (f"{t.get_text()!r} has {t.get_fontsize():g} pt" for t in texts if t.get_fontsize() < TEXT_PT)
+    yield from (f"{t.get_text()!r} has {t.get_fontsize():g} pt" for t in texts if float(t.get_fontsize()) < TEXT_PT)
     inside = figure.bbox.padded(1.0)
     for words, box in boxes:
         if not all(inside.contains(x, y) for x, y in (box.p0, box.p1)):

@@ -28,7 +28,7 @@ from ..ir.records import dataclass
 from .plans.lowerings import Lowerings
 
 Equal: TypeAlias = Literal["cost", "power", "bandwidth"]
-EQUALS: tuple[Equal, ...] = get_args(Equal)
+EQUALS: tuple[Equal, ...] = ("cost", "power", "bandwidth")
 USUAL = ("fat_tree", "fat_tree=2", "rail_optimised", "dragonfly", "torus", "hyperx")
 _NODE, _RAILS = "node/", ("rail_optimised", "rail_only")
 _SHAPED = ("torus", "mesh", "hyperx")
@@ -127,7 +127,7 @@ def topology_network(text: str, system: System, num_gpus: int) -> TopologyNetwor
     level = changed(level, {"topology": name, **kept})
     nodes = tuple(v for v in system.levels if v.size is not None and v.size <= system.node_size)
     inner = nodes if on_nodes or name in _RAILS else ()
-    members = num_gpus // ((inner and inner[-1].size) or 1)
+    members = num_gpus // ((inner[-1].size if inner else None) or 1)
     try:
         level = _numbered(level, numbers, members, system)
     except UsageError:

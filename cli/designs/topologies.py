@@ -79,7 +79,7 @@ def topologies_command(
         networks = usual_networks(system, num_gpus)
     else:
         networks = [topology_network(name, system, num_gpus) for name in topologies.split(",")]
-    kind = next(one for one in EQUALS if one == equal)
+    kind = EQUALS[EQUALS.index(equal)]
     each = None if budget is None else parse_typed(budget, _UNITS[equal], "--budget")
     whole = None if each is None else each * (1 if kind == "bandwidth" else num_gpus)
     graph = graph_of(request, system.stack)

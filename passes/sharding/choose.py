@@ -122,13 +122,13 @@ def _priority(ask: Ask, choice: ShardChoice, index: int, survives: bool) -> tupl
 
 def factor_at(tensor: Tensor, lies: Shard) -> str:
     """Return the factor that a shard cuts; empty where its dim is never cut, or is packed and the shard is not."""
-    dim = tensor[lies.dim] if lies.dim < len(tensor) else ()
-    if not dim or (len(dim) == 1 and dim[0] == "x*" and not lies.packed):
+    dim: tuple[str, ...] = tensor[lies.dim] if lies.dim < len(tensor) else ()
+    if not dim or (dim == ("x*",) and not lies.packed):
         return ""
     if lies.routed:
         return name_of(next((f for f in dim if f.endswith("@")), dim[0]))
-    inner = len(dim) > 1 and lies.packed and not dim[1].endswith("@")
-    return name_of(dim[1] if inner else dim[0])
+    outer, *inner = dim
+    return name_of(inner[0] if inner and lies.packed and not inner[0].endswith("@") else outer)
 
 
 def _instead(ask: Ask, index_map: IndexMap, choice: ShardChoice, factor: str) -> str:

@@ -50,6 +50,7 @@ class ModelConfig(Protocol):
 
     def to_dict(self) -> dict[str, object]:
         """Return all that it says."""
+        ...
 
 
 class ModelClass(Protocol):
