@@ -8,12 +8,11 @@ from typing import TypeAlias
 
 from ...ir.graph import Phase
 from ...ir.ops import OpCall
+from ...ir.ops.index_map import SAMPLE_AXES, SEQUENCE_AXES
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr
 
-# Each rank of these axes has samples of its own.
-DATA_AXES: tuple[str, ...] = ("dp", "fsdp", "ep")
 # Samples of one rank of them.
 _OF_ONE = "mbs"
 
@@ -113,7 +112,7 @@ def of_own(ask: Ask, rule: Rule) -> Answer:
 def makes_own_samples(ask: Ask, found: Answer) -> Answer:
     """Results with samples that are made of what has none (a table repeated for each) are made where they belong."""
     kinds = ask.call.inputs
-    if ask.axis not in DATA_AXES or ask.all_tokens or any(samples_dim(t.dims, ask.axis) is not None for t in kinds):
+    if ask.axis not in SAMPLE_AXES or ask.all_tokens or any(samples_dim(t.dims, ask.axis) is not None for t in kinds):
         return found
     dims = [samples_dim(t.dims, ask.axis) for t in ask.call.outputs]
     if all(dim is None for dim in dims) or any(p != REPLICATE for p in (*found.inputs, *found.outputs)):
@@ -135,14 +134,14 @@ def own_dim(dims: Sequence[Dim], axis: str) -> int | None:
 
 def has_own(ask: Ask) -> bool:
     """Whether an axis distributes samples and something in the call has those of one rank alone."""
-    if ask.axis not in DATA_AXES or ask.all_tokens:
+    if ask.axis not in SAMPLE_AXES or ask.all_tokens:
         return False
     return any(own_dim(t.dims, ask.axis) is not None for t in (*ask.call.inputs, *ask.call.outputs))
 
 
 def shares_samples(ask: Ask) -> bool:
     """Whether samples are distributed over the axis and an input has those of one replica only."""
-    if ask.axis not in DATA_AXES or ask.all_tokens:
+    if ask.axis not in SAMPLE_AXES or ask.all_tokens:
         return False
     pairs = zip(ask.given, ask.call.inputs, strict=True)
     return any(isinstance(p, Shard) and not p.routed and samples_dim(t.dims, ask.axis) is not None for p, t in pairs)
@@ -155,7 +154,7 @@ def has_batch(size: Dim) -> bool:
 
 def is_alike(axis: str, have: Placement, want: Placement) -> bool:
     """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
-    if axis not in DATA_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
+    if axis not in SAMPLE_AXES or have == want or not isinstance(have, Shard) or not isinstance(want, Shard):
         return have == want
     return have == replace(want, packed=have.packed)
 
@@ -166,9 +165,10 @@ def shard_dim(placement: Placement) -> int | None:
 
 
 __all__ = [
-    "DATA_AXES",
     "PARTIAL",
     "REPLICATE",
+    "SAMPLE_AXES",
+    "SEQUENCE_AXES",
     "Answer",
     "Ask",
     "Partial",

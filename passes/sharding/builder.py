@@ -16,7 +16,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
-from .ask import has_batch, is_alike
+from .ask import SEQUENCE_AXES, has_batch, is_alike
 from .cuts import TP, Cuts
 from .exchange import ExchangeOptions, is_routed
 
@@ -363,7 +363,7 @@ class RegionBuilder:
         """
         size = world.dims[dim]
         rounded = has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
-        over_sequence = axis in ("up", "cp") and dim == 0 and isinstance(size, int)
+        over_sequence = axis in SEQUENCE_AXES and dim == 0 and isinstance(size, int)
         return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
     def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:

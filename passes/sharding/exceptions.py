@@ -12,9 +12,9 @@ from ...ir.ops.tensors.lookup import LookupAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.sizes.expr import Expr
 from .ask import (
-    DATA_AXES,
     PARTIAL,
     REPLICATE,
+    SAMPLE_AXES,
     Answer,
     Ask,
     Partial,
@@ -47,7 +47,7 @@ def elementwise(ask: Ask) -> Answer:
 def _stays(ask: Ask, partial: set[int], group: tuple[int, ...]) -> bool:
     dims = ask.call.outputs[0].dims
     backward, count = ask.phase is Phase.BACKWARD, len(ask.given)
-    if backward and (ask.axis in DATA_AXES or all(isinstance(d, int) for d in dims)):
+    if backward and (ask.axis in SAMPLE_AXES or all(isinstance(d, int) for d in dims)):
         return len(group) > 1 or len(partial) == 1  # the gradient of something made of parameters alone
     if widens(ask, partial):
         return False
@@ -81,7 +81,7 @@ def reshape(ask: Ask) -> Answer:
         e.inputs != (lies,) or e.outputs != answer.outputs for e in map_of(ask).also
     )
     made = answer.outputs[0] if passes else REPLICATE
-    samples = samples_dim(result, ask.axis) if ask.axis in DATA_AXES else None
+    samples = samples_dim(result, ask.axis) if ask.axis in SAMPLE_AXES else None
     repeated = samples is not None and samples_dim(source, ask.axis) == lies.dim
     if repeated and not (isinstance(made, Shard) and made.dim == samples):
         made = Shard(samples or 0)  # a replica's samples, repeated side by side

@@ -12,7 +12,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
 from .annotate import CP, DP, EP, FSDP, UP
-from .ask import DATA_AXES
+from .ask import SAMPLE_AXES
 from .builder import Placements, RegionBuilder
 
 _BATCH = "batch"
@@ -66,13 +66,13 @@ class OwnBatch:
         """Return how an input, cache or parameter lies: a fixed batch is not distributed."""
         if not self.is_fixed or v.role not in (Role.INPUT, Role.CACHE):
             return lies
-        return {**lies, **dict.fromkeys(DATA_AXES, REPLICATE)}
+        return {**lies, **dict.fromkeys(SAMPLE_AXES, REPLICATE)}
 
     def settle(self, b: RegionBuilder, node: Node) -> None:
         """Let the gradients that a node makes of parameters be what they are: partial sums."""
         for made in self.gradients[b.old.name].intersection(node.outputs) if self.is_fixed else ():
             lies = b.where[b.now[made]]
-            b.settle(made, {a: PARTIAL if a in DATA_AXES and p == REPLICATE else p for a, p in lies.items()}, node)
+            b.settle(made, {a: PARTIAL if a in SAMPLE_AXES and p == REPLICATE else p for a, p in lies.items()}, node)
 
     def is_length(self, dim: Dim) -> bool:
         """Whether a dim in the place of the sequence is one."""

@@ -10,8 +10,8 @@ from ...ir.graph import Node, Region
 from ...ir.ops import OPS, Trait
 from ...ir.sizes.expr import Dim, total
 from .ask import (
-    DATA_AXES,
     REPLICATE,
+    SAMPLE_AXES,
     Answer,
     Ask,
     Placement,
@@ -73,6 +73,6 @@ def gather_notes(region: Region, node: Node, given: Iterable[Sequence[Placement]
     types = region.types(node.inputs)
     changed = [t.num_bytes for t, lies in zip(types, given, strict=True) if any(p != REPLICATE for p in lies)]
     if changed:
-        num_bytes = total(changed).substitute(dict[str, Dim](dict.fromkeys(DATA_AXES, 1)))
+        num_bytes = total(changed).substitute(dict[str, Dim](dict.fromkeys(SAMPLE_AXES, 1)))
         where = f"op '{node.op}' at '{node.scope or 'the top'}' ({region.name}, {node.phase})"
         yield f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"

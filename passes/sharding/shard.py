@@ -40,7 +40,7 @@ from .annotate import (
     weight_behind,
     with_whole_states,
 )
-from .ask import DATA_AXES, Answer, Ask
+from .ask import SAMPLE_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts
 from .exchange import ExchangeOptions, imbalance_of, routes, top_k
@@ -231,7 +231,7 @@ class _Propagation:
         if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
             queries = answers[CP].inputs[has(node, Trait.BACKWARD)]
             node = replace(node, attrs=replace(node.attrs, balanced=queries == Shard(2)))
-        within = [axis for axis in self.axes if axis not in DATA_AXES]
+        within = [axis for axis in self.axes if axis not in SAMPLE_AXES]
         self.notes += gather_notes(b.old, node, ([self._seen(b, i, axis) for axis in within] for i in node.inputs))
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         if self.cp == "ring" and isinstance(node.attrs, AttentionAttrs):
@@ -353,7 +353,7 @@ class _Propagation:
                 have = b.where[b.now[value]]
                 source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
                 later = source is not None and source.phase is not Phase.FORWARD
-                kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
+                kept = self.axes if all(isinstance(d, int) for d in dims) else SAMPLE_AXES
                 sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
                 self.ports[port.name] = {**have, **{a: self._reduced(b, value, a) for a in sums}}
             if not port.name.startswith("result") or b.old.by_id[port.value].type.dims:
