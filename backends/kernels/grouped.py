@@ -68,7 +68,7 @@ class GroupedSizes:
 
 @dataclass(frozen=True, slots=True)
 class PaddedGroups:
-    """What groups take at most, on a chip whose units pad rows less than the tiles of measured kernels do.
+    """The longest time of groups, on a chip whose units pad rows less than the tiles of measured kernels.
 
         T_most = ramp + (1 + slack) max(X / (u_m BW), X / I, W, min(2 [m n k] E / (u_c P), 2 m n k E / P_v))
 
@@ -81,7 +81,7 @@ class PaddedGroups:
 
     @classmethod
     def of(cls, chip: Chip, bytes_per_s: Num, flops_per_s: Num, like: GemmConstants) -> PaddedGroups:
-        """Put a chip, the rates that groups reach, and the rule of other products together."""
+        """Return the bound of groups at the rates that they reach on a chip."""
         rates = bytes_per_s, ingest_of(chip, like.draw), flops_per_s
         return cls(PaddedRoofline.of(chip, *rates), like.slack, like.ramp_s)
 

@@ -73,7 +73,7 @@ class PaddedRoofline:
 
 
 def ingest_of(chip: Chip, draw: float) -> Num:
-    """Return the bytes/s that the units of all of a chip take in, where an SM draws so many bytes in a clock."""
+    """Return the on-chip ingest of a chip in bytes/s; `draw` is the bytes that an SM takes in a clock."""
     if chip.has_threads:
         return draw * chip.num_sms * chip.matrix_hz * chip.ingest_scale
     return np.inf if chip.ingest_bytes_per_s is None else chip.ingest_bytes_per_s

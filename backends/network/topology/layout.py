@@ -104,7 +104,7 @@ def lay_out(
 def lay_out_placed(
     factors: Sequence[tuple[Array, Array]], placed: Sequence[Sequence[NetworkLevel]], which: Array | None
 ) -> tuple[LevelShare, ...]:
-    """Lay groups of (size, stride) factors as `lay_out` does, each on the levels of its own placement.
+    """Lay out groups of (size, stride) factors, each on the levels of its own placement.
 
     `placed` are the same levels, placed in several ways; `which` is the place of those of each group among them, None
     where all have the first.

@@ -30,7 +30,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def usual_placement(placement: str, levels: Sequence[NetworkLevel]) -> str:
-    """Return what a placement is on a network: `auto` is that of its slices, or the order of ranks."""
+    """Resolve `auto`: closed slices where the network has them, else the order of ranks."""
     if placement != AUTO:
         return placement
     return CLOSED if any(level.slices for level in levels) else RANKS
@@ -76,7 +76,7 @@ def place(
 
 
 def compact_dims(block: Shape, times: int) -> Shape:
-    """Return the most cubic dimensions of so many blocks, of cubes shorter ones first.
+    """Return the most cubic dimensions of a number of blocks, the shorter ones first.
 
     >>> compact_dims((4, 4, 4), 6), compact_dims((1, 1), 32)
     ((4, 8, 12), (4, 8))
@@ -90,7 +90,7 @@ def compact_dims(block: Shape, times: int) -> Shape:
 def _blocks(
     level: NetworkLevel, inner: int, degrees: Mapping[str, int], shapes: Mapping[str, Shape]
 ) -> Iterator[Shape]:
-    """Yield blocks, each inside of the next, so that every group fills one; a group that cannot lies across some."""
+    """Yield nested blocks such that each group fills one where its size allows."""
     at, ranks, every = (1,) * len(level.dims), 1, prod(level.dims)
     for axis, degree in degrees.items():
         ranks *= degree
@@ -118,7 +118,7 @@ def _check_shape(level: NetworkLevel, axis: str, shape: Shape, at: Shape, ranks:
 
 
 def _grown(level: NetworkLevel, at: Shape, room: Shape, ranks: int) -> Iterator[Shape]:
-    """Yield blocks that grow from one to so many of it, by a prime at a time where it makes them longest the least."""
+    """Yield blocks that grow by one prime factor at a time, along the dimension that stays shortest."""
     start, left, now = at, list(room), list(at)
     wraps = level.topology == "torus"
 
