@@ -18,12 +18,12 @@ from types import MappingProxyType
 
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.configs.shrink import shrunken
-from slipstick.frontend.reference.compare import ComparedModule, Verdict, compare, subject_of
-from slipstick.frontend.reference.serving import compare_step, step_of
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.passes.families import pipeline_for
+from slipstick.verify.numeric.compare import ComparedModule, Verdict, compare, subject_of
+from slipstick.verify.numeric.serving import compare_step, step_of
 
 from .small_configs import small_config
 

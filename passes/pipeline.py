@@ -13,11 +13,10 @@ from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan.layout.stages import BOUNDARY, SHARED
 from ..ir.records import dataclass
-from ..ir.sizes.expr import as_expr, symbol
+from ..ir.sizes.expr import Expr, as_expr, symbol
 from ..ir.sizes.fixed_sizes import fixed_samples
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require, require_sharded
-from .proof.borders import is_weight
 
 PP, TP = "pp", "tp"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
@@ -163,6 +162,12 @@ def _borders(graph: Graph) -> list[_Border]:
                         found[border][phase][v.name] = _Crossing(v, stays or (before is not None and before.stays))
                 made |= {p.name: k for p in region.outputs if _phase(region, p.value) is phase}
     return list(found)
+
+
+def is_weight(v: Value) -> bool:
+    """Whether no dim counts tokens: the sizes of a weight depend on degrees alone."""
+    symbols = {s for d in v.type.dims if isinstance(d, Expr) for s in d.symbols}
+    return not symbols & {"mbs", "seq", "kv", "batch"}
 
 
 def _without_weights(head: Sequence[Region]) -> frozenset[str]:

@@ -26,7 +26,7 @@ def proof(request: Request, traced: Graph, plan: Plan, sizes: SmallSizes) -> str
     if sizes != SmallSizes():
         raise UsageError("--verify-sizes is of --verify numeric: a proof holds for all sizes; leave it out")
     check_spread(plan)
-    from ...passes.proof.certificate import FUSE, SHARD, certify
+    from ...verify.proof.certificate import FUSE, SHARD, certify
 
     pipeline = pipeline_of(request, plan.family)
     seen: dict[str, Graph] = {}

@@ -15,9 +15,9 @@ from ..prepare import asked_of, pipeline_of
 from .sizes import SmallSizes
 
 if TYPE_CHECKING:
-    from ...frontend.reference.compare import ComparedModule, Verdict
     from ...ir.graph import Graph
     from ...ir.plan import Plan
+    from ...verify.numeric.compare import ComparedModule, Verdict
 
 # Ranks on an axis: two show what many do; four of tensor parallelism also copy heads of keys.
 _MOST, _MOST_TP = 2, 4
@@ -69,8 +69,8 @@ def _spread(plan: Plan) -> str:
 
 def _numeric_run(request: Request, plan: Plan, sizes: SmallSizes) -> NumericRun:
     """Build the model, lower it by the plan and compare; what cannot be run is a reason."""
-    from ...frontend.reference.call import NotComputedError
-    from ...frontend.reference.compare import Verdict
+    from ...verify.numeric.call import NotComputedError
+    from ...verify.numeric.compare import Verdict
 
     degrees = {axis: min(n, _MOST_TP if axis == "tp" else _MOST) for axis, n in plan.mesh.items()}
     reason = _spread(plan)
@@ -95,10 +95,10 @@ def _subject(request: Request, plan: Plan, sizes: SmallSizes, degrees: Mapping[s
     from ...frontend.forms import CONFIG, FACTORY, form_of
     from ...frontend.huggingface.configs.models import read_config
     from ...frontend.huggingface.configs.shrink import shrunken
-    from ...frontend.reference.call import NotComputedError
-    from ...frontend.reference.compare import subject_of
-    from ...frontend.reference.own import own_subject
     from ...ir.types import DType
+    from ...verify.numeric.call import NotComputedError
+    from ...verify.numeric.compare import subject_of
+    from ...verify.numeric.own import own_subject
 
     source, workload = request.source, plan.family.workload
     form = form_of(source.model)
@@ -125,9 +125,9 @@ def _lengths(graph: Graph, degrees: Mapping[str, int], sizes: SmallSizes) -> tup
 
     UsageError for a typed size that the graph is not of, or that ranks do not divide; NotComputedError without one.
     """
-    from ...frontend.reference.call import NotComputedError
-    from ...frontend.reference.compare import BATCH_AXES
     from ...ir.sizes.fixed_sizes import fixed_sizes
+    from ...verify.numeric.call import NotComputedError
+    from ...verify.numeric.compare import BATCH_AXES
 
     name = "kv" if graph.workload is Workload.DECODE else "seq"
     if wrong := next((n for n in sizes.lengths if n not in ("batch", name)), None):
@@ -158,15 +158,15 @@ def _compared(
     model: str, subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int
 ) -> Verdict:
     from ...frontend.forms import FACTORY, form_of
-    from ...frontend.reference.own import compare_own
-    from ...frontend.reference.serving import compare_phase
+    from ...verify.numeric.own import compare_own
+    from ...verify.numeric.serving import compare_phase
 
     run = compare_own if form_of(model) is FACTORY else compare_phase
     return run(subject, lowered, degrees, batch, length)
 
 
 def _lines(plan: Plan, done: NumericRun, time_s: float) -> list[str]:
-    from ...frontend.reference.run import TOLERANCE
+    from ...verify.numeric.run import TOLERANCE
 
     found = done.verdict
     degrees = " x ".join(f"{a}{n}" for a, n in done.degrees.items() if n > 1) or "one rank"

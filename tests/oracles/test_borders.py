@@ -12,14 +12,14 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from slipstick.frontend.fold.blocks import Identity
 from slipstick.frontend.fold.trace import trace
-from slipstick.frontend.reference.compare import ComparedModule, ModuleResults, compare, in_double
 from slipstick.frontend.runs.factories import run_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.plan.layout.stages import BOUNDARY
 from slipstick.ir.types import DType
 from slipstick.passes.families import pipeline_for
-from slipstick.passes.proof.stages import exchange_faults
+from slipstick.verify.numeric.compare import ComparedModule, ModuleResults, compare, in_double
+from slipstick.verify.proof.stages import exchange_faults
 
 pytestmark = pytest.mark.oracle
 

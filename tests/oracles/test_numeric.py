@@ -15,7 +15,6 @@ from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, ve
 from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.configs.shrink import shrunken
-from slipstick.frontend.reference.compare import ComparedModule, ModuleResults, Verdict, compare, subject_of
 from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.ops.collectives import CollectiveAttrs
@@ -28,6 +27,7 @@ from slipstick.passes.families import pipeline_for
 from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer as Placed
 from slipstick.passes.sharding.ask import Ask
+from slipstick.verify.numeric.compare import ComparedModule, ModuleResults, Verdict, compare, subject_of
 
 pytestmark = pytest.mark.oracle
 

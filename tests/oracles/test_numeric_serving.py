@@ -11,13 +11,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, SEQ, STEPS, kinds_for, outcome, step_verdicts, subject
-from slipstick.frontend.reference.compare import ComparedModule, Verdict
-from slipstick.frontend.reference.serving import ServingStep, compare_step, step_of
 from slipstick.ir.graph import Graph, Node, Workload
 from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.ops.tensors.layout import SliceAttrs
 from slipstick.ir.plan import Family
 from slipstick.passes.families import pipeline_for
+from slipstick.verify.numeric.compare import ComparedModule, Verdict
+from slipstick.verify.numeric.serving import ServingStep, compare_step, step_of
 
 pytestmark = pytest.mark.oracle
 

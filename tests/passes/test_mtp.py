@@ -18,7 +18,7 @@ from slipstick.ir.plan import Family, PlanWords, check_family, plan_of
 from slipstick.ir.plan.layout.stages import lay_stages
 from slipstick.passes.families import pipeline_for
 from slipstick.passes.mtp.mtp import Mtp
-from slipstick.passes.proof.certificate import certify
+from slipstick.verify.proof.certificate import certify
 
 # The tiny Llama: hidden 64, 2 key-value heads of 16, MLP 96, vocabulary 160.
 HIDDEN, VOCAB = 64, 160

@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch")
 
 import slipstick
-from slipstick.frontend.reference.call import Local
 from slipstick.ir.errors import GateError, UnknownNameError, UsageError
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.passes import manager
 from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer, Ask
+from slipstick.verify.numeric.call import Local
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.oracle
@@ -165,7 +165,7 @@ def test_a_rule_that_forgets_a_partial_sum_ends_with_5(monkeypatch: pytest.Monke
 
 
 def test_a_reduction_of_gradients_that_is_dropped_ends_with_5(monkeypatch: pytest.MonkeyPatch) -> None:
-    from slipstick.frontend.reference.stages import RankExchange
+    from slipstick.verify.numeric.stages import RankExchange
 
     exchange = RankExchange.run
 

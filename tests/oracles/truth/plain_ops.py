@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from slipstick.frontend.reference.call import RankCall, Reference, attrs_of, share
-from slipstick.frontend.reference.ops import attention, experts, scan
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
 from slipstick.ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import Shard
+from slipstick.verify.numeric.call import RankCall, Reference, attrs_of, share
+from slipstick.verify.numeric.ops import attention, experts, scan
 
 _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "add": lambda x: x + 0.7, "sub": lambda x: 0.7 - x, "mul": lambda x: x * 1.3, "div": lambda x: x / 1.7,

@@ -16,8 +16,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from slipstick.frontend.reference.call import RankCall, zigzag
-from slipstick.frontend.reference.ops.attention import loss_of
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
 from slipstick.ir.ops import OpCall, index_map_of
 from slipstick.ir.ops.fused.attention import AttentionAttrs
@@ -26,6 +24,8 @@ from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Ask
 from slipstick.passes.sharding.rules import RULES
+from slipstick.verify.numeric.call import RankCall, zigzag
+from slipstick.verify.numeric.ops.attention import loss_of
 
 from .plain_ops import REFERENCES
 

@@ -10,10 +10,10 @@ pytest.importorskip("transformers", reason="builds its models; install slipstick
 from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.configs.shrink import shrunken
-from slipstick.frontend.reference.compare import subject_of
 from slipstick.ir.graph import Graph
 from slipstick.passes.manager import parse_pipeline
-from slipstick.passes.proof.certificate import certify
+from slipstick.verify.numeric.compare import subject_of
+from slipstick.verify.proof.certificate import certify
 
 from .mutate import copies_not_summed
 

@@ -11,7 +11,7 @@ from ...ir.layers import layer_row
 from ...ir.ops import Trait, has
 from ...ir.plan.layout.stages import BOUNDARY, SHARED, between_stages
 from ...ir.sizes.fixed_sizes import fixed_samples
-from .borders import is_weight
+from ...passes.pipeline import is_weight
 from .refine import ProofFault
 
 # A message: its phase, and what arrives: type and placements.

@@ -12,16 +12,16 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ...frontend.huggingface.operators.cache import Past
+from ...frontend.huggingface.operators.linear import remembers
+from ...frontend.loss import returned_tensor
+from ...frontend.workloads import ModelCache
 from ...ir.graph import Graph, Node, Region, Role, Value, Workload
 from ...ir.ops import Trait, has
 from ...ir.ops.fused.scan import ScanAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import ReduceAttrs
 from ...ir.records import dataclass
-from ..huggingface.operators.cache import Past
-from ..huggingface.operators.linear import remembers
-from ..loss import returned_tensor
-from ..workloads import ModelCache
 from .call import Mesh, NotComputedError
 from .compare import ComparedModule, Difference, Verdict, compare, in_double, judged, relative
 from .layout import LocalSizes

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.nn.modules.dropout import _DropoutNd
 
+from ...frontend.example_inputs import Arguments, arguments
+from ...frontend.huggingface.recording import is_of_transformers
+from ...frontend.loss import LabelledInputs, returned
+from ...frontend.module import Asking, trace_run
+from ...frontend.record.failures import first_line, user_line
+from ...frontend.record.preserve import FunctionMode
+from ...frontend.runs.asked import AskedSizes
+from ...frontend.runs.factories import overlaid, run_from_factory
+from ...frontend.runs.model_run import ModelRun
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.graph import Graph, Workload
 from ...ir.records import dataclass
 from ...ir.types import DType
-from ..example_inputs import Arguments, arguments
-from ..huggingface.recording import is_of_transformers
-from ..loss import LabelledInputs, returned
-from ..module import Asking, trace_run
-from ..record.failures import first_line, user_line
-from ..record.preserve import FunctionMode
-from ..runs.asked import AskedSizes
-from ..runs.factories import overlaid, run_from_factory
-from ..runs.model_run import ModelRun
 from .call import NotComputedError
 from .compare import (
     ComparedModule,

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.ir.graph import Graph
 from slipstick.passes.manager import parse_pipeline
-from slipstick.passes.proof.certificate import Certificate, certify
+from slipstick.verify.proof.certificate import Certificate, certify
 
 from .mutate import MUTATORS, mutants
 

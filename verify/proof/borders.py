@@ -10,6 +10,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr
 from ...ir.sizes.shares import read_share
+from ...passes.pipeline import is_weight
 from .conversions import COPIES, localised
 from .refine import ProofFault
 
@@ -50,12 +51,6 @@ def _leaving(region: Region, port: Port) -> Iterator[ProofFault]:
         yield ProofFault(
             region.name, f"out '{port.name}'", f"leaves as a partial sum over {', '.join(partial)}: {_lies(v)}"
         )
-
-
-def is_weight(v: Value) -> bool:
-    """Whether no dim counts tokens: the sizes of a weight depend on degrees alone."""
-    symbols = {s for d in v.type.dims if isinstance(d, Expr) for s in d.symbols}
-    return not symbols & {"mbs", "seq", "kv", "batch"}
 
 
 def _lies(v: Value) -> str:

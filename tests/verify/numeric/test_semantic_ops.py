@@ -9,19 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend.reference.call import NotComputedError, RankCall, Reference
-from slipstick.frontend.reference.ops import (
-    attention as ops_attention,
-)
-from slipstick.frontend.reference.ops import attention as ops_loss
-from slipstick.frontend.reference.ops import attention as ops_norm
-from slipstick.frontend.reference.ops import (
-    experts as ops_experts,
-)
-from slipstick.frontend.reference.ops import scan as ops_conv
-from slipstick.frontend.reference.ops import (
-    scan as ops_scan,
-)
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Value
 from slipstick.ir.meaning import Meaning, OperatorCall
 from slipstick.ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
@@ -33,6 +20,19 @@ from slipstick.ir.ops.tensors.conv import ConvAttrs
 from slipstick.ir.ops.tensors.normalize import DimAttrs, NormAttrs
 from slipstick.ir.placement import REPLICATE, Shard
 from slipstick.ir.types import DType, TensorType
+from slipstick.verify.numeric.call import NotComputedError, RankCall, Reference
+from slipstick.verify.numeric.ops import (
+    attention as ops_attention,
+)
+from slipstick.verify.numeric.ops import attention as ops_loss
+from slipstick.verify.numeric.ops import attention as ops_norm
+from slipstick.verify.numeric.ops import (
+    experts as ops_experts,
+)
+from slipstick.verify.numeric.ops import scan as ops_conv
+from slipstick.verify.numeric.ops import (
+    scan as ops_scan,
+)
 
 pytestmark = pytest.mark.oracle
 TABLES: Mapping[str, Reference] = {

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ....frontend.semantic.constants import STYLES, turned
 from ....ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ....ir.ops.fused.index_keys import IndexAttrs
 from ....ir.ops.tensors.normalize import DimAttrs, NormAttrs
-from ...semantic.constants import STYLES, turned
 from ..call import NotComputedError, RankCall, Reference, attrs_of, given, gradients, number, operator, share, word
 
 _EPS = {"rms": 1e-6, "layer": 1e-5}  # defaults of our operator and of torch's

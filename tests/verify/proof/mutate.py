@@ -15,7 +15,7 @@ from slipstick.ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import as_dim, as_expr
-from slipstick.passes.proof.numbering import Numbers, parts
+from slipstick.verify.proof.numbering import Numbers, parts
 
 Mutator = Callable[[Region], Iterator[tuple[str, Region]]]
 _COMMUTES = {"add", "mul", "max", "min", "and", "or", "compare"}

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
+from ...frontend.fold.blocks import Identity
+from ...frontend.fold.trace import trace
+from ...frontend.huggingface.configs.architectures import choose
+from ...frontend.huggingface.configs.building import build_noted, config_object
+from ...frontend.huggingface.configs.models import Config
+from ...frontend.huggingface.recording import hints_on
+from ...frontend.loss import returned_tensor
+from ...frontend.record.preserve import FunctionMode
 from ...ir.graph import Graph, Workload
 from ...ir.records import dataclass
 from ...ir.types import DType
-from ..fold.blocks import Identity
-from ..fold.trace import trace
-from ..huggingface.configs.architectures import choose
-from ..huggingface.configs.building import build_noted, config_object
-from ..huggingface.configs.models import Config
-from ..huggingface.recording import hints_on
-from ..loss import returned_tensor
-from ..record.preserve import FunctionMode
 from .call import LayoutMismatchError, Mesh, NotComputedError
 from .layout import LocalSizes
 from .run import TOLERANCE, Runner
