@@ -10,17 +10,18 @@ import click
 
 from ..ir.errors import UsageError
 from ..ir.units import is_digits
+from ..verify.kinds import VERIFIERS, check_lowered
+from ..verify.request import VerifyRequest, read_sizes
 from .flags.request import PlanCommand, Request
 from .flags.run import run_of
 from .output.answers import Answering
 from .output.files import check_suffix, write_text
 from .plans.software import with_software
-from .prepare import check_model, lower_of, priced, sized, system_of
-from .verify.kinds import VERIFIERS, check_lowered
-from .verify.sizes import read_sizes
+from .prepare import asked_of, check_model, lower_of, pipeline_of, priced, sized, system_of
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate, Lowered
+    from ..ir.graph import Graph
     from ..ir.plan import Plan
     from ..report.results.compiled import CompiledResult
     from ..report.results.result import Result
@@ -138,9 +139,15 @@ def compile_command(request: Request) -> CompiledResult:
         plan=plan,
         lower=lambda: lower_of(request, graph, plan.family),
         price=lambda lowered: _answer(request, plan, lowered),
-        check=lambda kind, sizes: check_lowered(kind, request, graph, plan, sizes),
+        check=lambda kind, sizes: check_lowered(kind, _verify_request(request, graph, plan), sizes),
         overrides=request.machine.overrides,
     )
+
+
+def _verify_request(request: Request, graph: Graph, plan: Plan) -> VerifyRequest:
+    source = request.source
+    pipeline = pipeline_of(request, plan.family)
+    return VerifyRequest(source.model, source.dtype, source.images, graph, plan, pipeline, asked_of(request))
 
 
 def _kinds(emit: str) -> tuple[str, ...]:

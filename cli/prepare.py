@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,8 +91,8 @@ def _loaded(request: Request, spelled_out: bool) -> Graph:
     )
 
 
-def asked_of(request: Request, sizes: Mapping[str, int] | None = None) -> AskedSizes:
-    """Return what was said of a factory's module, and lengths: those of the plan where no other are given."""
+def asked_of(request: Request) -> AskedSizes:
+    """Return what was said of a factory's module, and the lengths of the plan."""
     from ..frontend.runs.asked import AskedSizes
 
     source, seq = request.source, request.words.seq_len
@@ -102,7 +102,7 @@ def asked_of(request: Request, sizes: Mapping[str, int] | None = None) -> AskedS
         source.fixed,
         source.leaves,
         source.caches,
-        sizes or {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
+        {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
     )
 
 

@@ -19,7 +19,7 @@ from slipstick.verify.numeric.call import Local
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.oracle
-NETS = Path(__file__).parents[2] / "data" / "own_nets.py"
+NETS = Path(__file__).parents[1] / "data" / "own_nets.py"
 
 GPTS = ("packed", "separate")
 PLANS: tuple[str, ...] = (

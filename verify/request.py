@@ -1,16 +1,39 @@
-"""`--verify-sizes`: the small sizes at which `--verify numeric` runs a model."""
+"""Inputs of a verification: the model, its graph and plan, and the small sizes at which it is run."""
 
 from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from ...ir.errors import UsageError, check_once
-from ...ir.records import dataclass
+from ..ir.errors import UsageError, check_once
+from ..ir.records import dataclass
+
+if TYPE_CHECKING:
+    from ..frontend.runs.asked import AskedSizes
+    from ..ir.graph import Graph
+    from ..ir.plan import Plan
+    from ..passes.manager import PassPipeline
 
 LENGTHS = ("batch", "seq", "kv")
 _FLAG = "--verify-sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """A model by its name, its traced graph, and the plan and the passes by which that is lowered.
+
+    `dtype`, `images` and `asked` are what was said of the model, with which it is built again at small sizes.
+    """
+
+    model: str
+    dtype: str
+    images: int
+    traced: Graph
+    plan: Plan
+    pipeline: PassPipeline
+    asked: AskedSizes
 
 
 @dataclass(frozen=True, slots=True)

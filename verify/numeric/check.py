@@ -1,23 +1,22 @@
-"""`slipstick compile --verify numeric`: a small model of the same kind, or a user's module, on simulated ranks."""
+"""`--verify numeric`: a small model of the same kind, or a user's module, on simulated ranks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ...ir.errors import GateError, NotUnderstoodError, UsageError
 from ...ir.graph import LengthBound, Workload
 from ...ir.records import dataclass
-from ..flags.request import Request
-from ..prepare import asked_of, pipeline_of
-from .sizes import SmallSizes
+from ..request import SmallSizes, VerifyRequest
 
 if TYPE_CHECKING:
     from ...ir.graph import Graph
     from ...ir.plan import Plan
-    from ...verify.numeric.compare import ComparedModule, Verdict
+    from .compare import ComparedModule, Verdict
 
 # Ranks on an axis: two show what many do; four of tensor parallelism also copy heads of keys.
 _MOST, _MOST_TP = 2, 4
@@ -38,15 +37,14 @@ class NumericRun:
     verdict: Verdict
 
 
-def numeric(request: Request, traced: Graph, plan: Plan, sizes: SmallSizes) -> str:
+def numeric(request: VerifyRequest, sizes: SmallSizes) -> str:
     """Compare with the module: loss and gradients, or results and caches.
 
     The model is built small, its own graph is not read. GateError where the two differ, and where nothing was run.
     """
-    del traced
     start = perf_counter()
-    done = _numeric_run(request, plan, sizes)
-    text = "\n".join(_lines(plan, done, perf_counter() - start))
+    done = _numeric_run(request, sizes)
+    text = "\n".join(_lines(request.plan, done, perf_counter() - start))
     if not done.verdict.equal:
         raise GateError(text)
     return text
@@ -67,11 +65,12 @@ def _spread(plan: Plan) -> str:
     )
 
 
-def _numeric_run(request: Request, plan: Plan, sizes: SmallSizes) -> NumericRun:
+def _numeric_run(request: VerifyRequest, sizes: SmallSizes) -> NumericRun:
     """Build the model, lower it by the plan and compare; what cannot be run is a reason."""
-    from ...verify.numeric.call import NotComputedError
-    from ...verify.numeric.compare import Verdict
+    from .call import NotComputedError
+    from .compare import Verdict
 
+    plan = request.plan
     degrees = {axis: min(n, _MOST_TP if axis == "tp" else _MOST) for axis, n in plan.mesh.items()}
     reason = _spread(plan)
     if plan.redundant_experts:
@@ -79,45 +78,45 @@ def _numeric_run(request: Request, plan: Plan, sizes: SmallSizes) -> NumericRun:
     batch, length = _BATCH, _SEQ
     if not reason:
         try:
-            subject = _subject(request, plan, sizes, degrees)
+            subject = _subject(request, sizes, degrees)
             batch, length = _lengths(subject.graph, degrees, sizes)
-            lowered, _ = pipeline_of(request, plan.family).run(subject.graph)
+            lowered, _ = request.pipeline.run(subject.graph)
             return NumericRun(
-                degrees, batch, length, _compared(request.source.model, subject, lowered, degrees, batch, length)
+                degrees, batch, length, _compared(request.model, subject, lowered, degrees, batch, length)
             )
         except (NotComputedError, NotUnderstoodError) as error:
             reason = str(error)
     return NumericRun(degrees, batch, length, Verdict(reason=reason))
 
 
-def _subject(request: Request, plan: Plan, sizes: SmallSizes, degrees: Mapping[str, int]) -> ComparedModule:
+def _subject(request: VerifyRequest, sizes: SmallSizes, degrees: Mapping[str, int]) -> ComparedModule:
     """Build what is compared: a small model of a config, or the module of a factory."""
     from ...frontend.forms import CONFIG, FACTORY, form_of
     from ...frontend.huggingface.configs.models import read_config
     from ...frontend.huggingface.configs.shrink import shrunken
     from ...ir.types import DType
-    from ...verify.numeric.call import NotComputedError
-    from ...verify.numeric.compare import subject_of
-    from ...verify.numeric.own import own_subject
+    from .call import NotComputedError
+    from .compare import subject_of
+    from .own import own_subject
 
-    source, workload = request.source, plan.family.workload
-    form = form_of(source.model)
+    workload = request.plan.family.workload
+    form = form_of(request.model)
     if form is FACTORY:
         copies = math.prod(n for axis, n in degrees.items() if axis not in ("tp", "pp"))
-        dtype = DType.parse(source.dtype)
-        asked = asked_of(request, {"batch": _BATCH, "seq": _SEQ, "kv": _SEQ, **sizes.lengths})
-        return own_subject(source.model, dtype, asked, workload, sizes.arguments, copies)
+        dtype = DType.parse(request.dtype)
+        asked = replace(request.asked, sizes={"batch": _BATCH, "seq": _SEQ, "kv": _SEQ, **sizes.lengths})
+        return own_subject(request.model, dtype, asked, workload, sizes.arguments, copies)
     if sizes.arguments:
         name = next(iter(sizes.arguments))
         raise UsageError(f"--verify-sizes {name}: an argument of a factory (file.py:function), which this model is not")
     if form is not CONFIG:
         raise NotComputedError(
-            f"'{source.model}' is {form.name}, which has no module to compare with: name the config or the factory "
+            f"'{request.model}' is {form.name}, which has no module to compare with: name the config or the factory "
             "that it was made of, or ask for --verify proof"
         )
-    if source.images:
-        raise NotComputedError(f"--images {source.images}: the model is compared on tokens alone")
-    return subject_of(shrunken(read_config(source.model)), workload)
+    if request.images:
+        raise NotComputedError(f"--images {request.images}: the model is compared on tokens alone")
+    return subject_of(shrunken(read_config(request.model)), workload)
 
 
 def _lengths(graph: Graph, degrees: Mapping[str, int], sizes: SmallSizes) -> tuple[int, int]:
@@ -126,8 +125,8 @@ def _lengths(graph: Graph, degrees: Mapping[str, int], sizes: SmallSizes) -> tup
     UsageError for a typed size that the graph is not of, or that ranks do not divide; NotComputedError without one.
     """
     from ...ir.sizes.fixed_sizes import fixed_sizes
-    from ...verify.numeric.call import NotComputedError
-    from ...verify.numeric.compare import BATCH_AXES
+    from .call import NotComputedError
+    from .compare import BATCH_AXES
 
     name = "kv" if graph.workload is Workload.DECODE else "seq"
     if wrong := next((n for n in sizes.lengths if n not in ("batch", name)), None):
@@ -158,15 +157,15 @@ def _compared(
     model: str, subject: ComparedModule, lowered: Graph, degrees: Mapping[str, int], batch: int, length: int
 ) -> Verdict:
     from ...frontend.forms import FACTORY, form_of
-    from ...verify.numeric.own import compare_own
-    from ...verify.numeric.serving import compare_phase
+    from .own import compare_own
+    from .serving import compare_phase
 
     run = compare_own if form_of(model) is FACTORY else compare_phase
     return run(subject, lowered, degrees, batch, length)
 
 
 def _lines(plan: Plan, done: NumericRun, time_s: float) -> list[str]:
-    from ...verify.numeric.run import TOLERANCE
+    from .run import TOLERANCE
 
     found = done.verdict
     degrees = " x ".join(f"{a}{n}" for a, n in done.degrees.items() if n > 1) or "one rank"
