@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slipstick.cli import run
-from slipstick.frontend.launches.imported import LaunchAround, imported_plan
-from slipstick.frontend.launches.launch import Launch
-from slipstick.frontend.launches.reading import read_launch
-from slipstick.frontend.launches.training.recipes import recipes_in
+from slipstick.frameworks.imported import LaunchAround, imported_plan
+from slipstick.frameworks.launch import Launch
+from slipstick.frameworks.reading import read_launch
+from slipstick.frameworks.training.recipes import recipes_in
 from slipstick.ir.errors import SlipstickError
 
 # What scripts of benchmarks find set by the harness that runs them.

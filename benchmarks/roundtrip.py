@@ -20,9 +20,9 @@ from slipstick.cli.plans.text import command_file_text, request_of
 from slipstick.cli.prepare import sized, system_of
 from slipstick.driver.estimate import Lowered, estimate
 from slipstick.explore.plans.lowerings import Lowerings
-from slipstick.frontend.launches.imported import ImportedPlan
-from slipstick.frontend.launches.launch import Launch, Word
-from slipstick.frontend.launches.reading import read_launch
+from slipstick.frameworks.imported import ImportedPlan
+from slipstick.frameworks.launch import Launch, Word
+from slipstick.frameworks.reading import read_launch
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan

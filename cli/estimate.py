@@ -203,8 +203,8 @@ def estimate_command(
 
             check_strict(shares_of_server(served.answer), strict)
         return replace(served, settings=partial(_served_settings, ctx, request, serving, served))
-    from ..report.frameworks.export import config_of
-    from ..report.frameworks.runs import stack_warnings
+    from ..frameworks.export import config_of
+    from ..report.advice import stack_warnings
     from ..report.results.steps import StepResult
 
     answer = _step(request, serving.engine)
@@ -223,8 +223,8 @@ def estimate_command(
 
 def _origin(request: Request, engine: str | None, framework: str | None, answer: Estimate) -> Origin:
     """Return the words that were said of a step, and the launch that they came from."""
+    from ..frameworks.export import ExportSubject, config_of
     from ..report.advice import Origin
-    from ..report.frameworks.export import ExportSubject, config_of
 
     asked = with_software(request, engine)
     source, system = request.source, answer.table.system

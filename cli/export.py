@@ -18,7 +18,7 @@ from .serving.flags import Serving
 from .serving.serve import machine_of
 
 if TYPE_CHECKING:
-    from ..report.frameworks.export import Export, ExportSubject
+    from ..frameworks.export import Export, ExportSubject
 
 FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 
@@ -38,7 +38,7 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     slipstick export --plan best.yaml --to megatron
     slipstick export llama-3.1-70b --phase serve --system dgx-h100 --gpus 16 --tp 8 --to vllm
     """  # noqa: D301
-    from ..report.frameworks.export import written
+    from ..frameworks.export import written
 
     check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
     if request.words.phase == "serve" and framework != "vllm":
@@ -56,8 +56,8 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
 
 def step_subject(request: Request) -> ExportSubject:
     """What is said of a step; a system is not needed, and says what its software hides."""
+    from ..frameworks.export import ExportSubject, config_of
     from ..report.advice import layers_of
-    from ..report.frameworks.export import ExportSubject, config_of
 
     graph, plan = sized(request)
     system = None if request.machine.system is None else system_of(request)
@@ -75,7 +75,7 @@ def step_subject(request: Request) -> ExportSubject:
 
 def server_subject(request: Request, serving: Serving) -> ExportSubject:
     """What is said of a server: limits of its engine, and the longest request."""
-    from ..report.frameworks.export import ExportSubject, config_of
+    from ..frameworks.export import ExportSubject, config_of
 
     if serving.apart.workers is not None:
         raise UsageError(
@@ -100,10 +100,10 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
 
 def exported(framework: str, subject: ExportSubject, serving: Serving | None = None) -> Export:
     """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
-    from ..report.frameworks.deepspeed import deepspeed
-    from ..report.frameworks.megatron import megatron
-    from ..report.frameworks.torchtitan import torchtitan
-    from ..report.frameworks.vllm import vllm
+    from ..frameworks.writers.deepspeed import deepspeed
+    from ..frameworks.writers.megatron import megatron
+    from ..frameworks.writers.torchtitan import torchtitan
+    from ..frameworks.writers.vllm import vllm
 
     if framework == "vllm":
         return vllm(subject, _hub_name(subject.model), None if serving is None else _speculation(serving))

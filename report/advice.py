@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..driver.estimate import Estimate
 from ..driver.remedies import ENOUGH, Remedy, find_remedies
+from ..frameworks.export import ExportSubject
+from ..frameworks.runs import not_run, words_in
 from ..ir.plan import PlanTable
 from ..ir.records import dataclass
 from ..ir.sizes.points import Points
@@ -17,7 +19,6 @@ from ..ir.units import format_bytes, format_time
 if TYPE_CHECKING:
     from ..driver.estimate import Lowered
     from ..ir.plan import Plan, PlanWords
-    from .frameworks.export import ExportSubject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def find_advice(answer: Estimate, origin: Origin | None = None) -> Sequence[Advi
     write: Callable[[Remedy], str | None] = partial(_in_launch, answer, at)
     found = find_remedies(answer, at.asked, lambda remedy: write(remedy) is not None) if at.framework else ()
     if not any(remedy.step_time_s for remedy in found):
-        from .frameworks.changes import write_flags
+        from ..frameworks.changes import write_flags
 
         write, found = (lambda remedy: write_flags(remedy.words)), find_remedies(answer, at.asked)
     return [Advice(str(write(r)), r.step_time_s, r.peak_mem_bytes, r.plan) for r in found[:ENOUGH]]
@@ -110,7 +111,7 @@ def next_steps(advice: Iterable[Advice]) -> str:
 
 def _in_launch(answer: Estimate, origin: Origin, remedy: Remedy) -> str | None:
     """Return a remedy in the words of a launch; None where there is none, or it has no words for it."""
-    from .frameworks.changes import write_change
+    from ..frameworks.changes import write_change
 
     if origin.framework is None or origin.subject is None:
         return None
@@ -127,3 +128,21 @@ def layers_of(lowered: Lowered, plan: Plan) -> tuple[int, ...]:
         return ()
     table = PlanTable.of([plan])
     return tuple(lowered.stages.evaluate(table, Points(table)).layouts[0].blocks)
+
+
+def stack_warnings(
+    answer: Estimate, model: str, config: Mapping[str, object] | None, words: Container[str]
+) -> Iterator[str]:
+    """Yield a warning for each of some words of an estimated plan that its stack does not run."""
+    plan, table = answer.plan, answer.table
+    subject = ExportSubject(
+        plan=plan,
+        model=model,
+        dtype=str(table.lowered.source.dtype),
+        config=config,
+        stack=table.system.stack,
+        layers=table.staging.layouts[0].blocks if plan.pp > 1 else (),
+    )
+    for line in not_run(subject):
+        if any(word in words for word in words_in(line)):
+            yield f"{table.system.stack.name} does not run this plan: {line}"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import nn
 
-from ..frontend.launches.launch import Value
-from ..frontend.launches.training.torchtitan import torchtitan
+from ..frameworks.launch import Value
+from ..frameworks.training.torchtitan import torchtitan
 from ..ir.errors import NotBuiltError
 from ..ir.plan import PlanWords
 from ..ir.plan.word import changed

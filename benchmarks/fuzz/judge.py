@@ -32,7 +32,7 @@ _PARSERS = tuple(
     str(_PRODUCT / place)
     for place in (
         "ir/text", "measured/traces/stream.py", "frontend/onnx/reading.py", "frontend/replay/archive.py",
-        "frontend/launches/shell.py", "cli/__init__.py", "benchmarks",
+        "frameworks/shell", "cli/__init__.py", "benchmarks",
     )
 )  # fmt: skip
 # The same of command lines.

@@ -74,7 +74,7 @@ def import_command(asked: Importing) -> int:
     slipstick import train_llama3.sh --gpus 64 --system dgx-h100 -o plan.yaml
     slipstick import --system dgx-h100 -- vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4
     """  # noqa: D301
-    from ...frontend.launches.imported import LaunchAround, import_launch
+    from ...frameworks.imported import LaunchAround, import_launch
 
     check_suffix(asked.output, ".json" if asked.form == "json" else ".yaml")
     around = LaunchAround(**{f.name: getattr(asked, f.name) for f in fields(LaunchAround)})

@@ -10,7 +10,7 @@ import click
 from .file import defaults, read_plan_file
 
 if TYPE_CHECKING:
-    from ...frontend.launches.imported import LaunchAround
+    from ...frameworks.imported import LaunchAround
 
 F = TypeVar("F", bound=Callable[..., object])
 # Parameters that a launch is read with, and those that name one.
@@ -45,7 +45,7 @@ def use_launch(ctx: click.Context, args: list[str]) -> Mapping[str, object]:
     given = typed.get("launch") or (ctx.default_map or {}).get("launch")
     if given is None:
         return {}
-    from ...frontend.launches.imported import import_launch
+    from ...frameworks.imported import import_launch
 
     path = typed.get("plan") or (ctx.default_map or {}).get("plan")
     above = {**({} if path is None else read_plan_file(str(path), ctx)), **typed}
@@ -59,7 +59,7 @@ def use_launch(ctx: click.Context, args: list[str]) -> Mapping[str, object]:
 
 def _around(values: Mapping[str, object]) -> LaunchAround:
     """Return what is said around a launch, of values by the names of a verb's parameters."""
-    from ...frontend.launches.imported import LaunchAround
+    from ...frameworks.imported import LaunchAround
 
     gpus, system, model = (values.get(name) for name in ("gpus", "system", "model"))
     listed = values.get("environment")

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ...explore.plans.degrees import Degrees
     from ...explore.plans.job import PlanJob, PlanMachine
     from ...explore.plans.space import Choices, PlanSpace
+    from ...frameworks.runs import StackSpace
     from ...ir.graph import Graph
     from ...ir.plan import Family
-    from ...report.frameworks.runs import StackSpace
 
 _TOPS = (*PARTS, "chip", "node", "network", "stack", "server", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
@@ -180,9 +180,9 @@ def _with_software(asked: Asked, plain: Request) -> Request:
 
 def _runner(asked: Asked, plain: Request, graph: Graph, excuses: bool) -> StackSpace | None:
     """Return what the software of a system runs of the words that are not typed; None where it runs all plans."""
+    from ...frameworks.export import config_of
+    from ...frameworks.runs import StackSpace
     from ...ir.layers import num_layers
-    from ...report.frameworks.export import config_of
-    from ...report.frameworks.runs import StackSpace
 
     stack = system_of(plain.said({"overrides": ()})).stack
     if not stack.framework and not stack.runs:

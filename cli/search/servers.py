@@ -52,7 +52,7 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
     from ...explore.goals import MetricLimit
     from ...explore.servers.job import serving_job
     from ...explore.servers.rows import KNOWN
-    from ...report.frameworks.runs import runs_server
+    from ...frameworks.runs import runs_server
 
     check_servers(asked)
     limits = [MetricLimit.of(one, KNOWN) for one in asked.constraints]

@@ -102,8 +102,8 @@ def _seconds(request: Request, serving: Serving, made: Callable[[Request], Serve
 
 
 def _text(change: Mapping[str, object], framework: str | None) -> str | None:
+    from ...frameworks.changes import write_flags, write_words
     from ...ir.plan.words import WORDS
-    from ...report.frameworks.changes import write_flags, write_words
 
     fields = {WORDS[name].field: value for name, value in change.items()}
     return write_flags(fields) if framework is None else write_words(framework, fields)

@@ -171,7 +171,7 @@ def _sizes(
     from ...driver.serve.sizes.shapes import shapes_of
     from ...driver.serve.sizes.size import size
     from ...driver.serve.sizes.sizing import Question
-    from ...report.frameworks.runs import runs_server
+    from ...frameworks.runs import runs_server
 
     system, engine, asked = machine_of(request, serving.engine)
     lowered = _lowered(asked.said({"seq": serving.prompt}))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
-from ...frontend.launches.training.maxtext_policy import INPUT, TENSORS
+from ...frameworks.training.maxtext_policy import INPUT, TENSORS
 from ...ir.errors import UnknownNameError
 from ...ir.plan.training.decisions import MEGATRON_MODULES
 from ...ir.records import dataclass

@@ -10,14 +10,14 @@ from ...explore.best import Columns
 from ...explore.goals import Goal, MetricLimit
 from ...explore.machine import MachineChoice
 from ...explore.plans.job import PlanJob, PlanMachine
+from ...frameworks.export import config_of
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
 from ...ir.plan.word import SearchAxis
 from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.schedules.registry import USUAL
-from ..frameworks.export import config_of
-from ..frameworks.runs import stack_warnings
+from ..advice import stack_warnings
 from ..labels import stack_label
 
 _CHOSEN = (SearchAxis.NUMBER, SearchAxis.CHOICE)

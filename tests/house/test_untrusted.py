@@ -40,7 +40,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "_resource(known).read_text": "of the package",
         "_resource('index').read_text": "of the package",
     },
-    "frontend/launches/launch.py": {
+    "frameworks/launch.py": {
         "Path(__file__).with_name('settings.yaml').read_text": "of the package",
         "yaml.safe_load": "of the package",
     },

@@ -11,7 +11,7 @@ import yaml
 from slipstick.backends.machine.files.system_tree import read_tree
 from slipstick.cli.plans.file import entries
 from slipstick.cli.search.file import space_of
-from slipstick.frontend.launches.reading import read_launch
+from slipstick.frameworks.reading import read_launch
 from slipstick.ir.errors import ParseError
 from slipstick.ir.text import formats
 from slipstick.ir.text.formats import read_json, read_toml, read_yaml, table_lines, yaml_node

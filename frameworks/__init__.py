@@ -1,0 +1,1 @@
+"""Vocabulary of each framework that trains or serves: launches read into plans, plans written as launches."""

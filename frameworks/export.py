@@ -1,0 +1,207 @@
+"""What is exported and what comes out: the words of a framework, what they cannot say, and what they leave open."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..ir.errors import UsageError
+from ..ir.graph import Workload
+from ..ir.plan.words import PLAIN, WORDS
+from ..ir.records import dataclass
+from ..ir.schedules.registry import names_in
+
+if TYPE_CHECKING:
+    from ..backends.machine.software.engine import Scheduler
+    from ..backends.machine.software.stack import StackConstants
+    from ..ir.plan import Family, Plan
+
+# What is run and on how many devices, which every framework is told.
+_ALWAYS = ("phase", "seq", "mbs", "gbs", "gpus", "dp")
+# A flag and its value; None for one that stands alone.
+Flag: TypeAlias = tuple[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSubject:
+    """What is exported.
+
+    Attributes:
+        plan: degrees, batches and policy; of a server those of its decode steps.
+        model: as people name it here.
+        dtype: of weights and activations.
+        config: the model's config.json, None where it has none.
+        stack: software that the plan was priced with, for what it hides; None where no system was named.
+        node_size: devices of a node.
+        layers: layers of each chunk of a stage, in the order of the model; empty without pipeline stages.
+        scheduler: limits of a server.
+        longest: most tokens of a request of a server, prompt and answer.
+        is_server: whether requests are answered; else one step was planned.
+    """
+
+    plan: Plan
+    model: str
+    dtype: str = "bf16"
+    config: Mapping[str, object] | None = None
+    stack: StackConstants | None = None
+    node_size: int | None = None
+    layers: tuple[int, ...] = ()
+    scheduler: Scheduler | None = None
+    longest: int | None = None
+    is_server: bool = False
+
+    @property
+    def family(self) -> Family:
+        """The structural part of the plan."""
+        return self.plan.family
+
+    @property
+    def headline(self) -> str:
+        """What was planned, in one line."""
+        plan = self.plan
+        work = "serve" if self.is_server else str(self.family.workload)
+        batch = "" if self.is_server else f" mbs{plan.micro_batch} gbs{plan.global_batch} seq{plan.seq_len}"
+        return f"{self.model} {work} on {plan.num_gpus} GPUs: {plan.degrees}{batch}"
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all chunks have as many layers."""
+        return len(set(self.layers)) <= 1
+
+    @property
+    def layers_text(self) -> str:
+        """Layers of chunks as people read them: `7, 8 (x14), 7`."""
+        runs = ((n, len(list(same))) for n, same in groupby(self.layers))
+        return ", ".join(f"{n} (x{num})" if num > 1 else str(n) for n, num in runs)
+
+    def number(self, *keys: str) -> float | None:
+        """Return the first of these numbers that the model's config has; None where it has none."""
+        for key in keys:
+            value = None if self.config is None else self.config.get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return value
+        return None
+
+    def hides(self, axis: str) -> bool:
+        """Whether the stack hides messages of an axis (`tp`, `ep`, `dp`, `pp`, `batches`) behind computation."""
+        return self.stack is not None and float(getattr(self.stack.overlap, axis)) > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A plan in the words of a framework.
+
+    Attributes:
+        framework: the target.
+        version: of the framework, from which its names were read.
+        text: flags of a command, or a file.
+        lost: what the plan says and the framework's words cannot.
+        left: what they need and the plan does not say, and what the framework decides by itself.
+        takes_comments: whether lines that begin with # may stand in the text.
+    """
+
+    framework: str
+    version: str
+    text: str
+    lost: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    takes_comments: bool = True
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader must know, line by line."""
+        return (*(f"cannot be said: {line}" for line in self.lost), *(f"left open: {line}" for line in self.left))
+
+
+def config_of(model: str) -> Mapping[str, object] | None:
+    """Return the config.json of a model by its name or path, None where it comes from elsewhere."""
+    from ..frontend.forms import has_config
+    from ..frontend.huggingface.configs.models import read_config
+
+    if not has_config(model):
+        return None
+    found: Mapping[str, object] = json.loads(read_config(model).text)
+    return found
+
+
+def written(export: Export, headline: str) -> str:
+    """Return the text with what a reader must know above it, where comments may stand there."""
+    if not export.takes_comments:
+        return export.text
+    lines = [headline, f"{export.framework}, names as of {export.version}", *export.notes]
+    return "".join(f"# {line}\n" for line in lines) + export.text
+
+
+def command(start: str, flags: Sequence[Flag]) -> str:
+    r"""Return a command for a shell, a flag a line.
+
+    >>> print(command("run", [("--tp", 8), ("--sp", None)]), end="")
+    run \
+      --tp 8 \
+      --sp
+    """
+    lines = [start, *(_flag(*flag) for flag in flags)]
+    return " \\\n  ".join(lines) + "\n"
+
+
+def _flag(name: str, value: str | int | float | None) -> str:
+    if value is None:
+        return name
+    words = value.split(" ") if isinstance(value, str) and not any(c in value for c in "|*({[\"'") else [str(value)]
+    return f"{name} {' '.join(shlex.quote(word) for word in words)}"
+
+
+def torchrun(subject: ExportSubject, script: str) -> str:
+    """Return the launch of a script on all devices; without a node size, of the script alone."""
+    if not subject.node_size:
+        return script
+    per_node = min(subject.node_size, subject.plan.num_gpus)
+    nodes = -(-subject.plan.num_gpus // per_node)
+    return f"torchrun --nnodes {nodes} --nproc-per-node {per_node} {script}"
+
+
+def of_workload(subject: ExportSubject, framework: str, train: bool) -> None:
+    """Raise UsageError for a framework that does not run what was planned."""
+    if (subject.family.workload is Workload.TRAIN) != train:
+        runs, takes = ("trains", "train") if train else ("serves", "serve")
+        what = "a server" if subject.is_server else f"a step of {subject.family.workload}"
+        raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
+
+
+def lost_schedule(subject: ExportSubject, framework: str, called: str) -> Iterator[str]:
+    """Yield the schedule of a plan with stages where a framework, as `ScheduleKind.names` calls it, has none such."""
+    plan, family = subject.plan, subject.family
+    if plan.pp > 1 and not family.pipeline.name_in(framework, plan.vpp):
+        has_other = any(family.pipeline.name_in(framework, vpp) for vpp in (1, 2))
+        of = f" with vpp {plan.vpp}" if has_other else ""
+        yield f"schedule {family.schedule}{of}: {called} runs {', '.join(names_in(framework))}"
+
+
+def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
+    """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
+    words, read = subject.plan.words, _read(exporter)
+    for name, row in WORDS.items():
+        value, usual = (
+            getattr(words, row.field),
+            getattr(PLAIN, row.field, False if row.default is None else row.default),
+        )
+        if name not in _ALWAYS and row.field not in read and value is not None and value != usual:
+            yield f"{name} {row.told(value)}: there is no word for it"
+
+
+@cache
+def _read(module: str) -> frozenset[str]:
+    """Return the names that functions of a module read; `layers` and `lost_schedule` read words of stages."""
+    named = vars(sys.modules[module]).values()
+    codes = [one.__code__ for one in named if isinstance(one, FunctionType) and one.__module__ == module]
+    for code in codes:
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    names = {name for code in codes for name in code.co_names}
+    names |= {"pp_layout"} if "layers" in names else set()
+    return frozenset(names | {"schedule"} if lost_schedule.__name__ in names else names)
