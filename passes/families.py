@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -11,7 +10,8 @@ from ..ir.graph import Workload
 from ..ir.plan import Family
 from ..ir.plan.low_inference import SAME
 from ..ir.plan.precision import lowers, trains_low
-from .manager import PassPipeline, parse_pipeline
+from .base import Pass
+from .manager import PassPipeline, pass_class
 from .sharding.plans.choose import check_name
 
 # What training kernels keep less of than autograd, or more.
@@ -25,116 +25,162 @@ _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sam
 # A search asks again and again for the same few hundred.
 @lru_cache(maxsize=2048)
 def pipeline_for(family: Family) -> PassPipeline:
-    """Return the passes that lower a traced graph for a family; UnknownNameError for a tensor-parallel plan."""
+    """Return the passes that lower a traced graph for a family; UnknownNameError for a tensor-parallel plan.
+
+    A pass is imported where a family has it: a command loads no other.
+    """
     check_name(family.tp_plan)
     train = family.workload is Workload.TRAIN
-    serves_fused = not train and family.kernels == "fused"
-    names = [f"mtp{{layers={family.mtp_num_layers}}}"] if family.mtp_num_layers and train else []
-    names += [_adapters(family)] if family.lora_rank and train else []
-    names += [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
-    names += ["unfuse"] if family.attention == "unfused" else []
-    latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
-    names += ["absorb"] if latent else []
-    options = [] if family.tp else ["tp=false"]
-    # Ranks that share out what is inside of experts do so as the plan splits them, be they of tp or not.
-    options += [f'tp_plan="{family.tp_plan}"'] if family.tp or family.etp_dp else []
-    options += ["sp=true", "regather=true"] if family.tp and family.sp else []
-    options += _data_options(family) if train else []
-    options += [f'cp="{family.cp}"'] if family.cp != "none" else []
-    options += ["usp=true"] if family.usp else []
-    options += _experts_options(family)
-    options += ["replicate_unknown=true"] if family.replicate_unknown else []
+    passes = [*_before_shard(family), _shard(family), *(() if train else _inference(family)), *_low_precision(family)]
+    passes += [*(_training(family) if train else ()), *_stages(family)]
+    return PassPipeline(tuple(passes))
+
+
+def _before_shard(family: Family) -> Iterator[Pass]:
+    """Yield what changes the model itself."""
+    if family.workload is Workload.TRAIN:
+        yield from _trained_model(family)
+    if family.attention == "unfused":
+        yield pass_class("unfuse")()
+    if family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash":
+        yield pass_class("absorb")()
     if family.ep or family.etp_dp or family.capacity or trains_low(family):
-        routed = ["capacity=true"] if family.capacity else []
-        routed += [f"redundant={family.redundant_experts}"] if family.ep and family.redundant_experts else []
-        names.append(f"route{{{', '.join(routed)}}}" if routed else "route")
-    names.append(f"shard{{{', '.join(options)}}}")
-    names += ["spread_cache"] if family.workload is Workload.DECODE and family.cp != "none" else []
-    names += [] if train else ["window"]
-    names += list(_ENGINE) if serves_fused else []
-    names += [_quantise(family)] if lowers(family) else []
-    names += [f'quantise_cache{{dtype="{family.kv_dtype}"}}'] if family.kv_dtype != SAME else []
-    names += ["merge_heads"] if family.kernels == "merged" and train else []
-    names += [_recompute(family)] if family.recompute != "none" and train else []
-    bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
-    names += [bucket, _optimizer(family)] if train else []
-    names += _KERNELS.get(family.kernels, []) if train else []
-    moved = f", modules=[{_quoted(family.offload_modules)}]" if family.offload_modules else ""
-    names += [f"offload{{what=[{_quoted(family.offload)}]{moved}}}"] if family.offload and train else []
-    pieces = family.scatter_p2p and not family.sp
-    names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
-    names += ["fuse"] if family.fused else []
-    names += ["one_kernel"] if serves_fused else []
-    return parse_pipeline(",".join(names))
+        from .route import Route
+
+        yield Route(family.capacity, family.redundant_experts if family.ep else 0)
 
 
-def _adapters(family: Family) -> str:
-    options = [f"rank={family.lora_rank}"]
-    options += [f"modules=[{_quoted(family.lora_modules)}]"] if family.lora_modules else []
-    options += [f'base="{family.lora_base}"'] if family.lora_base != SAME else []
-    options += ["dropout=true"] if family.lora_dropout else []
-    return f"adapt{{{', '.join(options)}}}"
+def _trained_model(family: Family) -> Iterator[Pass]:
+    if family.mtp_num_layers:
+        from .mtp.mtp import Mtp
+
+        yield Mtp(family.mtp_num_layers)
+    if family.lora_rank:
+        from .adapters.adapt import Adapt
+
+        yield Adapt(family.lora_rank, family.lora_modules, family.lora_base, bool(family.lora_dropout))
+    from .accumulate import Accumulate
+
+    yield Accumulate(str(family.grad_dtype))
 
 
-def _experts_options(family: Family) -> list[str]:
-    found = ["ep=true"] if family.ep or family.etp_dp else []
-    found += [] if family.etp else ["etp=false"]
-    found += [f'exchange="{family.exchange}"'] if family.exchange != "alltoall" else []
-    found += ["inside=true"] if family.etp_dp else []
-    found += ["imbalance=true"] if family.imbalance else []
-    if family.ep and family.expert_popularity:
-        placed = [*(["eplb"] if family.eplb else []), *([str(copies)] if (copies := family.redundant_experts) else [])]
-        found.append(f"popularity=[{_quoted([family.expert_popularity, *placed])}]")
-    found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
-    return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
+def _shard(family: Family) -> Pass:
+    """Return the pass that shards; what an axis would say that the family lacks is left as by default."""
+    from .sharding.shard import ShardPass
+
+    usual, train = ShardPass(), family.workload is Workload.TRAIN
+    along = family.tp and family.sp
+    return ShardPass(
+        # Ranks that share out what is inside of experts do so as the plan splits them, be they of tp or not.
+        tp_plan=family.tp_plan if family.tp or family.etp_dp else usual.tp_plan,
+        sp=along,
+        regather=along,
+        zero=family.zero if train else 0,
+        cp=family.cp,
+        ep=family.ep or family.etp_dp,
+        replicate_unknown=family.replicate_unknown,
+        usp=family.usp,
+        hsdp=family.hsdp and train,
+        once=family.reshard == "step" and train,
+        reduced=str(family.reduce_dtype or "") if train else "",
+        etp=family.etp,
+        imbalance=family.imbalance,
+        popularity=_popularity(family),
+        wire="" if family.dispatch_dtype == SAME else family.dispatch_dtype,
+        routing_nodes=family.routing_nodes,
+        exchange=family.exchange,
+        inside=family.etp_dp,
+        tp=family.tp,
+    )
 
 
-def _data_options(family: Family) -> list[str]:
-    """What `shard` is told of data parallelism; nothing that says what it does anyway."""
-    options = [f"zero={family.zero}"] if family.zero else []
-    options += ["hsdp=true"] if family.hsdp else []
-    options += ["once=true"] if family.reshard == "step" else []
-    return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
+def _popularity(family: Family) -> tuple[str, ...]:
+    """Return how often experts are chosen, and how they are placed for it."""
+    if not family.ep or not family.expert_popularity:
+        return ()
+    copies = (str(family.redundant_experts),) if family.redundant_experts else ()
+    return (family.expert_popularity, *(("eplb",) if family.eplb else ()), *copies)
 
 
-def _quantise(family: Family) -> str:
-    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made.
+def _inference(family: Family) -> Iterator[Pass]:
+    if family.workload is Workload.DECODE and family.cp != "none":
+        yield pass_class("spread_cache")()
+    yield pass_class("window")()
+    if family.kernels == "fused":
+        yield from (pass_class(name)() for name in _ENGINE)
 
-    In inference hand-fused kernels write what they make in low precision.
+
+def _low_precision(family: Family) -> Iterator[Pass]:
+    """Yield what lowers products, and the cache.
+
+    Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made. In
+    inference hand-fused kernels write what they make in low precision.
     """
-    train = family.workload is Workload.TRAIN
-    options = [f'recipe="{family.precision}"']
-    options += ["keep=true"] if family.kernels == "fused" and train else []
-    options += ["fused=true"] if family.kernels in (("torch", "compiled") if train else ("fused",)) else []
-    options += ["gather=true"] if family.fp8_param_gather else []
-    options += ["attend=true"] if family.fp8_attention else []
-    options += ["head=true"] if family.fp8_output_proj else []
-    pairs = (("given", family.published_of), ("of", family.precision_of))
-    options += [f"{name}=[{_quoted([f'{p}={r}' for p, r in found])}]" for name, found in pairs if found]
-    edges = (("first", family.bf16_first), ("last", family.bf16_last))
-    return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
+    if lowers(family):
+        from .precision.quantise import Quantise
+
+        train = family.workload is Workload.TRAIN
+        yield Quantise(
+            family.precision,
+            keep=family.kernels == "fused" and train,
+            fused=family.kernels in (("torch", "compiled") if train else ("fused",)),
+            gather=family.fp8_param_gather,
+            attend=family.fp8_attention,
+            head=family.fp8_output_proj,
+            first=family.bf16_first,
+            last=family.bf16_last,
+            given=tuple(f"{pattern}={recipe}" for pattern, recipe in family.published_of),
+            of=tuple(f"{pattern}={recipe}" for pattern, recipe in family.precision_of),
+        )
+    if family.kv_dtype != SAME:
+        from .precision.quantise_cache import QuantiseCache
+
+        yield QuantiseCache(family.kv_dtype)
 
 
-def _optimizer(family: Family) -> str:
-    named = zip(("main", "exp_avg", "exp_avg_sq"), family.states, strict=True)
-    options = ", ".join(f'{name}="{dtype}"' for name, dtype in named if dtype != "fp32")
-    return f"optimizer{{{options}}}" if options else "optimizer"
+def _training(family: Family) -> Iterator[Pass]:
+    """Yield what a step of training adds, and what its kernels keep."""
+    from .bucket import Bucket
+    from .optimizer import Optimizer
+
+    if family.kernels == "merged":
+        yield pass_class("merge_heads")()
+    if family.recompute != "none":
+        yield _recompute(family)
+    yield Bucket(reshard=family.reshard)
+    yield Optimizer(*family.states)
+    yield from (pass_class(name)() for name in _KERNELS.get(family.kernels, ()))
+    if family.offload:
+        from .offload import Offload
+
+        yield Offload(family.offload, family.offload_modules)
 
 
-def _recompute(family: Family) -> str:
-    options = [f'policy="{family.recompute}"']
-    options += [f"modules=[{_quoted(family.recompute_modules)}]"] if family.recompute_modules else []
+def _recompute(family: Family) -> Pass:
+    from .recompute.recompute import Recompute
+
     layers = family.recomputed_layers
     if isinstance(layers, tuple):
         # Stages lay the two kinds of layers anew: one lowered graph serves all lists.
         layers = min(sum(layers), 2) if family.pp else sum(layers)
-    options += [f"save=[{_quoted(family.recompute_save)}]"] if family.recompute_save else []
-    options += [f"rest=[{_quoted(family.recompute_save_rest)}]"] if family.recompute_save_rest else []
-    options += [f"layers={layers}"] if layers else []
-    options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
-    options += [] if family.early_stop else ["early_stop=false"]
-    return f"recompute{{{', '.join(options)}}}"
+    return Recompute(
+        family.recompute,
+        family.recompute_modules,
+        family.recompute_save,
+        family.recompute_save_rest,
+        layers,
+        max(family.recompute_every, 1),
+        family.early_stop,
+    )
 
 
-def _quoted(words: Sequence[str]) -> str:
-    return ", ".join(map(json.dumps, words))
+def _stages(family: Family) -> Iterator[Pass]:
+    """Yield what runs between stages, and which nodes become one kernel."""
+    if family.pp:
+        from .pipeline import Pipeline
+
+        yield Pipeline(scatter=family.scatter_p2p and not family.sp)
+    if family.fused:
+        yield pass_class("fuse")()
+    if family.workload is not Workload.TRAIN and family.kernels == "fused":
+        yield pass_class("one_kernel")()
