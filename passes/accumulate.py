@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
+from ..ir.graph import Node, Phase, Region, Value, Workload
 from ..ir.ops.tensors.pointwise import AccumulateAttrs
 from ..ir.records import dataclass
+from ..ir.rewriter import RegionRewriter
 from ..ir.types import DType, TensorType
-from .base import Pass, PassResult, require_sharded
+from .base import RegionPass
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulate(Pass):
+class Accumulate(RegionPass[tuple[int, int]]):
     """Add an `accumulate` node right behind every weight gradient, which lives no longer than that.
 
     | option | meaning                                                           |
@@ -24,28 +25,18 @@ class Accumulate(Pass):
     name: ClassVar[str] = "accumulate"
     dtype: str = "fp32"
 
-    def requires(self, graph: Graph) -> None:
-        """Sums are sharded with the gradients."""
-        require_sharded(self.name, graph, sharded=False)
+    sharded: ClassVar[bool | None] = False  # sums are sharded with the gradients
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
 
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite every region that has gradients; inference graphs stay as they are."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
-        kind = DType.parse(self.dtype)
-        return PassResult(graph.with_regions(tuple(_rewrite(r, kind) for r in graph.regions)), changed=True)
+    def matches(self, region: Region) -> Iterable[tuple[int, int]]:
+        """Yield parameters with their gradients."""
+        return region.grads
 
-
-def _rewrite(region: Region, kind: DType) -> Region:
-    values = list(region.values)
-    added: dict[int, list[Node]] = {}
-    grads: list[tuple[int, int]] = []
-    fresh = max((v.id for v in values), default=-1) + 1
-    for param, grad in region.grads:
-        source, made = region.producer[grad], fresh + len(grads)
-        values.append(Value(made, TensorType(region.by_id[grad].type.dims, kind), made))
-        addition = Node("accumulate", (grad,), (made,), AccumulateAttrs(), scope=source.scope, phase=Phase.BACKWARD)
-        added.setdefault(source.key, []).append(addition)
-        grads.append((param, made))
-    nodes = tuple(n for node in region.nodes for n in (node, *added.get(node.key, ())))
-    return replace(region, values=tuple(values), nodes=nodes, grads=tuple(grads))
+    def rewrite(self, region: RegionRewriter, match: tuple[int, int]) -> None:
+        """Add a gradient to its sum."""
+        grad, kind = match[1], DType.parse(self.dtype)
+        source = region.region.producer[grad]
+        made = region.add(Value(0, TensorType(region.values[grad].type.dims, kind), 0))
+        sums = Node("accumulate", (grad,), (made,), AccumulateAttrs(), scope=source.scope, phase=Phase.BACKWARD)
+        region.insert_after(source, sums)
+        region.grads = tuple((p, made if (p, g) == match else g) for p, g in region.grads)

@@ -12,9 +12,10 @@ from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.plan import RESHARD
 from ..ir.records import dataclass
+from ..ir.rewriter import RegionRewriter
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
-from .gathers import casts_parameter, gathered_once, gathered_parameters, gathers_parameter
+from .gathers import casts_parameter, gather_once, gathered_parameters, gathers_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,14 @@ class Bucket(Pass):
     def _kept(self, region: Region) -> Region:
         """Let later phases read what the forward phase gathered, and under `step` later micro-batches too."""
         early = [n for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n)]
-        once = gathered_once(region, {gathered_parameters(region, n): n.key for n in early})
-        if self.reshard != "step":
-            return once
-        casts = [n for n in region.nodes if n.phase is Phase.FORWARD and casts_parameter(region, n)]
-        keys = {n.key for n in (*casts, *early)}
-        first = (replace(n, phase=Phase.PREPARE) for n in (*casts, *early))
-        return replace(once, nodes=(*first, *(n for n in once.nodes if n.key not in keys)))
+        at = RegionRewriter(region)
+        gather_once(at, {gathered_parameters(region, n): n.key for n in early})
+        if self.reshard == "step":
+            casts = [n for n in region.nodes if n.phase is Phase.FORWARD and casts_parameter(region, n)]
+            for node in (*casts, *early):
+                at.erase(node)
+                at.prepend(replace(node, phase=Phase.PREPARE))
+        return at.finish()
 
 
 def _unit_saved(region: Region) -> Region:
@@ -91,16 +93,11 @@ def _unit_again(region: Region) -> Region:
         and _kind(n) in later
         and again.isdisjoint(p for p, _ in gathered_parameters(region, n))
     ]
-    if not idle:
-        return region
-    values, behind = list(region.values), dict[int, list[Node]]()
-    for made, node in enumerate(idle, region.fresh_id):
+    at = RegionRewriter(region)
+    for node in idle:
         first = later[_kind(node)]
-        whole = region.by_id[node.key]
-        values.append(replace(whole, id=made, storage=made, saved=False))
-        behind.setdefault(first.key, []).append(replace(node, outputs=(made,), phase=first.phase))
-    nodes = (m for n in region.nodes for m in (n, *behind.get(n.key, ())))
-    return replace(region, values=tuple(values), nodes=tuple(nodes))
+        at.insert_after(first, *(replace(n, phase=first.phase) for n in at.copies([node], region, {})))
+    return at.finish()
 
 
 def _rewrite(region: Region) -> Region:

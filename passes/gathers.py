@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from ..ir.graph import Node, Phase, Region, Role
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.quantise import QuantiseAttrs
+from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Expr, total
 
 GatheredParameter: TypeAlias = tuple[int, bool]
@@ -68,24 +68,19 @@ def saved_gathered(region: Region) -> Expr:
     return total(v.type.num_bytes for v in values if v.saved)
 
 
-def gathered_once(region: Region, held: Mapping[tuple[GatheredParameter, ...], int]) -> Region:
-    """Drop gathers of later phases whose parameters a value holds whole already; their readers read that.
+def gather_once(region: RegionRewriter, held: Mapping[tuple[GatheredParameter, ...], int]) -> None:
+    """Erase gathers of later phases whose parameters a value holds whole already; their readers read that.
 
     `held` names the values by what `gathered_parameters` says of them.
     """
-    later = [n for n in region.nodes if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)]
-    gone = {n.key: held[p] for n in later if (p := gathered_parameters(region, n)) in held}
-    feeding = {i for n in later if n.key in gone for i in n.inputs}
-    idle = {n.key for n in later if n.key in feeding and casts_parameter(region, n)}
-    dropped = gone.keys() | idle
-    kept = (v for v in region.values if v.id not in dropped)
-    values = (replace(v, storage=gone[v.storage]) if v.storage in gone else v for v in kept)
-    nodes = (renamed(n, gone) for n in region.nodes if n.key not in dropped)
-    return replace(region, values=tuple(values), nodes=tuple(nodes))
-
-
-def renamed(node: Node, names: Mapping[int, int]) -> Node:
-    """Return the node with some of its inputs replaced."""
-    if names.keys().isdisjoint(node.inputs):
-        return node
-    return replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))
+    old = region.region
+    later = [n for n in old.nodes if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)]
+    gone = [n for n in later if gathered_parameters(old, n) in held]
+    feeding = {i for n in gone for i in n.inputs}
+    for node in gone:
+        whole = held[gathered_parameters(old, node)]
+        for user in region.users(node.key):
+            region.rewire(user, {node.key: whole})
+        region.move_storage(node.key, whole)
+    for node in (*gone, *(n for n in later if n.key in feeding and casts_parameter(old, n))):
+        region.erase(node)

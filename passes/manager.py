@@ -129,7 +129,7 @@ def _run_one(
     step: Pass, graph: Graph, done: list[str], verified: Graph | None, check: bool = True
 ) -> tuple[Graph, bool]:
     step.requires(graph)
-    result = _applied(step, graph)
+    result = _applied(step, graph) if graph.workload in step.workloads else PassResult(graph, changed=False)
     if not result.changed and result.graph is not graph:
         raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
     if not result.changed:

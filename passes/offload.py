@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ..ir.errors import PlanError
@@ -13,10 +13,11 @@ from ..ir.ops import OpClass, Trait, has
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
 from ..ir.records import dataclass
+from ..ir.rewriter import RegionRewriter
 from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded
-from .gathers import gathers_parameter, renamed
+from .gathers import gathers_parameter
 from .recompute.modules import check_names, named_results
 from .recompute.rerun import needed
 
@@ -41,11 +42,13 @@ class Offload(Pass):
     """
 
     name: ClassVar[str] = "offload"
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
     what: tuple[str, ...] = ("optimizer",)
     modules: tuple[str, ...] = ()
 
     def requires(self, graph: Graph) -> None:
         """What a rank holds comes from `shard`."""
+        check_offload(self.what)
         if graph.workload is Workload.TRAIN:
             require_sharded(self.name, graph, sharded=True)
 
@@ -55,10 +58,7 @@ class Offload(Pass):
             raise PlanError(f"offload of {', '.join(self.what)} changes nothing in {graph.name}: leave it out")
 
     def apply(self, graph: Graph) -> PassResult:
-        """Add the copies; inference graphs stay as they are."""
-        check_offload(self.what)
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
+        """Add the copies."""
         made = _activations(graph, self.modules) if "activations" in self.what else graph
         if "optimizer" in self.what:
             made = made.with_regions(tuple(_update_on_host(r, "params" in self.what) for r in made.regions))
@@ -67,34 +67,18 @@ class Offload(Pass):
         return PassResult(graph, changed=False) if made == graph else PassResult(mark_saved(made), changed=True)
 
 
-@dataclass
-class _Draft:
-    """A region in the making."""
+class _Draft(RegionRewriter):
+    """A region of which some tensors lie in host memory."""
 
-    region: Region
-    values: list[Value] = field(default_factory=list)
-    homes: dict[int, int] = field(default_factory=dict)
-
-    def like(self, old: int, kind: TensorType | None = None, storage: int | None = None) -> int:
-        """Add a value like another one; a storage of its own unless told."""
+    def like(self, old: int, kind: TensorType | None = None) -> int:
+        """Add a value like another one."""
         v = self.region.by_id[old]
-        ident = self.region.fresh_id + len(self.values)
-        home = ident if storage is None else storage
-        self.values.append(Value(ident, v.type if kind is None else kind, home, placements=v.placements))
-        return ident
+        return self.add(Value(0, kind or v.type, 0, placements=v.placements))
 
     def port(self, old: int) -> int:
         """Add the port through which the host's copy of what another port hands on comes."""
         v = self.region.by_id[old]
-        ident = self.like(old)
-        self.values[-1] = replace(v, id=ident, storage=ident, name=v.name + HOST, saved=False)
-        return ident
-
-    def made(self, nodes: Sequence[Node], outputs: Sequence[Port] = ()) -> Region:
-        old = (replace(v, storage=self.homes.get(v.id, v.storage)) for v in self.region.values)
-        return replace(
-            self.region, values=(*old, *self.values), nodes=tuple(nodes), outputs=(*self.region.outputs, *outputs)
-        )
+        return self.add(replace(v, name=v.name + HOST, saved=False))
 
 
 def _activations(graph: Graph, modules: Sequence[str]) -> Graph:
@@ -146,49 +130,45 @@ def _moved(region: Region, ports: Set[str], owners: Set[int]) -> Region:
     entering = [v for v in region.of_role(Role.PORT) if v.name in ports and v.id in read]
     host_ports = {v.id: draft.port(v.id) for v in entering}
     up = {s: host[s] for s in down if s in read} | host_ports
-    nodes = list(region.nodes)
-    if up:
-        nodes = _fetched(draft, nodes, up, _LATER, Phase.BACKWARD)
+    _fetch(draft, up, _LATER, Phase.BACKWARD)
     if down:
-        end = max(k for k, n in enumerate(nodes) if n.phase is Phase.FORWARD)
-        nodes.insert(end + 1, Node(DOWN, tuple(content.values()), tuple(host.values()), phase=Phase.FORWARD))
-    return draft.made(nodes, [Port(name + HOST, host[v]) for v, name in leaving.items()]) if up or down else region
+        last = [n for n in region.nodes if n.phase is Phase.FORWARD][-1]
+        draft.insert_after(last, Node(DOWN, tuple(content.values()), tuple(host.values()), phase=Phase.FORWARD))
+    draft.outputs = (*region.outputs, *(Port(name + HOST, host[v]) for v, name in leaving.items()))
+    return draft.finish()
 
 
-def _fetched(
-    draft: _Draft, nodes: Sequence[Node], sources: Mapping[int, int], phases: Sequence[Phase], phase: Phase
-) -> list[Node]:
+def _fetch(draft: _Draft, sources: Mapping[int, int], phases: Sequence[Phase], phase: Phase) -> None:
     """Copy up, in front of the first node of some phases, what `sources` says; those nodes read the copies.
 
     `sources` names, for each storage, the value that lies in host memory. Views of the storage are made anew.
     """
+    if not sources:
+        return
     region = draft.region
     fresh = {s: draft.like(_content(region, s)) for s in sources}
-    new = fresh | {_content(region, s): copy for s, copy in fresh.items()}
-    wanted = {i for n in nodes if n.phase in phases for i in n.inputs}
-    views = [n for n in nodes if has(n, OpClass.FREE) and region.by_id[n.key].storage in sources]
+    names = fresh | {_content(region, s): copy for s, copy in fresh.items()}
+    readers = [n for n in region.nodes if n.phase in phases]
+    wanted = {i for n in readers for i in n.inputs}
+    views = [n for n in region.nodes if has(n, OpClass.FREE) and region.by_id[n.key].storage in sources]
     earlier = [n for n in views if n.phase is Phase.FORWARD and Phase.FORWARD not in phases]
-    again = needed(earlier, {n.key for n in earlier}, wanted)
-    for node in again:
-        for o in node.outputs:
-            new[o] = draft.like(o, storage=fresh[region.by_id[o].storage])
-    for o in (o for n in nodes if n.phase in phases for o in n.outputs if region.by_id[o].storage in sources):
-        draft.homes[o] = fresh[region.by_id[o].storage]
-    made = [
-        replace(renamed(n, new), outputs=tuple(new[o] for o in n.outputs), phase=phase, forward=None) for n in again
-    ]
-    read = [renamed(n, new) if n.phase in phases else n for n in nodes]
-    first = next((k for k, n in enumerate(nodes) if n.phase in phases), len(read))
+    again = draft.copies(needed(earlier, {n.key for n in earlier}, wanted), region, names)
+    for v in (region.by_id[o] for n in readers for o in n.outputs if region.by_id[o].storage in sources):
+        draft.values[v.id] = replace(v, storage=fresh[v.storage])
+    for node in readers:
+        draft.rewire(node, names)
     copy = Node(UP, tuple(sources.values()), tuple(fresh.values()), phase=phase)
-    return [*read[:first], copy, *made, *read[first:]]
+    put = (copy, *(replace(n, phase=phase, forward=None) for n in again))
+    draft.insert_before(readers[0], *put) if readers else draft.append(*put)
 
 
 def _update_on_host(region: Region, params_stay: bool) -> Region:
     """Gradients down, the update there, and the new weights up unless they live there too."""
-    draft, nodes = _Draft(region), list[Node]()
+    draft = _Draft(region)
     for node in region.nodes:
-        nodes += _host_step(draft, node, params_stay) if has(node, Trait.UPDATES) else [node]
-    return draft.made(nodes) if draft.values or params_stay else region
+        if has(node, Trait.UPDATES):
+            draft.replace(node, *_host_step(draft, node, params_stay))
+    return draft.finish()
 
 
 def _host_step(draft: _Draft, node: Node, params_stay: bool) -> list[Node]:
@@ -217,6 +197,6 @@ def _params(region: Region) -> Region:
         draft = _Draft(region)
         read = {region.by_id[i].storage for n in region.nodes if n.phase in phases for i in n.inputs}
         weights = {v.id: v.id for v in region.of_role(Role.PARAM) if v.id in read}
-        if weights:
-            region = draft.made(_fetched(draft, region.nodes, weights, phases, phase))
+        _fetch(draft, weights, phases, phase)
+        region = draft.finish()
     return region

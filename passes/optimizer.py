@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from typing import ClassVar
 
 from ..ir.errors import PlanError
-from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
+from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
-from ..ir.placement import Placement, Replicate, Shard
+from ..ir.placement import Replicate, Shard
 from ..ir.plan import AXES
 from ..ir.plan.optimizer_states import check_states
 from ..ir.records import dataclass
-from ..ir.types import DType, TensorType
+from ..ir.rewriter import RegionRewriter
+from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 
 
@@ -33,6 +33,7 @@ class Optimizer(Pass):
     """
 
     name: ClassVar[str] = "optimizer"
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
     main: str = "fp32"
     exp_avg: str = "fp32"
     exp_avg_sq: str = "fp32"
@@ -50,48 +51,32 @@ class Optimizer(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Append an `optimizer_step` to every region with gradients."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
         kept = OptimizerAttrs(self.main, self.exp_avg, self.exp_avg_sq)
         return PassResult(graph.with_regions(tuple(_with_step(r, kept) for r in graph.regions)), changed=True)
-
-
-@dataclass
-class _Tail:
-    """Values and nodes appended to a region."""
-
-    region: Region
-    values: list[Value] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-
-    def value(
-        self, like: Value, kind: TensorType, owner: int | None, placements: tuple[tuple[str, Placement], ...]
-    ) -> int:
-        ident = self.region.fresh_id + len(self.values)
-        self.values.append(Value(ident, kind, ident if owner is None else owner, placements=placements))
-        return ident
-
-    def node(self, op: str, inputs: tuple[int, ...], outputs: tuple[int, ...], attrs: Attrs = NO_ATTRS) -> None:
-        self.nodes.append(Node(op, inputs, outputs, attrs, phase=Phase.OPTIMIZER))
 
 
 def _with_step(region: Region, kept: OptimizerAttrs) -> Region:
     if not region.grads:
         return region
-    tail = _Tail(region)
+    at = RegionRewriter(region)
     sharded = [_cut_axes(region, p, g) for p, g in region.grads]
-    params = tuple(_shard(tail, p, g) if cut else p for (p, g), cut in zip(region.grads, sharded, strict=True))
-    made = {v.id: v for v in (*region.values, *tail.values)}
-    updated = tuple(tail.value(made[p], made[p].type, made[p].storage, made[p].placements) for p in params)
-    tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated, kept)
+    params = [_shard(at, p, g) if cut else p for (p, g), cut in zip(region.grads, sharded, strict=True)]
+    updated = tuple(_like(at, p) for p in params)
+    grads = (g for _, g in region.grads)
+    at.append(Node("optimizer_step", (*params, *grads), updated, kept, phase=Phase.OPTIMIZER))
     for axes in dict.fromkeys(cut for cut in sharded if cut):
         pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut == axes]
         # Every rank gets the parameters that the others have updated.
-        whole = [tail.region.by_id[p] for _, p in pairs]
-        outs = tuple(tail.value(p, p.type, p.storage, p.placements) for p in whole)
-        why = f"{len(pairs)} updated parameters gathered together over {axes}"
-        tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(axes, 0, why))
-    return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *tail.nodes))
+        outs = tuple(_like(at, p) for _, p in pairs)
+        attrs = CollectiveAttrs(axes, 0, f"{len(pairs)} updated parameters gathered together over {axes}")
+        at.append(Node("all_gather", tuple(u for u, _ in pairs), outs, attrs, phase=Phase.OPTIMIZER))
+    return at.finish()
+
+
+def _like(at: RegionRewriter, param: int) -> int:
+    """What a parameter is behind the update."""
+    v = at.values[param]
+    return at.add(Value(0, v.type, 0, placements=v.placements), v.storage)
 
 
 def _cut_axes(region: Region, param: int, grad: int) -> str:
@@ -101,9 +86,9 @@ def _cut_axes(region: Region, param: int, grad: int) -> str:
     return "+".join(axes)
 
 
-def _shard(tail: _Tail, param: int, grad: int) -> int:
+def _shard(at: RegionRewriter, param: int, grad: int) -> int:
     """The part of a parameter that this rank updates: the rows whose gradient it holds."""
-    p, g = tail.region.by_id[param], tail.region.by_id[grad]
-    made = tail.value(p, p.type.with_dims(g.type.dims), p.storage, g.placements)
-    tail.node("slice", (param,), (made,), SliceAttrs(0, 0))
+    p, g = at.values[param], at.values[grad]
+    made = at.add(Value(0, p.type.with_dims(g.type.dims), 0, placements=g.placements), p.storage)
+    at.append(Node("slice", (param,), (made,), SliceAttrs(0, 0), phase=Phase.OPTIMIZER))
     return made

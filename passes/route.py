@@ -10,8 +10,9 @@ from ..ir.ops import Trait, has
 from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
 from ..ir.records import dataclass
+from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import as_dim, as_expr, symbol
-from .base import Pass, PassResult, require_sharded, rewritten
+from .base import Pass, PassResult, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,9 @@ class Route(Pass):
     """
 
     name: ClassVar[str] = "route"
+    sharded: ClassVar[bool | None] = False  # rows get their placements from `shard`
     capacity: bool = False
     redundant: int = 0
-
-    def requires(self, graph: Graph) -> None:
-        """Rows get their placements from `shard`."""
-        require_sharded(self.name, graph, sharded=False)
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold expert banks."""
@@ -41,17 +39,11 @@ def _rewrite(region: Region, capacity: bool) -> Region:
     if not any(has(n, Trait.ROUTES) for n in region.nodes):
         return region
     region = _with_capacity(region) if capacity else region
-    values, nodes = list(region.values), []
-    banks: dict[int, Node] = {}
-    for node in region.nodes:
-        if has(node, Trait.ROUTES, backward=False):
-            banks[node.key] = node
-            nodes += _forward(node, RoutedAttrs(capacity))
-        elif has(node, Trait.ROUTES):
-            nodes += _backward(region, node, values, banks)
-        else:
-            nodes.append(node)
-    return replace(region, values=tuple(values), nodes=tuple(nodes))
+    at = RegionRewriter(region)
+    for node in (n for n in region.nodes if has(n, Trait.ROUTES)):
+        is_forward = has(node, Trait.ROUTES, backward=False)
+        at.replace(node, *(_forward(node, RoutedAttrs(capacity)) if is_forward else _backward(at, node)))
+    return at.finish()
 
 
 def _with_copies(region: Region, redundant: int) -> Region:
@@ -87,11 +79,11 @@ def _forward(node: Node, attrs: RoutedAttrs) -> list[Node]:
     ]
 
 
-def _backward(region: Region, node: Node, values: list[Value], banks: dict[int, Node]) -> list[Node]:
+def _backward(at: RegionRewriter, node: Node) -> list[Node]:
     grad, _, idx, weights, up, down, routed, up_out, act, down_out = node.inputs
     dx, dweights, *dbank = node.outputs
-    d_down, d_routed = (_like(region.by_id[v], values) for v in (down_out, routed))
-    bank = banks.get(node.forward) if node.forward is not None else None
+    d_down, d_routed = (at.add(Value(0, at.values[v].type, 0)) for v in (down_out, routed))
+    bank = at.region.producer.get(node.forward) if node.forward is not None else None
     keys = (None, None, None) if bank is None else (bank.outputs[0], bank.outputs[4], bank.outputs[1])
     return [
         replace(node, op="combine_bwd", inputs=(grad, down_out, weights, idx), outputs=(d_down, dweights),
@@ -100,9 +92,3 @@ def _backward(region: Region, node: Node, values: list[Value], banks: dict[int, 
                 outputs=(d_routed, *dbank), forward=keys[1]),
         replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=RoutedAttrs(), forward=keys[2]),
     ]  # fmt: skip
-
-
-def _like(v: Value, values: list[Value]) -> int:
-    ident = max(w.id for w in values) + 1
-    values.append(Value(ident, v.type, ident))
-    return ident

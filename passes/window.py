@@ -14,9 +14,10 @@ from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
 from ..ir.records import dataclass
+from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Dim, as_dim, as_expr
 from ..ir.sizes.rounding import least
-from .base import Pass, PassResult, require_sharded, rewritten
+from .base import Pass, PassResult, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt
 
@@ -31,16 +32,12 @@ class Window(Pass):
     """
 
     name: ClassVar[str] = "window"
-
-    def requires(self, graph: Graph) -> None:
-        """Lengths of a cache are those of a rank."""
-        require_sharded(self.name, graph, sharded=True)
+    sharded: ClassVar[bool | None] = True  # lengths of a cache are those of a rank
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.PREFILL, Workload.DECODE)
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that append to a cache and look at a window of it."""
-        if graph.workload is Workload.DECODE:
-            return rewritten(graph, _shortened)
-        return rewritten(graph, _left) if graph.workload is Workload.PREFILL else PassResult(graph, changed=False)
+        return rewritten(graph, _shortened if graph.workload is Workload.DECODE else _left)
 
 
 def _windowed(region: Region) -> dict[int, int]:
@@ -86,20 +83,17 @@ def _left(region: Region) -> Region:
     windows = {a.key: w for key, w in _windowed(region).items() for a in _appends(region, region.producer[key])}
     if not windows:
         return region
-    passed = {key: region.producer[key].inputs[-1] for key in windows}
-    values, nodes = dict(region.by_id), list[Node]()
-    for node in region.nodes:
-        if node.key not in windows:
-            nodes.append(replace(node, inputs=tuple(passed.get(i, i) for i in node.inputs)))
-            continue
+    at = RegionRewriter(region)
+    for node in (n for n in region.nodes if n.key in windows):
         # Of what is appended, a view of the part that the window leaves.
-        given = region.by_id[node.inputs[0]]
-        kind = given.type.substitute({_PROMPT: least(windows[node.key], _PROMPT)})
-        last = replace(given, id=(max(values) + 1), type=kind, storage=given.storage, role=Role.RESULT, name="")
-        values[last.id] = last
-        values[node.key] = replace(values[node.key], type=last.type)
-        nodes += [_cut(region, node, last), replace(node, inputs=(last.id,))]
-    return replace(region, values=tuple(values.values()), nodes=tuple(nodes))
+        key, given = node.key, region.by_id[node.inputs[0]]
+        kind = given.type.substitute({_PROMPT: least(windows[key], _PROMPT)})
+        last = at.add(replace(given, type=kind, role=Role.RESULT, name=""), given.storage)
+        at.values[key] = replace(at.values[key], type=kind)
+        for user in at.users(key):
+            at.rewire(user, {key: given.id})
+        at.replace(node, _cut(region, node, at.values[last]), replace(node, inputs=(last,)))
+    return at.finish()
 
 
 def _appends(region: Region, attention: Node) -> Iterator[Node]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError
@@ -13,10 +13,11 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.plan.training.adapters import ALL_LINEAR, BASES, DOWN, UP, is_target
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ...ir.saved import mark_saved
 from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
-from ..base import Pass, PassResult, require_sharded
+from ..base import Pass, PassResult
 from .frozen import at_rest, without_idle
 
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
@@ -39,22 +40,18 @@ class Adapt(Pass):
     """
 
     name: ClassVar[str] = "adapt"
+    sharded: ClassVar[bool | None] = False  # adapters are sharded as the layers that they stand beside
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
     rank: int = 8
     modules: tuple[str, ...] = ()
     base: str = "same"
     dropout: bool = False
 
-    def requires(self, graph: Graph) -> None:
-        """Adapters are sharded as the layers that they stand beside."""
-        require_sharded(self.name, graph, sharded=False)
-
     def apply(self, graph: Graph) -> PassResult:
         """Adapt every region, then drop what nothing needs any more; PlanError for a name of no linear layer."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
         linear = {r.name: _linear_layers(r) for r in graph.regions}
         chosen = _chosen(graph, [layer for layers in linear.values() for layer in layers.values()], self.modules)
-        adapted = [_Adapted(r, self.rank, self.dropout, chosen).rewritten(linear[r.name]) for r in graph.regions]
+        adapted = [_Adapted(r, self.rank, self.dropout).adapt(linear[r.name], chosen) for r in graph.regions]
         live = without_idle(graph.with_regions(tuple(adapted)))
         if (kind := BASES[self.base]) is not None:
             rest = {r.name: {name for name, x in linear[r.name].items() if not x.is_head} for r in live.regions}
@@ -139,47 +136,37 @@ def _chosen(graph: Graph, layers: Sequence[_Layer], modules: Sequence[str]) -> f
     return frozenset(found)
 
 
-@dataclass
-class _Adapted:
-    """A region under reconstruction: values that are added, gradients of adapters, what stands for a node."""
+class _Adapted(RegionRewriter):
+    """A region that gets adapters."""
 
-    region: Region
-    rank: int
-    dropout: bool
-    chosen: frozenset[str]
-    values: list[Value] = field(default_factory=list)
-    grads: list[tuple[int, int]] = field(default_factory=list)
-    instead: dict[int, list[Node]] = field(default_factory=dict)
-    keys: dict[int, int] = field(default_factory=dict)
-    # Gradients of inputs through adapters, by those through the frozen layers.
-    through: dict[int, int] = field(default_factory=dict)
+    def __init__(self, region: Region, rank: int, dropout: bool) -> None:
+        super().__init__(region)
+        self.rank, self.dropout = rank, dropout
+        self.grads = ()
+        # Gradients of inputs through adapters, by those through the frozen layers.
+        self._through: dict[int, int] = {}
 
-    def rewritten(self, layers: Mapping[str, _Layer]) -> Region:
-        """Return the region with its adapters, and with no gradients but theirs."""
+    def adapt(self, layers: Mapping[str, _Layer], chosen: Set[str]) -> Region:
+        """Return the region with adapters beside the chosen modules, and with no gradients but theirs."""
         for layer in layers.values():
-            if layer.module in self.chosen:
+            if layer.module in chosen:
                 self._adapt(layer)
         sums = _sums_of(self.region, layers.values())
-        for total in dict.fromkeys(sums[back] for back in self.through):
+        for total in dict.fromkeys(sums[back] for back in self._through):
             # Add gradients through adapters to a sum of gradients behind the nodes that are there.
-            made = [made for back, made in self.through.items() if sums[back] == total]
-            first, *others = self.instead.get(total, [self.region.producer[total]])
-            like = replace(first, scope=first.scope, forward=None, meaning=None)
-            fresh = [self._value(self.region.by_id[total].type.dims, self.region.by_id[total].type.dtype) for _ in made]
+            made = [made for back, made in self._through.items() if sums[back] == total]
+            first = self.region.producer[total]
+            like = replace(first, forward=None, meaning=None)
+            kind = self.region.by_id[total].type
+            fresh = [self._value(kind.dims, kind.dtype) for _ in made]
             steps = zip(fresh, made, (*fresh[1:], total), strict=True)
             adds = [_pointwise(like, "add", (before, one), behind) for before, one, behind in steps]
-            self.instead[total] = [replace(first, outputs=(fresh[0],)), *others, *adds]
-        nodes = (made for node in self.region.nodes for made in self.instead.get(node.key, [node]))
-        # What belonged to a product belongs to it under the key that it has now.
-        kept = (n if n.forward not in self.keys else replace(n, forward=self.keys[n.forward]) for n in nodes)
-        return replace(
-            self.region, values=(*self.region.values, *self.values), nodes=tuple(kept), grads=tuple(self.grads)
-        )
+            self.replace(first, replace(first, outputs=(fresh[0],)))
+            self.insert_after(replace(first, outputs=(fresh[0],)), *adds)
+        return self.finish()
 
     def _value(self, dims: tuple[Dim, ...], kind: DType, role: Role = Role.RESULT, name: str = "") -> int:
-        ident = self.region.fresh_id + len(self.values)
-        self.values.append(Value(ident, TensorType(dims, kind), ident, role, name))
-        return ident
+        return self.add(Value(0, TensorType(dims, kind), 0, role, name))
 
     def _adapt(self, layer: _Layer) -> None:
         """Put an adapter beside one layer: two narrow products, a scaling, a sum; and their gradients."""
@@ -205,15 +192,16 @@ class _Adapted:
         if self.dropout:
             given, mask = made(left), self._value(by_id[given].type.dims, DType.BOOL)
             drop = [replace(_pointwise(of_down, "dropout", product.inputs[:1], given), outputs=(given, mask))]
-        self.keys[product.key] = base
-        self.instead[product.key] = [
-            replace(product, outputs=(base,)),
+        self.replace(
+            product,
+            frozen := replace(product, outputs=(base,)),
             *drop,
             _product(of_down, letters.given, letters.down, letters.narrow, (given, down), hidden),
             _product(of_up, letters.narrow, letters.up, letters.result, (hidden, up), wide),
             _pointwise(of_up, "mul", (wide,), scaled),
             _pointwise(replace(product, meaning=None), "add", (base, scaled), product.key),
-        ]
+            heir=frozen,
+        )
         if layer.grad is not None:
             parts = _Forward(given, down, up, hidden, wide, scaled, mask)
             self._backward(
@@ -236,16 +224,16 @@ class _Adapted:
             _product(of_up, s.result, s.up, s.narrow, (d_wide, f.up), d_hidden),
             _product(of_down, s.narrow, s.given, s.down, (d_hidden, f.given), d_down),
         ]
-        self.grads += [(f.down, d_down), (f.up, d_up)]
+        self.grads += ((f.down, d_down), (f.up, d_up))
         if layer.back is not None:
             nodes.append(_product(of_down, s.narrow, s.down, s.given, (d_hidden, f.down), d_given))
-            self.through[layer.back.key] = d_given
+            self._through[layer.back.key] = d_given
             if self.dropout:
                 kind = self.region.by_id[layer.back.key].type
-                self.through[layer.back.key] = self._value(kind.dims, kind.dtype)
-                undo = _pointwise(of_down, "dropout_bwd", (d_given, f.mask), self.through[layer.back.key])
+                self._through[layer.back.key] = self._value(kind.dims, kind.dtype)
+                undo = _pointwise(of_down, "dropout_bwd", (d_given, f.mask), self._through[layer.back.key])
                 nodes.append(replace(undo, forward=f.given))
-        self.instead[at.key] = [at, *nodes]
+        self.insert_after(at, *nodes)
 
 
 def _sums_of(region: Region, layers: Iterable[_Layer]) -> Mapping[int, int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Phase, Port, Region, Role, Value
 from ...ir.ops import Trait, has
+from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType, TensorType
 
 
@@ -46,15 +47,13 @@ def _leaves(region: Region, port: Port, read: set[str]) -> bool:
 
 def at_rest(region: Region, matrices: Collection[str], kind: DType) -> Region:
     """Let frozen matrices rest in few bits: each product reads a copy that is widened right before it."""
+    at = RegionRewriter(region)
     rest = {v.id for v in region.of_role(Role.PARAM) if v.name in matrices}
-    values = [replace(v, type=TensorType(v.type.dims, kind)) if v.id in rest else v for v in region.values]
-    nodes: list[Node] = []
-    fresh = max(region.by_id, default=0) + 1
     for node in region.nodes:
-        inputs = list(node.inputs)
-        for place, weight in ((place, i) for place, i in enumerate(node.inputs) if i in rest):
-            values.append(Value(fresh, region.by_id[weight].type, fresh))
-            nodes.append(Node("cast", (weight,), (fresh,), scope=node.scope, phase=node.phase))
-            inputs[place], fresh = fresh, fresh + 1
-        nodes.append(replace(node, inputs=tuple(inputs)))
-    return replace(region, values=tuple(values), nodes=tuple(nodes))
+        for place, weight in enumerate(node.inputs):
+            if weight in rest:
+                wide = at.add(Value(0, region.by_id[weight].type, 0))
+                at.insert_before(node, Node("cast", (weight,), (wide,), scope=node.scope, phase=node.phase))
+                at.read(node, place, wide)
+    at.values.update((i, replace(at.values[i], type=TensorType(at.values[i].type.dims, kind))) for i in rest)
+    return at.finish()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import field, replace
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
@@ -13,45 +13,12 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import Dim, as_dim, as_expr
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ..base import RegionPass
 
 _LENGTH, _WIDTH = 2, 3  # dims of queries, keys and values [batch, heads, length, head dim]
 CACHE = "latents"
-
-
-@dataclass(frozen=True, slots=True)
-class Absorb(Pass):
-    """Attend over cached latents instead of keys and values made from them, and cache one tensor for all heads.
-
-    With W_uk and W_uv the halves of the expanding matrix by head, scores are (q_nope W_uk) c + q_rope k_rope, and
-    outputs are (p c) W_uv: the same numbers, and per token and layer c and k_rope are read once instead of
-    multiplied out for every head. What vLLM (`vllm/model_executor/layers/attention/mla_attention.py`), SGLang
-    (`forward_absorb_core` in `sglang/srt/models/deepseek_v2.py`) and TensorRT-LLM do in decode; DeepSeek-V2, arXiv
-    2405.04434, section 2.1.2. Prefill stays as it is, for there the products cost less than wider scores.
-    """
-
-    name: ClassVar[str] = "absorb"
-
-    def requires(self, graph: Graph) -> None:
-        """Heads get their placements from `shard`."""
-        require_sharded(self.name, graph, sharded=False)
-
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the regions of a decode step that hold latent attention."""
-        if graph.workload is not Workload.DECODE:
-            return PassResult(graph, changed=False)
-        return rewritten(graph, _rewrite)
-
-
-def absorbed(graph: Graph) -> Graph:
-    """Return a traced graph with its latent attention as `absorb` leaves it."""
-    return Absorb().apply(graph).graph
-
-
-def expands(graph: Graph) -> bool:
-    """Whether some decode step makes keys and values of all cached tokens anew: multiplies a cache by a parameter."""
-    return any(_expands(r, n) for r in graph.regions for n in r.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,56 +40,62 @@ class _Latent:
     gone: tuple[Node, ...]
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Absorb(RegionPass[_Latent]):
+    """Attend over cached latents instead of keys and values made from them, and cache one tensor for all heads.
+
+    With W_uk and W_uv the halves of the expanding matrix by head, scores are (q_nope W_uk) c + q_rope k_rope, and
+    outputs are (p c) W_uv: the same numbers, and per token and layer c and k_rope are read once instead of
+    multiplied out for every head. What vLLM (`vllm/model_executor/layers/attention/mla_attention.py`), SGLang
+    (`forward_absorb_core` in `sglang/srt/models/deepseek_v2.py`) and TensorRT-LLM do in decode; DeepSeek-V2, arXiv
+    2405.04434, section 2.1.2. Prefill stays as it is, for there the products cost less than wider scores.
+    """
+
+    name: ClassVar[str] = "absorb"
+    sharded: ClassVar[bool | None] = False  # heads get their placements from `shard`
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.DECODE,)
+
+    def matches(self, region: Region) -> Iterable[_Latent]:
+        """Yield latent attention."""
+        return (found for n in region.nodes if has(n, Trait.ATTENDS) for found in _latent(region, n))
+
+    def rewrite(self, region: RegionRewriter, match: _Latent) -> None:
+        """Attend over the latents themselves."""
+        for node in match.gone:
+            region.erase(node)
+        region.replace(match.attention, *_over_latents(_Parts(region), match))
+
+
+def absorbed(graph: Graph) -> Graph:
+    """Return a traced graph with its latent attention as `absorb` leaves it."""
+    return Absorb().apply(graph).graph
+
+
+def expands(graph: Graph) -> bool:
+    """Whether some decode step makes keys and values of all cached tokens anew: multiplies a cache by a parameter."""
+    return any(_expands(r, n) for r in graph.regions for n in r.nodes)
+
+
+@dataclass(frozen=True, slots=True)
 class _Parts:
     """A region under reconstruction."""
 
-    region: Region
-    values: list[Value] = field(default_factory=list)
+    region: RegionRewriter
 
     def value(self, like: int, dims: Sequence[Dim], storage: int | None = None) -> int:
         """A new value of another one's element type, or a view of a third one."""
-        ident = self.region.fresh_id + len(self.values)
-        kind = self._known(like).type.with_dims(tuple(dims))
-        self.values.append(Value(ident, kind, ident if storage is None else self._known(storage).storage))
-        return ident
+        kind = self.region.values[like].type.with_dims(tuple(dims))
+        return self.region.add(Value(0, kind, 0), None if storage is None else self.region.values[storage].storage)
 
     def cache(self, like: int, dims: Sequence[Dim]) -> int:
         """A new cache in the place of another one."""
-        ident, old = self.value(like, dims), self.region.by_id[like]
-        name = f"{old.name.rpartition('.')[0]}.{CACHE}"
-        self.values[-1] = replace(self.values[-1], role=Role.CACHE, name=name)
-        return ident
+        v = self.region.values[like]
+        name = f"{v.name.rpartition('.')[0]}.{CACHE}"
+        return self.region.add(Value(0, v.type.with_dims(tuple(dims)), 0, Role.CACHE, name))
 
     def dims(self, value: int) -> tuple[Dim, ...]:
         """Dims of a value."""
-        return self._known(value).type.dims
-
-    def _known(self, value: int) -> Value:
-        return self.region.by_id[value] if value in self.region.by_id else next(v for v in self.values if v.id == value)
-
-
-def _rewrite(region: Region) -> Region:
-    found = {f.attention.key: f for n in region.nodes if has(n, Trait.ATTENDS) for f in _latent(region, n)}
-    if not found:
-        return region
-    parts = _Parts(region)
-    left_out = {n.key for f in found.values() for n in f.gone}
-    nodes: list[Node] = []
-    for node in region.nodes:
-        if node.key in found:
-            nodes += _over_latents(parts, found[node.key])
-        elif node.key not in left_out:
-            nodes.append(node)
-    return _region(parts, nodes)
-
-
-def _region(parts: _Parts, nodes: Sequence[Node]) -> Region:
-    """The region with these nodes and the values they use."""
-    region = parts.region
-    used = {i for n in nodes for i in (*n.inputs, *n.outputs)} | {p.value for p in region.outputs}
-    values = tuple(v for v in (*region.values, *parts.values) if v.id in used)
-    return replace(region, values=values, nodes=tuple(nodes))
+        return self.region.values[value].type.dims
 
 
 def _latent(region: Region, node: Node) -> Iterator[_Latent]:

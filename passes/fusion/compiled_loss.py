@@ -9,6 +9,7 @@ from ...ir.graph import Node, Region, Role
 from ...ir.meaning import chained
 from ...ir.ops import OpClass, Trait, has
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ..base import LossPass
 from .fuse import link_of
 
@@ -25,28 +26,19 @@ class CompiledLoss(LossPass):
 
     name: ClassVar[str] = "compiled_loss"
 
-    def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
-        """Return the region with its loss, forward and backward, made anew."""
-        before = _cast(region, region.producer.get(loss.inputs[0]))
-        after = _cast(region, next(iter(region.users.get(back.key, ())), None))
-        if (
-            before is None
-            or after is None
-            or not _alone(region, before, (loss, back))
-            or not _alone(region, back, (after,))
-        ):
-            return region
-        made = {
-            loss.key: _joined(region, (before, loss), loss.outputs),
-            back.key: _joined(region, (before, back, after), after.outputs),
-        }
-        gone = {before.key, after.key}
-        # What belongs to the loss goes on to do so: a chain keeps the key of what it ends with.
-        moved = {old: new.key for old, new in made.items()}
-        kept = (made.get(n.key, n) for n in region.nodes if n.key not in gone)
-        nodes = tuple(n if n.forward not in moved else replace(n, forward=moved[n.forward]) for n in kept)
-        values = tuple(v for v in region.values if v.id not in {before.key, back.key})
-        return replace(region, values=values, nodes=nodes)
+    def rewrite(self, region: RegionRewriter, match: tuple[Node, Node]) -> None:
+        """Let both do the work of the casts around them, where nobody else reads what lies between."""
+        (loss, back), old = match, region.region
+        before = _cast(old, old.producer.get(loss.inputs[0]))
+        after = _cast(old, next(iter(old.users.get(back.key, ())), None))
+        if before is None or after is None or not (_alone(old, before, loss, back) and _alone(old, back, after)):
+            return
+        forward, backward = (before, loss), (before, back, after)
+        chains = _joined(old, forward, loss.outputs), _joined(old, backward, after.outputs)
+        for node in (before, after):
+            region.erase(node)
+        for node, chain in zip(match, chains, strict=True):
+            region.replace(node, chain)
 
 
 def _cast(region: Region, node: Node | None) -> Node | None:
@@ -55,7 +47,7 @@ def _cast(region: Region, node: Node | None) -> Node | None:
     return node if node is not None and plain and region.by_id[node.key].role is Role.RESULT else None
 
 
-def _alone(region: Region, node: Node, readers: tuple[Node, ...]) -> bool:
+def _alone(region: Region, node: Node, *readers: Node) -> bool:
     """Whether nobody else reads, views or hands on the first result of a node."""
     value = node.outputs[0]
     seen = any(v.storage == value and v.id != value for v in region.values)
@@ -68,5 +60,5 @@ def _joined(region: Region, chain: tuple[Node, ...], outputs: tuple[int, ...]) -
     (middle,) = (n for n in chain if has(n, OpClass.LOSS))
     first = chain[0]
     inputs = tuple(first.inputs[0] if i == first.key else i for i in middle.inputs)
-    meaning = chained([link_of(region, n) for n in chain], inputs, outputs)
+    meaning = chained([link_of(region.by_id, n) for n in chain], inputs, outputs)
     return replace(middle, inputs=inputs, outputs=outputs, meaning=meaning)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Phase, Region, Role, Workload
+from ...ir.graph import Phase, Region, Role, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.pointwise import AccumulateAttrs
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ...ir.rewriter import RegionRewriter
+from ..base import RegionPass
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.EXPERTS)
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace(Pass):
+class InPlace(RegionPass[tuple[int, int]]):
     """Let results share storage with what they replace or are added to.
 
     Products add weight gradients straight to the running sum, so that no gradient of its own exists; the loss turns
@@ -25,28 +26,19 @@ class InPlace(Pass):
     """
 
     name: ClassVar[str] = "inplace"
+    sharded: ClassVar[bool | None] = True  # which gradients are added without a message in between is known then
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
 
-    def requires(self, graph: Graph) -> None:
-        """Which gradients are added without a message in between is known once the graph is sharded."""
-        require_sharded(self.name, graph, sharded=True)
+    def matches(self, region: Region) -> Iterable[tuple[int, int]]:
+        """Yield results, and the storage of what each is written into."""
+        return (*_added(region), *_replaced(region))
 
-    def apply(self, graph: Graph) -> PassResult:
-        """Give such results the storage of what they are written into."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
-        return rewritten(graph, _rewrite)
-
-
-def _rewrite(region: Region) -> Region:
-    home = dict((*_added(region), *_replaced(region)))
-    if not home:
-        return region
-    values = tuple(replace(v, storage=home.get(v.storage, v.storage)) for v in region.values)
-    nodes = tuple(
-        replace(n, attrs=AccumulateAttrs(fused=True)) if has(n, Trait.ACCUMULATES) and n.inputs[0] in home else n
-        for n in region.nodes
-    )
-    return replace(region, values=values, nodes=nodes)
+    def rewrite(self, region: RegionRewriter, match: tuple[int, int]) -> None:
+        """Let a result lie there; a sum that it is added to is made by its own kernel."""
+        result, home = match
+        region.move_storage(result, home)
+        for node in (n for n in region.users(result) if has(n, Trait.ACCUMULATES)):
+            region.replace(node, replace(node, attrs=AccumulateAttrs(fused=True)))
 
 
 def _added(region: Region) -> Iterator[tuple[int, int]]:

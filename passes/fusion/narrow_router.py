@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import ClassVar
 
-from ...ir.graph import Graph, Region
+from ...ir.graph import Node, Region
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, rewritten
+from ...ir.rewriter import RegionRewriter
+from ..base import RegionPass
 from ..routers import routers
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowRouter(Pass):
+class NarrowRouter(RegionPass[tuple[Node, Node]]):
     """Let the product of a router read what its code casts to fp32 first.
 
     Serving engines keep the weight in the model's type and sum in fp32 inside of the product: `dsv3_router_gemm` of
@@ -22,20 +23,16 @@ class NarrowRouter(Pass):
 
     name: ClassVar[str] = "narrow_router"
 
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the regions that route."""
-        return rewritten(graph, _rewrite)
+    def matches(self, region: Region) -> Iterable[tuple[Node, Node]]:
+        """Yield the product of a router and a cast that it reads."""
+        keys = routers(region)
+        products = [n for n in region.nodes if n.key in keys]
+        casts = [n for n in region.nodes if has(n, Trait.CASTS)]
+        return ((product, cast) for cast in casts for product in products if cast.key in product.inputs)
 
-
-def _rewrite(region: Region) -> Region:
-    cast = {n.key: n.inputs[0] for n in region.nodes if has(n, Trait.CASTS)}
-    products = routers(region)
-    if not any(i in cast for n in region.nodes if n.key in products for i in n.inputs):
-        return region
-    nodes = [
-        replace(n, inputs=tuple(cast.get(i, i) for i in n.inputs)) if n.key in products else n for n in region.nodes
-    ]
-    read = {i for n in nodes for i in n.inputs} | {p.value for p in region.outputs}
-    gone = {key for key in cast if key not in read}
-    values = tuple(v for v in region.values if v.id not in gone)
-    return replace(region, values=values, nodes=tuple(n for n in nodes if n.key not in gone))
+    def rewrite(self, region: RegionRewriter, match: tuple[Node, Node]) -> None:
+        """Read what was cast; the cast goes with its last reader."""
+        product, cast = match
+        region.rewire(product, {cast.key: cast.inputs[0]})
+        if not region.users(cast.key) and all(p.value != cast.key for p in region.outputs):
+            region.erase(cast)

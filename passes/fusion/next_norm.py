@@ -9,7 +9,8 @@ from typing import ClassVar
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded
+from ...ir.rewriter import RegionRewriter
+from ..base import Pass, PassResult
 from ..recompute.rerun import needed
 
 _NORMED = "_normed"
@@ -25,10 +26,7 @@ class NextNorm(Pass):
     """
 
     name: ClassVar[str] = "next_norm"
-
-    def requires(self, graph: Graph) -> None:
-        """Where the norm reads and writes comes from `shard`."""
-        require_sharded(self.name, graph, sharded=True)
+    sharded: ClassVar[bool | None] = True  # where the norm reads and writes comes from `shard`
 
     def apply(self, graph: Graph) -> PassResult:
         """Move the norms of every port that all its readers normalise alike."""
@@ -95,32 +93,20 @@ def _readers(graph: Graph, port: str, norms: Mapping[str, Node]) -> Mapping[str,
 
 def _without(region: Region, port: str, norm: Node) -> Region:
     """Read the normed state from a port of its own."""
-    makers = _made_for(region, norm)
-    moved = {norm.key, *(n.key for n in makers)}
-    read = {i for n in region.nodes if n.key not in moved for i in n.inputs} | {p.value for p in region.outputs}
-    moved -= {n.key for n in needed(makers, moved, read)}  # what others read as well stays
-    nodes = tuple(n for n in region.nodes if n.key not in moved)
-    left = read | {norm.key} | {i for n in nodes for i in (*n.inputs, *n.outputs)}
-    gone = {i for n in (*makers, norm) for i in (*n.inputs, *n.outputs)} - left
-    normed = replace(region.by_id[norm.key], role=Role.PORT, name=port + _NORMED)
-    values = (normed if v.id == norm.key else v for v in region.values if v.id not in gone)
-    return replace(region, values=tuple(values), nodes=nodes)
+    at, leaving = RegionRewriter(region), {p.value for p in region.outputs}
+    at.values[norm.key] = replace(region.by_id[norm.key], role=Role.PORT, name=port + _NORMED)
+    at.erase(norm)
+    for node in reversed(_made_for(region, norm)):
+        if not any(o in leaving or at.users(o) for o in node.outputs):  # what others read stays
+            at.erase(node)
+    return at.finish()
 
 
 def _with(region: Region, port: str, reader: Region, norm: Node) -> Region:
     """Make the normed state where the port is made."""
-    start = region.fresh_id
-    moved = [*_made_for(reader, norm), norm]
-    old = dict.fromkeys((*_sources(reader, norm), *(o for n in moved for o in n.outputs)))
-    fresh = {i: start + k for k, i in enumerate(old)}
-    values = (_fresh(reader.by_id[i], fresh) for i in old)
-    number = {**fresh, norm.inputs[0]: next(p.value for p in region.outputs if p.name == port)}
-    nodes = tuple(
-        replace(n, inputs=tuple(number[i] for i in n.inputs), outputs=tuple(fresh[o] for o in n.outputs)) for n in moved
-    )
-    outputs = (*region.outputs, Port(port + _NORMED, fresh[norm.key]))
-    return replace(region, values=(*region.values, *values), nodes=(*region.nodes, *nodes), outputs=outputs)
-
-
-def _fresh(v: Value, fresh: Mapping[int, int]) -> Value:
-    return replace(v, id=fresh[v.id], storage=fresh.get(v.storage, fresh[v.id]))
+    at = RegionRewriter(region)
+    names = {i: at.add(reader.by_id[i]) for i in _sources(reader, norm)}
+    names[norm.inputs[0]] = next(p.value for p in region.outputs if p.name == port)
+    at.append(*at.copies([*_made_for(reader, norm), norm], reader, names))
+    at.outputs = (*region.outputs, Port(port + _NORMED, names[norm.key]))
+    return at.finish()

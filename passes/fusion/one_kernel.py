@@ -10,7 +10,7 @@ from ...ir.graph import Graph, Node, Region
 from ...ir.kernels import source_of
 from ...ir.ops import OpClass, Trait, has
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ..base import Pass, PassResult, rewritten
 from ..routers import routing
 
 # A node with those that run in its kernel.
@@ -32,10 +32,7 @@ class OneKernel(Pass):
     """
 
     name: ClassVar[str] = "one_kernel"
-
-    def requires(self, graph: Graph) -> None:
-        """Messages stand between kernels."""
-        require_sharded(self.name, graph, sharded=True)
+    sharded: ClassVar[bool | None] = True  # messages stand between kernels
 
     def apply(self, graph: Graph) -> PassResult:
         """Mark the nodes of every region."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
+from ...ir.graph import Node, Phase, Region, Role, Workload
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ..base import Pass, PassResult, require_sharded, rewritten
-from ..gathers import renamed
+from ...ir.rewriter import RegionRewriter
+from ..base import RegionPass
 from ..recompute.rerun import needed
 
 
 @dataclass(frozen=True, slots=True)
-class Remat(Pass):
+class Remat(RegionPass[tuple[Set[int], Set[int]]]):
     """Let backward kernels repeat pointwise work, as hand-fused kernels do: SwiGLU keeps gate and up, never silu.
 
     Nothing is repeated that would need another value to be kept. `fuse`, run later, makes the copies part of the
@@ -23,31 +24,24 @@ class Remat(Pass):
     """
 
     name: ClassVar[str] = "remat"
+    sharded: ClassVar[bool | None] = True  # what is kept is a matter of the sharded graph
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
+    resaves: ClassVar[bool] = True
 
-    def requires(self, graph: Graph) -> None:
-        """What is kept is a matter of the sharded graph."""
-        require_sharded(self.name, graph, sharded=True)
+    def matches(self, region: Region) -> Iterable[tuple[Set[int], Set[int]]]:
+        """Yield what can be repeated, and the results that need not be kept for it."""
+        again, dropped = _repeatable(region)
+        return [(again, dropped)] if dropped else []
 
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the regions that keep such results."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
-        return rewritten(graph, _rewrite, resave=True)
-
-
-def _rewrite(region: Region) -> Region:
-    again, dropped = _repeatable(region)
-    if not dropped:
-        return region
-    clones = needed(region.nodes, again, dropped)
-    fresh = region.fresh_id
-    new = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
-    late = {n.key for n in region.nodes if n.phase is not Phase.FORWARD}
-    nodes = [renamed(n, {d: new[d] for d in dropped}) if n.key in late else n for n in region.nodes]
-    first = next(k for k, n in enumerate(nodes) if set(new.values()).intersection(n.inputs))
-    copies = [replace(renamed(c, new), outputs=tuple(new[o] for o in c.outputs), phase=Phase.BACKWARD) for c in clones]
-    values = (replace(region.by_id[o], id=new[o], storage=new[o], saved=False) for o in new)
-    return replace(region, values=(*region.values, *values), nodes=(*nodes[:first], *copies, *nodes[first:]))
+    def rewrite(self, region: RegionRewriter, match: tuple[Set[int], Set[int]]) -> None:
+        """Repeat nodes in front of what reads them first; later phases read the copies of what is dropped."""
+        names: dict[int, int] = {}
+        again, dropped = match
+        copies = region.copies(needed(region.region.nodes, again, dropped), region.region, names)
+        late = [n for n in region.region.nodes if n.phase is not Phase.FORWARD and not dropped.isdisjoint(n.inputs)]
+        region.insert_before(late[0], *(replace(c, phase=Phase.BACKWARD) for c in copies))
+        for node in late:
+            region.rewire(node, {d: names[d] for d in dropped})
 
 
 def _repeatable(region: Region) -> tuple[set[int], set[int]]:

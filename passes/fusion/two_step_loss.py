@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from ...ir.graph import Node, Region, Value
+from ...ir.graph import Node
 from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ..base import LossPass
 
 # What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.
@@ -30,26 +30,13 @@ class TwoStepLoss(LossPass):
 
     name: ClassVar[str] = "two_step_loss"
 
-    def rewrite(self, region: Region, loss: Node, back: Node) -> Region:
-        """Return the region with its loss, forward and backward, made anew."""
-        fresh = region.fresh_id
-        logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
-        made = (_like(logits, fresh), _like(grad, fresh + 1))
+    def rewrite(self, region: RegionRewriter, match: tuple[Node, Node]) -> None:
+        """Put the logarithms in front of the loss, and their backward behind that of the loss."""
+        loss, back = match
+        logits, grad = region.values[loss.inputs[0]], region.values[back.key]
+        logs, inner = (region.add(replace(v, saved=False)) for v in (logits, grad))
         attrs = DimAttrs(logits.type.rank - 1, across=True)
-        first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
-        last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
-        inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))
-        steps = {
-            loss.key: (first, replace(loss, inputs=(fresh, *loss.inputs[1:]))),
-            back.key: (inner, last),
-        }
-        return replace(region, values=(*region.values, *made), nodes=tuple(_replaced(region, steps)))
-
-
-def _like(v: Value, ident: int) -> Value:
-    return replace(v, id=ident, storage=ident, saved=False)
-
-
-def _replaced(region: Region, steps: dict[int, tuple[Node, Node]]) -> Iterator[Node]:
-    for node in region.nodes:
-        yield from steps.get(node.key, (node,))
+        first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(logs,), attrs=attrs, meaning=_LOG)
+        last = replace(back, op="softmax_bwd", inputs=(inner, logs), attrs=attrs, forward=logs, meaning=_LOG_BWD)
+        region.replace(loss, first, replace(loss, inputs=(logs, *loss.inputs[1:])))
+        region.replace(back, replace(back, inputs=(back.inputs[0], logs, *back.inputs[2:]), outputs=(inner,)), last)

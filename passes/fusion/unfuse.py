@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Value
+from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ...ir.sizes.expr import Dim
-from ...ir.types import DType, TensorType
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ...ir.rewriter import RegionRewriter
+from ...ir.types import DType
+from ..base import RegionPass
 
 
 @dataclass(frozen=True, slots=True)
-class Unfuse(Pass):
+class Unfuse(RegionPass[Sequence[Node]]):
     """Replace every `attention` by matmul, softmax, dropout (where the model has some) and matmul, backward likewise.
 
     The softmax kernel masks. What is kept are the probabilities and, with dropout, its mask and result: 5 bytes a
@@ -28,46 +28,27 @@ class Unfuse(Pass):
     """
 
     name: ClassVar[str] = "unfuse"
-
-    def requires(self, graph: Graph) -> None:
-        """Scores get their placements from `shard`."""
-        require_sharded(self.name, graph, sharded=False)
+    sharded: ClassVar[bool | None] = False  # scores get their placements from `shard`
+    resaves: ClassVar[bool] = True
 
     def unchanged(self, graph: Graph) -> None:
         """Refuse attention=unfused where there is no attention."""
         raise PlanError(f"attention=unfused changes nothing in {graph.name}: it has no attention; use attention=flash")
 
-    def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the regions that hold attention."""
-        return rewritten(graph, _rewrite, resave=True)
+    def matches(self, region: Region) -> Iterable[Sequence[Node]]:
+        """Yield all attention of a region, forward before backward."""
+        found = [n for n in region.nodes if has(n, Trait.ATTENDS)]
+        return [found] if found else []
 
-
-@dataclass
-class _Parts:
-    """A region under reconstruction: its values, its nodes, and what each attention became."""
-
-    region: Region
-    values: list[Value] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-    made: dict[int, _Scores] = field(default_factory=dict)
-
-    def node(
-        self,
-        like: Node,
-        op: str,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        attrs: Attrs = NO_ATTRS,
-        forward: int | None = None,
-    ) -> None:
-        self.nodes.append(
-            replace(like, op=op, inputs=tuple(inputs), outputs=tuple(outputs), attrs=attrs, forward=forward)
-        )
-
-    def value(self, dims: tuple[Dim, ...], kind: DType) -> int:
-        ident = self.region.fresh_id + len(self.values)
-        self.values.append(Value(ident, TensorType(dims, kind), ident))
-        return ident
+    def rewrite(self, region: RegionRewriter, match: Sequence[Node]) -> None:
+        """Put products, softmax and dropout in the place of each."""
+        scores: dict[int, _Scores] = {}
+        for node in match:
+            if has(node, Trait.BACKWARD):
+                region.replace(node, *_backward(region, node, scores[node.inputs[4]]))
+            else:
+                scores[node.key] = _Scores.of(region, node)
+                region.replace(node, *scores[node.key].nodes(node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,61 +59,57 @@ class _Scores:
     probabilities: int
     weights: int
     mask: int | None
-    result: int
 
-
-def _rewrite(region: Region) -> Region:
-    if not any(has(n, Trait.ATTENDS, backward=False) for n in region.nodes):
-        return region
-    parts = _Parts(region)
-    gone: set[int] = set()
-    for node in region.nodes:
-        if has(node, Trait.ATTENDS, backward=False):
-            _forward(parts, node)
-            gone.add(node.outputs[1])
-        elif has(node, Trait.ATTENDS):
-            _backward(parts, node)
-        else:
-            parts.nodes.append(node)
-    values = tuple(v for v in (*region.values, *parts.values) if v.id not in gone)
-    return replace(region, values=values, nodes=tuple(parts.nodes))
-
-
-def _forward(parts: _Parts, node: Node) -> None:
-    q, k, v = node.inputs[:3]
-    types = [parts.region.by_id[i].type for i in (q, k)]
-    attrs = node.attrs
-    assert isinstance(attrs, AttentionAttrs)
-    if types[0].dims[1] != types[1].dims[1] or len(node.inputs) > 3 or attrs.softcap:
-        raise NotBuiltError(
-            f"unfused attention at {node.scope}: only as many heads for keys as for queries, "
-            "no sinks, no bias, no chosen keys and no soft cap"
+    @classmethod
+    def of(cls, region: RegionRewriter, node: Node) -> _Scores:
+        """Add them; NotBuiltError for attention that is more than products and a softmax."""
+        q, k = (region.values[i].type for i in node.inputs[:2])
+        attrs = node.attrs
+        assert isinstance(attrs, AttentionAttrs)
+        if q.dims[1] != k.dims[1] or len(node.inputs) > 3 or attrs.softcap:
+            raise NotBuiltError(
+                f"unfused attention at {node.scope}: only as many heads for keys as for queries, "
+                "no sinks, no bias, no chosen keys and no soft cap"
+            )
+        like = Value(0, q.with_dims((*q.dims[:3], k.dims[2])), 0)
+        scores, probabilities = region.add(like), region.add(like)
+        if not attrs.dropout > 0:
+            return cls(scores, probabilities, probabilities, None)
+        return cls(
+            scores,
+            probabilities,
+            region.add(like),
+            region.add(replace(like, type=replace(like.type, dtype=DType.BOOL))),
         )
-    dims = (*types[0].dims[:3], types[1].dims[2])
-    scores, probabilities = (parts.value(dims, types[0].dtype) for _ in range(2))
-    parts.node(node, "matmul", (q, k), (scores,), MatmulAttrs("abcd,abed->abce"))
-    parts.node(node, "softmax", (scores,), (probabilities,), DimAttrs(3))
-    weights, mask = probabilities, None
-    if attrs.dropout > 0:
-        weights, mask = parts.value(dims, types[0].dtype), parts.value(dims, DType.BOOL)
-        parts.node(node, "elementwise", (probabilities,), (weights, mask), ElementwiseAttrs(("dropout",)))
-    parts.node(node, "matmul", (weights, v), node.outputs[:1], MatmulAttrs("abce,abed->acbd"))
-    parts.made[node.key] = _Scores(scores, probabilities, weights, mask, node.key)
+
+    def nodes(self, node: Node) -> Iterator[Node]:
+        """Yield what is in the place of attention."""
+        q, k, v = node.inputs[:3]
+        yield _node(node, MatmulAttrs("abcd,abed->abce"), (q, k), self.scores)
+        yield _node(node, DimAttrs(3), (self.scores,), self.probabilities)
+        if self.mask is not None:
+            drop = _node(node, ElementwiseAttrs(("dropout",)), (self.probabilities,), self.weights)
+            yield replace(drop, outputs=(self.weights, self.mask))
+        yield _node(node, MatmulAttrs("abce,abed->acbd"), (self.weights, v), node.key)
 
 
-def _backward(parts: _Parts, node: Node) -> None:
+def _backward(region: RegionRewriter, node: Node, s: _Scores) -> Iterator[Node]:
     dout, q, k, v, result = node.inputs[:5]
     dq, dk, dv = node.outputs[:3]
-    s = parts.made[result]
-    kind = next(w.type for w in parts.values if w.id == s.scores)
-    grad = parts.value(kind.dims, kind.dtype)
-    parts.node(node, "matmul", (dout, v), (grad,), MatmulAttrs("acbd,abed->abce"), s.result)
-    parts.node(node, "matmul", (s.weights, dout), (dv,), MatmulAttrs("abce,acbd->abed"), s.result)
+    like = Value(0, region.values[s.scores].type, 0)
+    grad = region.add(like)
+    yield _node(node, MatmulAttrs("acbd,abed->abce"), (dout, v), grad, result)
+    yield _node(node, MatmulAttrs("abce,acbd->abed"), (s.weights, dout), dv, result)
     if s.mask is not None:
-        kept = parts.value(kind.dims, kind.dtype)
-        parts.node(node, "elementwise", (grad, s.mask), (kept,), ElementwiseAttrs(("dropout_bwd",)), s.weights)
+        kept = region.add(like)
+        yield _node(node, ElementwiseAttrs(("dropout_bwd",)), (grad, s.mask), kept, s.weights)
         grad = kept
-    dscores = parts.value(kind.dims, kind.dtype)
-    parts.node(node, "softmax_bwd", (grad, s.probabilities), (dscores,), DimAttrs(3), s.probabilities)
-    parts.node(node, "matmul", (dscores, k), (dq,), MatmulAttrs("abce,abed->abcd"), s.scores)
-    parts.node(node, "matmul", (dscores, q), (dk,), MatmulAttrs("abce,abcd->abed"), s.scores)
+    dscores = region.add(like)
+    yield replace(_node(node, DimAttrs(3), (grad, s.probabilities), dscores, s.probabilities), op="softmax_bwd")
+    yield _node(node, MatmulAttrs("abce,abed->abcd"), (dscores, k), dq, s.scores)
+    yield _node(node, MatmulAttrs("abce,abcd->abed"), (dscores, q), dk, s.scores)
+
+
+def _node(like: Node, attrs: Attrs, inputs: tuple[int, ...], output: int, forward: int | None = None) -> Node:
+    op = "matmul" if isinstance(attrs, MatmulAttrs) else "softmax" if isinstance(attrs, DimAttrs) else "elementwise"
+    return replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, forward=forward)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError
@@ -14,9 +14,10 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ...ir.saved import mark_saved
 from ...ir.types import DType, TensorType
-from ..base import Pass, PassResult, require_sharded
+from ..base import Pass, PassResult
 from .parts import MtpParts, mtp_parts
 
 # Published models have one to four; the work of lowering grows with each.
@@ -42,16 +43,12 @@ class Mtp(Pass):
     """
 
     name: ClassVar[str] = "mtp"
+    sharded: ClassVar[bool | None] = False  # modules are sharded as the layer that they repeat
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
     layers: int = 1
-
-    def requires(self, graph: Graph) -> None:
-        """Modules are sharded as the layer that they repeat."""
-        require_sharded(self.name, graph, sharded=False)
 
     def apply(self, graph: Graph) -> PassResult:
         """Append the modules; NotBuiltError for a model that cannot take them."""
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
         if not 1 <= self.layers <= MOST_MODULES:
             raise PlanError(f"mtp layers={self.layers}: 1 to {MOST_MODULES}")
         parts = mtp_parts(graph)
@@ -75,18 +72,15 @@ class Mtp(Pass):
 
 def _receiving(region: Region, incoming: Mapping[int, str]) -> Region:
     """Add what comes through ports to gradients that a region owns or hands on."""
-    values, nodes, total = list(region.values), list(region.nodes), dict[int, int]()
-    fresh = region.fresh_id
-    for k, (value, port) in enumerate(incoming.items()):
-        kind, came = region.by_id[value].type, fresh + 2 * k
-        total[value] = came + 1
-        values += [Value(came, kind, came, Role.PORT, port), Value(came + 1, kind, came + 1)]
-        scope = region.producer[value].scope
+    at, total = RegionRewriter(region), dict[int, int]()
+    for value, port in incoming.items():
+        kind, scope = region.by_id[value].type, region.producer[value].scope
+        came, total[value] = at.add(Value(0, kind, 0, Role.PORT, port)), at.add(Value(0, kind, 0))
         adds = ElementwiseAttrs(("add",))
-        nodes.append(Node("elementwise", (value, came), (came + 1,), adds, scope, Phase.BACKWARD))
-    outputs = tuple(replace(p, value=total.get(p.value, p.value)) for p in region.outputs)
-    grads = tuple((param, total.get(grad, grad)) for param, grad in region.grads)
-    return replace(region, values=tuple(values), nodes=tuple(nodes), outputs=outputs, grads=grads)
+        at.append(Node("elementwise", (value, came), (total[value],), adds, scope, Phase.BACKWARD))
+    at.outputs = tuple(replace(p, value=total.get(p.value, p.value)) for p in region.outputs)
+    at.grads = tuple((param, total.get(grad, grad)) for param, grad in region.grads)
+    return at.finish()
 
 
 def _lookup(parts: MtpParts) -> Region:
@@ -111,22 +105,20 @@ def _module(parts: MtpParts) -> Region:
     weight = draft.value(stream.with_dims((hidden, extra + hidden)), Role.PARAM, f"{_OWN}.eh_proj.weight")
     of_e, of_h = draft.norm(e, "enorm"), draft.norm(h, "hnorm")
     both, entry, leaving = draft.value(joined), parts.entry, parts.leaving
-    draft.front.append(Node("concat", (of_e.result, of_h.result), (both,), ConcatAttrs(2), _OWN))
-    draft.front.append(Node("matmul", (both, weight), (entry,), MatmulAttrs("abc,dc->abd"), _OWN))
-    weight_grad, both_grad = draft.value(draft.kinds[weight]), draft.value(joined)
+    draft.prepend(Node("concat", (of_e.result, of_h.result), (both,), ConcatAttrs(2), _OWN))
+    draft.prepend(Node("matmul", (both, weight), (entry,), MatmulAttrs("abc,dc->abd"), _OWN))
+    weight_grad, both_grad = draft.value(draft.kind(weight)), draft.value(joined)
     products = ((both, weight_grad, "abc,abd->cd"), (weight, both_grad, "abc,cd->abd"))
     for factor, made, spec in products:
-        draft.behind.append(
-            Node("matmul", (leaving, factor), (made,), MatmulAttrs(spec), _OWN, Phase.BACKWARD, forward=entry)
-        )
-    draft.grads.append((weight, weight_grad))
+        draft.append(Node("matmul", (leaving, factor), (made,), MatmulAttrs(spec), _OWN, Phase.BACKWARD, forward=entry))
+    draft.grads += ((weight, weight_grad),)
     grads = {}
     for name, norm, start in (("e", of_e, 0), ("h", of_h, extra)):
-        part = draft.view(both_grad, draft.kinds[norm.given], SliceAttrs(2, start), both)
+        part = draft.view(both_grad, draft.kind(norm.given), SliceAttrs(2, start), both)
         grads[name] = draft.norm_grad(norm, part)
     outputs = [p for p in parts.layer.outputs if p.name == parts.stream]
     outputs += [Port(parts.gradient, grads["h"]), Port(_EMBEDDING_GRAD, grads["e"])]
-    return draft.made(MTP_LAYER, entry, outputs)
+    return draft.named(MTP_LAYER, entry, outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,53 +132,46 @@ class _Norm:
     scope: str
 
 
-@dataclass
-class _Draft:
+class _Draft(RegionRewriter):
     """A layer with nodes in front of it and behind its backward phase."""
-
-    layer: Region
-    values: list[Value] = field(default_factory=list)
-    kinds: dict[int, TensorType] = field(default_factory=dict)
-    front: list[Node] = field(default_factory=list)
-    behind: list[Node] = field(default_factory=list)
-    grads: list[tuple[int, int]] = field(default_factory=list)
 
     def value(self, kind: TensorType, role: Role = Role.RESULT, name: str = "", storage: int | None = None) -> int:
         """Add a value, in a storage of its own unless another one is given."""
-        ident = self.layer.fresh_id + len(self.values)
-        self.values.append(Value(ident, kind, ident if storage is None else storage, role, name))
-        self.kinds[ident] = kind
-        return ident
+        return self.add(Value(0, kind, 0, role, name), storage)
+
+    def kind(self, value: int) -> TensorType:
+        """Return the type of a value."""
+        return self.values[value].type
 
     def norm(self, given: int, name: str) -> _Norm:
         """Norm the rows of a value, as DeepSeek-V3 whatever the norm of the model's own layers."""
-        kind, scope = self.kinds[given], f"{_OWN}.entry.{name}"
+        kind, scope = self.kind(given), f"{_OWN}.entry.{name}"
         weight = self.value(kind.with_dims(kind.dims[-1:]), Role.PARAM, f"{_OWN}.{name}.weight")
         rows = self.value(TensorType((*kind.dims[:-1], 1), DType.FP32))
         made = _Norm(given, weight, self.value(kind), rows, scope)
-        self.front.append(Node("norm", (given, weight), (made.result, rows), NormAttrs("rms"), scope))
+        self.prepend(Node("norm", (given, weight), (made.result, rows), NormAttrs("rms"), scope))
         return made
 
     def norm_grad(self, norm: _Norm, grad: int) -> int:
         """Return the gradient of what was normed; that of the weight is kept as such."""
-        given, weight = self.value(self.kinds[norm.given]), self.value(self.kinds[norm.weight])
+        given, weight = self.value(self.kind(norm.given)), self.value(self.kind(norm.weight))
         inputs = (grad, norm.given, norm.rows, norm.weight)
         rms = NormAttrs("rms")
-        self.behind.append(Node("norm_bwd", inputs, (given, weight), rms, norm.scope, Phase.BACKWARD, norm.result))
-        self.grads.append((norm.weight, weight))
+        self.append(Node("norm_bwd", inputs, (given, weight), rms, norm.scope, Phase.BACKWARD, norm.result))
+        self.grads += ((norm.weight, weight),)
         return given
 
     def view(self, whole: int, kind: TensorType, attrs: SliceAttrs, forward: int) -> int:
         """Take a range of a value of the backward phase."""
         part = self.value(kind, storage=whole)
-        self.behind.append(Node("slice", (whole,), (part,), attrs, _OWN, Phase.BACKWARD, forward))
+        self.append(Node("slice", (whole,), (part,), attrs, _OWN, Phase.BACKWARD, forward))
         return part
 
-    def made(self, name: str, entry: int, outputs: Sequence[Port]) -> Region:
+    def named(self, name: str, entry: int, outputs: Sequence[Port]) -> Region:
         """Return the region, in which what the layer was handed is made by the nodes in front."""
-        old = (Value(v.id, v.type, v.storage) if v.id == entry else v for v in self.layer.values)
-        nodes = (*self.front, *self.layer.nodes, *self.behind)
-        return Region(name, (*old, *self.values), nodes, tuple(outputs), (*self.layer.grads, *self.grads))
+        v = self.values[entry]
+        self.values[entry], self.outputs = Value(v.id, v.type, v.storage), tuple(outputs)
+        return replace(self.finish(), name=name)
 
 
 def _module_head(parts: MtpParts, shared: Mapping[int, str]) -> Region:

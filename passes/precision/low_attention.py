@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import replace
 
 from ...ir.graph import Node, Phase, Region, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.quantise import QuantiseAttrs
-from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 
 
@@ -25,66 +24,46 @@ def attended(region: Region, reads: int) -> Region:
         attrs = node.attrs
         if has(node, Trait.ATTENDS) and isinstance(attrs, AttentionAttrs) and not attrs.bias and not attrs.softcap:
             calls.append(node)
-    draft = _Draft(region, reads, frozenset(n.key for n in calls))
+    draft = _Draft(region)
     for node in calls:
         # q, k and v of a call; of its backward the gradient of the result before them.
         for index in range(4 if has(node, Trait.BACKWARD) else 3):
-            draft.read(node, index)
-    return draft.made() if calls else region
+            value = node.inputs[index]
+            maker = region.producer.get(value)
+            if maker is None or not _carries(region, maker, frozenset(n.key for n in calls)):
+                draft.read(node, index, draft.cast(value, node, reads))
+                continue
+            place = maker.outputs.index(value)
+            draft.read(maker, place, draft.cast(maker.inputs[place], maker, reads))
+            draft.retype(DType.FP8, value)
+    return draft.finish()
 
 
-@dataclass
-class _Draft:
-    """A layer in the making: casts in front of nodes, what nodes read now, and messages that carry casts."""
+def _carries(region: Region, maker: Node, calls: frozenset[int]) -> bool:
+    """Whether a node is a message of which every result is read by attention alone."""
+    readers = {n.key for out in maker.outputs for n in region.users.get(out, ())}
+    return (
+        has(maker, OpClass.COMMUNICATION)
+        and len(maker.inputs) == len(maker.outputs)
+        and readers <= calls
+        and not any(port.value in maker.outputs for port in region.outputs)
+    )
 
-    region: Region
-    reads: int
-    calls: frozenset[int]
-    casts: dict[int, Value] = field(default_factory=dict)
-    front: dict[int, list[Node]] = field(default_factory=dict)
-    inputs: dict[tuple[int, int], int] = field(default_factory=dict)
-    low: set[int] = field(default_factory=set)
 
-    def read(self, node: Node, index: int) -> None:
-        """Let one operand be a cast tensor, or what a message brings of one."""
-        value = node.inputs[index]
-        maker = self.region.producer.get(value)
-        if maker is None or not self._carries(maker):
-            self.inputs[node.key, index] = self._cast(value, node)
-            return
-        place = maker.outputs.index(value)
-        self.inputs[maker.key, place] = self._cast(maker.inputs[place], maker)
-        self.low.add(value)
+class _Draft(RegionRewriter):
+    """A layer in which tensors are cast once."""
 
-    def _carries(self, maker: Node) -> bool:
-        """Whether a node is a message of which every result is read by attention alone."""
-        readers = {n.key for out in maker.outputs for n in self.region.users.get(out, ())}
-        return (
-            has(maker, OpClass.COMMUNICATION)
-            and len(maker.inputs) == len(maker.outputs)
-            and readers <= self.calls
-            and not any(port.value in maker.outputs for port in self.region.outputs)
-        )
+    def __init__(self, region: Region) -> None:
+        super().__init__(region)
+        self._casts: dict[int, int] = {}
 
-    def _cast(self, source: int, user: Node) -> int:
-        """Cast a tensor once, in front of its first user; the backward phase reads what the forward phase kept."""
-        if source not in self.casts:
+    def cast(self, source: int, user: Node, reads: int) -> int:
+        """Cast a tensor in front of its first user; the backward phase reads what the forward phase kept."""
+        if source not in self._casts:
             old = self.region.by_id[source]
-            ident = self.region.fresh_id + len(self.casts)
-            made = Value(ident, replace(old.type, dtype=DType.FP8), ident, placements=old.placements)
+            made = self.add(Value(0, replace(old.type, dtype=DType.FP8), 0, placements=old.placements))
             forward = user.forward if user.phase is Phase.BACKWARD else None
-            node = Node("quantise", (source,), (ident,), QuantiseAttrs(self.reads), user.scope, user.phase, forward)
-            self.casts[source] = made
-            self.front.setdefault(user.key, []).append(node)
-        return self.casts[source].id
-
-    def made(self) -> Region:
-        kinds = (
-            replace(v, type=replace(v.type, dtype=DType.FP8)) if v.id in self.low else v for v in self.region.values
-        )
-        return replace(self.region, values=(*kinds, *self.casts.values()), nodes=tuple(self._nodes()))
-
-    def _nodes(self) -> Iterator[Node]:
-        for node in self.region.nodes:
-            yield from self.front.get(node.key, ())
-            yield replace(node, inputs=tuple(self.inputs.get((node.key, k), i) for k, i in enumerate(node.inputs)))
+            attrs = QuantiseAttrs(reads)
+            self.insert_before(user, Node("quantise", (source,), (made,), attrs, user.scope, user.phase, forward))
+            self._casts[source] = made
+        return self._casts[source]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.precision import Recipe
-from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from .low_products import LowOperand, Side, operands
 
 Copies = Mapping[Side, int]
@@ -30,8 +30,8 @@ def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: boo
         groups.setdefault(_base(draft, o.value, wanted), []).append(o)
     for base, found in groups.items():
         _activation(draft, base, found)
-    draft.low |= _inner(region) if keep else set()
-    return draft.made()
+    draft.retype(recipe.dtype, *(_inner(region) if keep else ()))
+    return draft.finish()
 
 
 def _inner(region: Region) -> set[int]:
@@ -40,30 +40,19 @@ def _inner(region: Region) -> set[int]:
     return {o for o in banks.values() if all(n.forward in banks for n in region.users.get(o, ()))}
 
 
-@dataclass
-class _Draft:
-    """A region in the making: new values, nodes in front of old ones, and what operands become."""
+class _Draft(RegionRewriter):
+    """A region in which operands become copies in low precision; `start` is what is made before a phase."""
 
-    region: Region
-    recipe: Recipe
-    keep: bool
-    fused: bool
-    gather: bool
-    values: list[Value] = field(default_factory=list)
-    front: dict[int, list[Node]] = field(default_factory=dict)
-    start: dict[Phase, list[Node]] = field(default_factory=dict)
-    operands: dict[tuple[int, int], int] = field(default_factory=dict)
-    extra: dict[int, list[int]] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
-    low: set[int] = field(default_factory=set)
+    def __init__(self, region: Region, recipe: Recipe, keep: bool, fused: bool, gather: bool) -> None:
+        super().__init__(region)
+        self.recipe, self.keep, self.fused, self.gather = recipe, keep, fused, gather
+        self.start: dict[Phase, list[Node]] = {}
+        self.gone: dict[int, Node] = {}
 
     def like(self, old: int) -> int:
         """Add a value like another one, in low precision and with a storage of its own."""
-        v = next((w for w in self.values if w.id == old), None) or self.region.by_id[old]
-        ident = self.region.fresh_id + len(self.values)
-        kind = replace(v.type, dtype=self.recipe.dtype)
-        self.values.append(Value(ident, kind, ident, placements=v.placements))
-        return ident
+        v = self.values[old]
+        return self.add(Value(0, replace(v.type, dtype=self.recipe.dtype), 0, placements=v.placements))
 
     def cast(self, source: int, sides: Iterable[Side], user: Node, phase: Phase) -> tuple[Node, Copies]:
         """Make the node that quantises a value into the copies wanted, for a user in some phase."""
@@ -87,29 +76,17 @@ class _Draft:
     def give(self, found: Iterable[LowOperand], copies: Copies) -> None:
         """Let operands be the copies; of two for one place the second comes behind all inputs."""
         for o in found:
-            if (o.node.key, o.index) in self.operands:
-                self.extra.setdefault(o.node.key, []).append(copies[o.side])
-            else:
-                self.operands[o.node.key, o.index] = copies[o.side]
+            inputs = self.now(o.node).inputs
+            self.read(o.node, o.index if inputs[o.index] == o.value else len(inputs), copies[o.side])
 
-    def before(self, user: Node, node: Node) -> None:
-        self.front.setdefault(user.key, []).append(node)
-
-    def made(self) -> Region:
-        nodes = list(self.start.get(Phase.PREPARE, ()))
-        turn = next((k for k, n in enumerate(self.region.nodes) if n.phase is Phase.BACKWARD), None)
-        nodes += self.start.get(Phase.FORWARD, ())
-        for k, node in enumerate(self.region.nodes):
-            nodes += self.start.get(Phase.BACKWARD, ()) if k == turn else ()
-            nodes += self.front.get(node.key, ())
-            nodes += [] if node.key in self.gone else [self._renamed(node)]
-        old = (v for v in self.region.values if v.id not in self.gone)
-        kinds = (replace(v, type=replace(v.type, dtype=self.recipe.dtype)) if v.id in self.low else v for v in old)
-        return replace(self.region, values=(*kinds, *self.values), nodes=tuple(nodes))
-
-    def _renamed(self, node: Node) -> Node:
-        inputs = (self.operands.get((node.key, k), i) for k, i in enumerate(node.inputs))
-        return replace(node, inputs=(*inputs, *self.extra.get(node.key, ())))
+    def finish(self) -> Region:
+        """Return the region; a phase begins with what is made before it."""
+        self.prepend(*self.start.get(Phase.PREPARE, ()), *self.start.get(Phase.FORWARD, ()))
+        turn = next((n for n in self.region.nodes if n.phase is Phase.BACKWARD), self.region.nodes[0])
+        self.insert_before(turn, *self.start.get(Phase.BACKWARD, ()), first=True)
+        for node in self.gone.values():
+            self.erase(node)
+        return super().finish()
 
 
 def _node(user: Node, op: str, source: int, outputs: tuple[int, ...], phase: Phase, attrs: Attrs = NO_ATTRS) -> Node:
@@ -152,7 +129,7 @@ def _weight(draft: _Draft, found: list[LowOperand]) -> None:
     else:
         for phase, users in _by_phase(found).items():
             node, copies = draft.cast(value, _sides(users), users[0].node, phase)
-            draft.before(users[0].node, node)
+            draft.insert_before(users[0].node, node)
             draft.give(users, copies)
 
 
@@ -171,12 +148,12 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     value = found[0].value
     param = value if maker is None else maker.inputs[0]
     is_frozen = _is_frozen(draft, value, maker)
-    draft.low |= {value, param} if is_frozen else {value}
+    draft.retype(draft.recipe.dtype, value, *([param] if is_frozen else []))
     if maker is not None and not is_frozen:
         phase = maker.phase
         node, copies = draft.cast(maker.inputs[0], [Side.ROWS], found[0].node, phase)
         draft.start.setdefault(phase, []).append(node)
-        draft.operands[maker.key, 0] = copies[Side.ROWS]
+        draft.read(maker, 0, copies[Side.ROWS])
     columns = [o for o in found if o.side is Side.COLUMNS]
     if not columns:
         return
@@ -184,7 +161,7 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     if once and is_frozen:
         made = draft.like(value)
         name = f"{draft.region.by_id[value].name}.{Side.COLUMNS}"
-        draft.values[-1] = replace(draft.values[-1], role=Role.PARAM, name=name)
+        draft.values[made] = replace(draft.values[made], role=Role.PARAM, name=name)
         draft.give(columns, {Side.COLUMNS: made})
         return
     phase = Phase.PREPARE if once else columns[0].node.phase
@@ -192,7 +169,7 @@ def _resting(draft: _Draft, found: list[LowOperand], maker: Node | None) -> None
     if once:
         draft.start.setdefault(phase, []).append(node)
     else:
-        draft.before(columns[0].node, node)
+        draft.insert_before(columns[0].node, node)
     draft.give(columns, {Side.COLUMNS: made})
 
 
@@ -224,11 +201,11 @@ def _resting_twice(draft: _Draft, found: list[LowOperand], maker: Node | None) -
         made = replace(node, attrs=replace(node.attrs, columns=side is Side.COLUMNS))
         draft.start.setdefault(maker.phase, []).append(made)
         if side is first:
-            draft.low.add(value)
-            draft.operands[maker.key, 0] = copies[side]
+            draft.retype(draft.recipe.dtype, value)
+            draft.read(maker, 0, copies[side])
             continue
         whole = draft.like(value)
-        draft.before(maker, replace(maker, inputs=(copies[side],), outputs=(whole,)))
+        draft.insert_before(maker, replace(maker, inputs=(copies[side],), outputs=(whole,)))
         draft.give([o for o in found if o.side is side], {side: whole})
 
 
@@ -259,19 +236,14 @@ def _activation(draft: _Draft, base: int, found: list[LowOperand]) -> None:
     groups = [found] if kept else list(phases.values())
     for users in groups:
         phase = users[0].node.phase
-        first = _first(draft, base, users)
+        # In front of the first product of it, or gather for one.
+        first = draft.first(o.node if o.value == base else draft.region.producer[o.value] for o in users)
+        assert first is not None
         sides = {s for group in _by_phase(users).values() for s in _sent(draft, base, group)}
         node, copies = draft.cast(base, sides, users[0].node, phase)
-        draft.before(first, node)
+        draft.insert_before(first, node)
         for group in _by_phase(users).values():
             _read(draft, base, group, copies)
-
-
-def _first(draft: _Draft, base: int, users: Sequence[LowOperand]) -> Node:
-    """The node in front of which a tensor is quantised: the first product of it, or gather for one."""
-    place = {n.key: k for k, n in enumerate(draft.region.nodes)}
-    found = (o.node if o.value == base else draft.region.producer[o.value] for o in users)
-    return min(found, key=lambda n: place[n.key])
 
 
 def _sent(draft: _Draft, base: int, group: Sequence[LowOperand]) -> list[Side]:
@@ -292,14 +264,14 @@ def _read(draft: _Draft, base: int, group: Sequence[LowOperand], copies: Copies)
             draft.give(users, copies)
             continue
         gather = draft.region.producer[value]
-        draft.gone.add(value)
+        draft.gone[value] = gather
         whole: dict[Side, int] = {}
         for side in _sent(draft, base, users):
             whole[side] = draft.like(value)
-            draft.before(gather, replace(gather, inputs=(copies[side],), outputs=(whole[side],)))
+            draft.insert_before(gather, replace(gather, inputs=(copies[side],), outputs=(whole[side],)))
         missing = [s for s in _sides(users) if s not in whole]
         for side in missing:
             columns = next(o.node for o in users if o.side is side)
             node, whole[side] = draft.turned(whole[Side.ROWS], columns, columns.phase)
-            draft.before(columns, node)
+            draft.insert_before(columns, node)
         draft.give(users, whole)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
 from ...ir.ops import Trait, has
+from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 
 _CAST = "_cast"
@@ -59,17 +60,17 @@ def _handed_on(graph: Graph, port: str, sources: Mapping[str, int], dtype: DType
 
 def _read(region: Region, port: str, cast: Node) -> Region:
     """Take a tensor that comes cast."""
-    nodes = tuple(n for n in region.nodes if n is not cast)
-    used = {i for n in nodes for i in n.inputs} | {p.value for p in region.outputs}
-    came = replace(region.by_id[cast.key], role=Role.PORT, name=port + _CAST)
-    values = (came if v.id == cast.key else v for v in region.values if v.id != cast.inputs[0] or v.id in used)
-    return replace(region, values=tuple(values), nodes=nodes)
+    at = RegionRewriter(region)
+    at.values[cast.key] = replace(region.by_id[cast.key], role=Role.PORT, name=port + _CAST)
+    at.erase(cast)
+    return at.finish()
 
 
 def _written(region: Region, port: str, source: int, dtype: DType) -> Region:
     """Let the kernel of a port write it cast, too."""
-    ident, old = region.fresh_id, region.by_id[source]
-    made = Value(ident, replace(old.type, dtype=dtype), ident, placements=old.placements)
-    nodes = (replace(n, outputs=(*n.outputs, ident)) if n.key == source else n for n in region.nodes)
-    outputs = (*region.outputs, Port(port + _CAST, ident))
-    return replace(region, values=(*region.values, made), nodes=tuple(nodes), outputs=outputs)
+    at, old = RegionRewriter(region), region.by_id[source]
+    made = at.add(Value(0, replace(old.type, dtype=dtype), 0, placements=old.placements))
+    node = region.producer[source]
+    at.replace(node, replace(node, outputs=(*node.outputs, made)))
+    at.outputs = (*region.outputs, Port(port + _CAST, made))
+    return at.finish()

@@ -6,8 +6,8 @@ result in low precision does so where nothing else reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Container, Mapping, Set
+from dataclasses import replace
 
 from ...ir.graph import Node, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
@@ -15,7 +15,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.low_inference import INFERENCE, ServingRecipe
-from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 from .low_products import fits, selects
 
@@ -83,35 +83,27 @@ def served(region: Region, found: Mapping[int, str], fused: bool) -> Region:
 def _of_type(region: Region, found: Mapping[int, ServingRecipe], fused: bool) -> Region:
     """Rewrite the products of one type of operands, which is that of all these recipes."""
     recipe = next(iter(found.values()))
-    draft = _Draft(region, recipe, recipe.makers_of(fused))
+    nodes = {key: region.producer[key] for key in found}
+    operands = [n for n in nodes.values() if not has(n, Trait.READS_TABLE)]
+    draft = _Draft(region, {(n.key, n.inputs[0]) for n in operands if not has(n, Trait.ROUTES)})
     for key, own in found.items():
-        draft.kinds |= {region.producer[key].inputs[k]: own.weights for k in places_of(region.producer[key])}
-    if recipe.operands is not None:
-        operands = [(key, region.producer[key]) for key in found if not has(region.producer[key], Trait.READS_TABLE)]
-        draft.banks = {key for key, node in operands if has(node, Trait.ROUTES)}
-        draft.readers = {(key, node.inputs[0]) for key, node in operands if not has(node, Trait.ROUTES)}
-        for top in dict.fromkeys(draft.top(value) for _, value in sorted(draft.readers)):
-            draft.cast(top, recipe.operands)
-    return draft.made()
+        draft.retype(own.weights, *(nodes[key].inputs[k] for k in places_of(nodes[key])))
+    if recipe.operands is None:
+        return draft.finish()
+    for top in dict.fromkeys(draft.top(value) for _, value in sorted(draft.readers)):
+        draft.cast(top, recipe.operands, recipe.makers_of(fused))
+    for node in operands:
+        if has(node, Trait.ROUTES) and isinstance(node.attrs, ExpertsAttrs):  # a bank casts inside
+            draft.replace(node, replace(draft.now(node), attrs=replace(node.attrs, products=str(recipe.operands))))
+    return draft.finish()
 
 
-@dataclass
-class _Draft:
-    """A region in the making: types that change, casts in front of nodes, and what nodes read now.
+class _Draft(RegionRewriter):
+    """A region whose operands come cast; `readers` are products with the operand that each reads in low precision."""
 
-    `readers` are products with the operand that each reads in low precision, `banks` those that cast inside.
-    """
-
-    region: Region
-    recipe: ServingRecipe
-    makers: frozenset[str]
-    kinds: dict[int, DType] = field(default_factory=dict)
-    readers: set[tuple[int, int]] = field(default_factory=set)
-    banks: set[int] = field(default_factory=set)
-    front: dict[int, Node] = field(default_factory=dict)
-    values: list[Value] = field(default_factory=list)
-    now: dict[tuple[int, int], int] = field(default_factory=dict)
-    storages: dict[int, int] = field(default_factory=dict)
+    def __init__(self, region: Region, readers: Set[tuple[int, int]]) -> None:
+        super().__init__(region)
+        self.readers = readers
 
     def top(self, value: int) -> int:
         """What is cast for an operand: the operand, or the tensor that it is seen in or gathered from."""
@@ -130,17 +122,19 @@ class _Draft:
     def _takes(self, user: Node, value: int) -> bool:
         return (user.key, value) in self.readers or (_moves(user) and self._is_free(user.key))
 
-    def cast(self, top: int, dtype: DType) -> None:
+    def cast(self, top: int, dtype: DType, makers: Container[str]) -> None:
         """Let a tensor come in low precision: from the kernel that makes it, or from one behind it."""
         maker = self.region.producer.get(top)
-        if maker is not None and maker.op in self.makers and maker.key == top and self._is_free(top):
-            self.kinds[top] = dtype
+        if maker is not None and maker.op in makers and maker.key == top and self._is_free(top):
+            self.retype(dtype, top)
             made = top
         else:
             top = self._seen(top)
-            made = self._quantised(top, self._takers(top)[0], dtype)
+            old, user = self.region.by_id[top], self._takers(top)[0]
+            made = self.add(Value(0, replace(old.type, dtype=dtype), 0, placements=old.placements))
+            self.insert_before(user, Node("quantise", (top,), (made,), QuantiseAttrs(), user.scope, user.phase))
         for user in self._takers(top):
-            self.now[user.key, top] = made
+            self.rewire(user, {top: made})
             self._below(user, made, dtype)
 
     def _takers(self, value: int) -> list[Node]:
@@ -154,41 +148,17 @@ class _Draft:
             users = self._takers(value)
         return value
 
-    def _quantised(self, source: int, user: Node, dtype: DType) -> int:
-        old = self.region.by_id[source]
-        ident = self.region.fresh_id + len(self.values)
-        self.values.append(Value(ident, replace(old.type, dtype=dtype), ident, placements=old.placements))
-        self.front[user.key] = Node("quantise", (source,), (ident,), QuantiseAttrs(), user.scope, user.phase)
-        return ident
-
     def _below(self, user: Node, storage: int, dtype: DType) -> None:
         """What moves a tensor in low precision makes one."""
         if not _moves(user):
             return
-        self.kinds[user.key] = dtype
+        self.retype(dtype, user.key)
         if has(user, OpClass.FREE):
-            self.storages[user.key] = storage
+            self.values[user.key] = replace(self.values[user.key], storage=storage)
+        else:
+            storage = user.key
         for later in self.region.users[user.key]:
-            self._below(later, self.storages.get(user.key, user.key), dtype)
-
-    def made(self) -> Region:
-        nodes: list[Node] = []
-        for node in self.region.nodes:
-            nodes += [self.front[node.key]] if node.key in self.front else []
-            nodes.append(self._rewired(node))
-        return replace(self.region, values=(*map(self._retyped, self.region.values), *self.values), nodes=tuple(nodes))
-
-    def _rewired(self, node: Node) -> Node:
-        made = replace(node, inputs=tuple(self.now.get((node.key, i), i) for i in node.inputs))
-        if node.key not in self.banks or not isinstance(node.attrs, ExpertsAttrs):
-            return made
-        return replace(made, attrs=replace(node.attrs, products=str(self.recipe.operands)))
-
-    def _retyped(self, value: Value) -> Value:
-        if value.id not in self.kinds:
-            return value
-        kind = replace(value.type, dtype=self.kinds[value.id])
-        return replace(value, type=kind, storage=self.storages.get(value.id, value.storage))
+            self._below(later, storage, dtype)
 
 
 def _moves(node: Node) -> bool:

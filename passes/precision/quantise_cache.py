@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from ...ir.errors import PlanError, UnknownNameError
@@ -10,12 +11,12 @@ from ...ir.graph import Graph, Node, Region, Value, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan.low_inference import KV_DTYPES
 from ...ir.records import dataclass
-from ...ir.types import DType
-from ..base import Pass, PassResult, require_sharded, rewritten
+from ...ir.rewriter import RegionRewriter
+from ..base import PassResult, RegionPass, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
-class QuantiseCache(Pass):
+class QuantiseCache(RegionPass[Node]):
     """Keep the KV cache in low precision; queries and the products of attention stay in the model's type.
 
     A decode step reads the cache as it is kept; what else reads it, as products that make keys from latents, reads it
@@ -41,76 +42,48 @@ class QuantiseCache(Pass):
         """Rewrite the regions that write a cache."""
         if not any(has(n, Trait.APPENDS) for r in graph.regions for n in r.nodes):
             raise PlanError(f"kv-dtype={self.dtype}: {graph.name} keeps no KV cache; use --kv-dtype same")
-        return rewritten(graph, lambda r: _rewritten(r, KV_DTYPES[self.dtype]))
+        return RegionPass.apply(self, graph)
 
+    def matches(self, region: Region) -> Iterable[Node]:
+        """Yield what appends to a cache."""
+        return (n for n in region.nodes if has(n, Trait.APPENDS))
 
-def _rewritten(region: Region, dtype: DType) -> Region:
-    appends = [n for n in region.nodes if has(n, Trait.APPENDS)]
-    if not appends:
-        return region
-    draft = _Draft(region, dtype)
-    for node in appends:
-        draft.append(node)
-    return draft.made()
-
-
-@dataclass
-class _Draft:
-    """A region in the making: types that change, nodes behind appends, and what nodes read now."""
-
-    region: Region
-    dtype: DType
-    kinds: dict[int, DType] = field(default_factory=dict)
-    storages: dict[int, int] = field(default_factory=dict)
-    behind: dict[int, Node] = field(default_factory=dict)
-    values: list[Value] = field(default_factory=list)
-    now: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def append(self, node: Node) -> None:
+    def rewrite(self, region: RegionRewriter, match: Node) -> None:
         """Let one append write in low precision, and its readers read what they can."""
-        *past, new = node.inputs
-        self.kinds |= dict.fromkeys((*past, node.key), self.dtype)
+        *past, new = match.inputs
+        old, dtype = region.region, KV_DTYPES[self.dtype]
+        users = old.users.get(match.key, ())
+        region.retype(dtype, *past, match.key)
         if not past:
-            self.storages[node.key] = node.key
-            self.now |= {(user.key, node.key): new for user in self.region.users.get(node.key, ())}
-            return
-        others = [u for u in self.region.users.get(node.key, ()) if not self._attends(u)]
-        for user in self.region.users.get(node.key, ()):
-            self._below(user)
-        if others:
-            # Cast the cache back to the type of what was appended.
-            old = self.region.by_id[node.key]
-            ident = self.region.fresh_id + len(self.values)
-            self.values.append(Value(ident, old.type, ident, placements=old.placements))
-            self.behind[node.key] = Node("cast", (node.key,), (ident,), scope=node.scope, phase=node.phase)
-            wide = ident
-            self.now |= {(user.key, node.key): wide for user in others}
+            region.values[match.key] = replace(region.values[match.key], storage=match.key)
+            others, wide = users, new
+        else:
+            for user in users:
+                region.retype(dtype, *_below(old, user))
+            others = tuple(u for u in users if not _attends(old, u))
+            if others:
+                # Cast the cache back to the type of what was appended.
+                v = old.by_id[match.key]
+                wide = region.add(Value(0, v.type, 0, placements=v.placements))
+                region.insert_after(match, Node("cast", (v.id,), (wide,), scope=match.scope, phase=match.phase))
+        for user in others:
+            region.rewire(user, {match.key: wide})
 
-    def _attends(self, user: Node) -> bool:
-        """Whether attention alone reads what a node hands on of the cache."""
-        if has(user, Trait.ATTENDS):
-            return True
-        later = self.region.users.get(user.key, ())
-        return _sees(user) and bool(later) and all(map(self._attends, later))
 
-    def _below(self, user: Node) -> None:
-        if _sees(user) and self._attends(user):
-            self.kinds[user.key] = self.dtype
-            for later in self.region.users[user.key]:
-                self._below(later)
+def _attends(region: Region, user: Node) -> bool:
+    """Whether attention alone reads what a node hands on of the cache."""
+    if has(user, Trait.ATTENDS):
+        return True
+    later = region.users.get(user.key, ())
+    return _sees(user) and bool(later) and all(_attends(region, n) for n in later)
 
-    def made(self) -> Region:
-        nodes: list[Node] = []
-        for node in self.region.nodes:
-            nodes.append(replace(node, inputs=tuple(self.now.get((node.key, i), i) for i in node.inputs)))
-            nodes += [self.behind[node.key]] if node.key in self.behind else []
-        return replace(self.region, values=(*map(self._retyped, self.region.values), *self.values), nodes=tuple(nodes))
 
-    def _retyped(self, value: Value) -> Value:
-        if value.id not in self.kinds:
-            return value
-        kind = replace(value.type, dtype=self.kinds[value.id])
-        return replace(value, type=kind, storage=self.storages.get(value.id, value.storage))
+def _below(region: Region, user: Node) -> Iterator[int]:
+    """What attention sees of the cache behind a node."""
+    if _sees(user) and _attends(region, user):
+        yield user.key
+        for later in region.users[user.key]:
+            yield from _below(region, later)
 
 
 def _sees(node: Node) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from ...ir.graph import Node, Phase, Port, Region, Value
+from ...ir.graph import Node, Phase, Port, Region
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
+from ...ir.rewriter import RegionRewriter
 from ..gathers import (
     casts_parameter,
-    gathered_once,
+    gather_once,
     gathered_parameters,
     gathers_parameter,
     gathers_sequence,
-    renamed,
 )
 
 # The name of a port that hands on a result that was run again.
@@ -44,13 +44,23 @@ def rerun(region: Region, what: Rerun) -> Region:
     gathers = {n.key for n in forward if gathers_parameter(region, n) or gathers_sequence(n)}
     gathers |= {n.key for n in forward if casts_parameter(region, n)}
     clones = needed(forward, what.again | gathers | _exchanged(region, gathers), wanted)
-    # Ports for recomputed tensors, one for each forward port of these names.
-    old = [v for v in region.values if v.name in what.entering]
-    fresh = region.fresh_id  # a layer that is skipped has none
-    ports = tuple(
-        replace(v, id=fresh + k, storage=fresh + k, name=v.name + AGAIN, saved=False) for k, v in enumerate(old)
-    )
-    return _with_clones(region, clones, what.readers, ports, leaving) if clones or ports else region
+    at, names = RegionRewriter(region), dict[int, int]()
+    for v in (v for v in region.values if v.name in what.entering):  # a layer that is skipped has none
+        names[v.id] = at.add(replace(v, name=v.name + AGAIN, saved=False))
+    copies = at.copies(clones, region, names)
+    if not names:
+        return region
+    copies = [replace(c, phase=Phase.RECOMPUTE, forward=n.key) for c, n in zip(copies, clones, strict=True)]
+    for node in (n for n in region.nodes if n.key in what.readers):
+        at.rewire(node, names)
+    gather_once(at, {gathered_parameters(region, c): names[c.key] for c in clones if gathers_parameter(region, c)})
+    first = at.first(user for c in copies for o in c.outputs for user in at.users(o))
+    if first is not None:
+        at.insert_before(first, *copies)
+    elif copies:
+        at.insert_after(forward[-1], *copies)
+    at.outputs = (*region.outputs, *(Port(p.name + AGAIN, names[p.value]) for p in leaving))
+    return at.finish()
 
 
 def _exchanged(region: Region, gathers: Set[int]) -> set[int]:
@@ -68,38 +78,3 @@ def needed(forward: Sequence[Node], again: Set[int], wanted: Set[int]) -> list[N
             missing.update(node.inputs)
     chosen.reverse()
     return chosen
-
-
-def _with_clones(
-    region: Region, clones: Sequence[Node], readers: Set[int], ports: tuple[Value, ...], leaving: tuple[Port, ...]
-) -> Region:
-    """Put copies of forward nodes in front of the first later node that reads one of them."""
-    fresh = max(v.id for v in (*region.values, *ports)) + 1
-    made = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
-    by_name = {v.name: v.id for v in region.values}
-    new = made | {by_name[p.name.removesuffix(AGAIN)]: p.id for p in ports}
-    rest = gathered_once(
-        region, {gathered_parameters(region, c): new[c.key] for c in clones if gathers_parameter(region, c)}
-    )
-    nodes = [renamed(n, new) if n.key in readers else n for n in rest.nodes]
-    first = _first_reader(nodes, set(made.values()))
-    return replace(
-        region,
-        values=(*rest.values, *ports, *(_copy(region.by_id[o], new) for o in made)),
-        nodes=(*nodes[:first], *(_cloned(c, new) for c in clones), *nodes[first:]),
-        outputs=(*rest.outputs, *(Port(p.name + AGAIN, new[p.value]) for p in leaving)),
-    )
-
-
-def _cloned(node: Node, new: Mapping[int, int]) -> Node:
-    outputs = tuple(new[o] for o in node.outputs)
-    return replace(renamed(node, new), outputs=outputs, phase=Phase.RECOMPUTE, forward=node.key)
-
-
-def _first_reader(nodes: Sequence[Node], new: Set[int]) -> int:
-    reading = (k for k, n in enumerate(nodes) if new & {*n.inputs})
-    return next(reading, sum(n.phase is Phase.FORWARD for n in nodes))
-
-
-def _copy(v: Value, new: Mapping[int, int]) -> Value:
-    return replace(v, id=new[v.id], storage=new.get(v.storage, v.storage), saved=False)

@@ -16,7 +16,7 @@ from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.placement import PARTIAL, Partial, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, as_dim, as_expr, symbol
-from ..base import Pass, PassResult, require_sharded
+from ..base import Pass, PassResult
 
 _TP, _CP, _CACHED = "tp", "cp", "kv"
 _BOTH = f"{_TP}+{_CP}"
@@ -32,10 +32,7 @@ class SpreadCache(Pass):
     """
 
     name: ClassVar[str] = "spread_cache"
-
-    def requires(self, graph: Graph) -> None:
-        """Values are those of a rank."""
-        require_sharded(self.name, graph, sharded=True)
+    sharded: ClassVar[bool | None] = True  # values are those of a rank
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite every region; NotBuiltError for models whose attention does not read all tokens of its cache."""
