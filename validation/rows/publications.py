@@ -76,7 +76,7 @@ class AssumedCells(KnownCells):
     why: str
 
 
-class Verdict(Rule):
+class RowVerdict(Rule):
     """Something that holds of rows, and why."""
 
     why: str
@@ -125,10 +125,10 @@ class Publication(Section):
     corrected: tuple[KnownCells, ...] = ()
     known: tuple[KnownCells, ...] = ()
     assumed: tuple[AssumedCells, ...] = ()
-    unlike: tuple[Verdict, ...] = ()
-    outliers: tuple[Verdict, ...] = ()
-    causes: tuple[Verdict, ...] = ()
-    not_fitted: tuple[Verdict, ...] = ()
+    unlike: tuple[RowVerdict, ...] = ()
+    outliers: tuple[RowVerdict, ...] = ()
+    causes: tuple[RowVerdict, ...] = ()
+    not_fitted: tuple[RowVerdict, ...] = ()
     computed: tuple[str, ...] = ()
 
     @property
@@ -162,10 +162,10 @@ class Publication(Section):
         return found, tuple(assumed)
 
 
-def reason(rules: Sequence[Verdict], cells: Cells) -> str:
+def reason(rules: Sequence[RowVerdict], cells: Cells) -> str:
     """Return why something holds of a row by the first rule that it meets, empty where it meets none.
 
-    >>> slow = Verdict.of({"when": {"id": ("run_1*",)}, "why": "a slow disk"})
+    >>> slow = RowVerdict.of({"when": {"id": ("run_1*",)}, "why": "a slow disk"})
     >>> reason([slow], {"id": "run_12"}), reason([slow], {"id": "run_2"})
     ('a slow disk', '')
     """

@@ -12,7 +12,7 @@ import pytest
 from slipstick.ir.errors import SystemFileError, UsageError
 from slipstick.validation.rows.formulas import columns_of, count_of
 from slipstick.validation.rows.publication_files import SETTINGS
-from slipstick.validation.rows.publications import Publication, Verdict
+from slipstick.validation.rows.publications import Publication, RowVerdict
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.tables import NUMBERS, read_table
 from slipstick.validation.rows.words import named, overrides_of, system_of
@@ -156,16 +156,16 @@ def test_formulas_say_the_row_that_they_cannot_read() -> None:
     ],
 )  # fmt: skip
 def test_numbers_and_versions_are_compared(cell: str, pattern: str, holds: bool) -> None:
-    rule = Verdict.of({"when": {"a": (pattern,)}, "why": "so"})
+    rule = RowVerdict.of({"when": {"a": (pattern,)}, "why": "so"})
     assert rule.applies_to({"a": cell}) is holds
-    assert rule.applies_to({"a": cell}) is not Verdict.of({"when": {"a": (f"!{pattern}",)}, "why": ""}).applies_to(
+    assert rule.applies_to({"a": cell}) is not RowVerdict.of({"when": {"a": (f"!{pattern}",)}, "why": ""}).applies_to(
         {"a": cell}
     )
 
 
 def test_a_publication_without_conditions_on_what_is_not_fitted_judges_only() -> None:
-    assert not Publication.of({"not_fitted": (Verdict.of({"when": {"tp": ("1",)}, "why": "so"}),)}).judges_only
-    assert Publication.of({"not_fitted": (Verdict.of({"why": "so"}),)}).judges_only
+    assert not Publication.of({"not_fitted": (RowVerdict.of({"when": {"tp": ("1",)}, "why": "so"}),)}).judges_only
+    assert Publication.of({"not_fitted": (RowVerdict.of({"why": "so"}),)}).judges_only
 
 
 def test_the_files_of_the_tables_of_the_repository_are_read() -> None:

@@ -16,7 +16,7 @@ from slipstick.frontend import GraphCache
 from slipstick.validation.fit.profiles import ProfileFit
 from slipstick.validation.fit.stacks.fit import fit_stacks
 from slipstick.validation.fit.stacks.fit_file import check, refuse_other, tree_of
-from slipstick.validation.fit.stacks.pricer import StackPricer
+from slipstick.validation.fit.stacks.problem import StackPricer
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import HALF, in_first_half
 from slipstick.validation.rows.tables import Table

@@ -22,8 +22,7 @@ from ...training.outcomes import read_cases
 from ..fitting import ROWS_PER_NUMBER, need_scipy
 from ..problem import fit
 from ..profiles import FittedNumber, MeasuredRows, Profile, ProfileFit, Report, is_fitted, report_unused, tables_of
-from .pricer import StackPricer
-from .problem import StackProblem
+from .problem import StackPricer, StackProblem
 from .profiles import Profiles, ProfileSlot, profiles_of
 
 Errors = Sequence[tuple[TrainingCase, float]]
