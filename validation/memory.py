@@ -21,7 +21,6 @@ from .plans import plan_of, stack_of
 from .results.outcomes import Label, Outcome, Part
 from .rows.models import architecture
 from .rows.rows import NotJudged, Row
-from .training.sources import completed
 
 # Part of a device's memory that a configuration may fill and still be said to fit: beyond it allocators thrash.
 SAFE_SHARE = 0.9
@@ -107,7 +106,7 @@ class MemoryJudge:
 
     def _bytes(self, row: Row) -> tuple[dict[str, float], tuple[str, ...]]:
         """Return the peaks a row is predicted to have: what tensors take, and what the allocator holds for them."""
-        row = completed(row).row
+        row, _ = row.completed()
         stack = load_stack(stack_of(row))
         model = architecture(row)
         plan = plan_of(row, stack)

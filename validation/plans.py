@@ -8,8 +8,8 @@ from ..backends.machine.software.stack import StackConstants
 from ..ir.plan import CP_METHODS, Plan, PlanWords
 from ..ir.plan import plan_of as made_of
 from ..ir.types import DType
-from .rows.recipes import recipe_of
 from .rows.rows import NotJudged, Row
+from .rows.words import recipe_of
 
 # How the note of a row says that nothing was compiled: pointwise functions run one by one.
 EAGER = "eager;"

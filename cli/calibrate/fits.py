@@ -14,8 +14,7 @@ from ..output.files import columns, writing
 if TYPE_CHECKING:
     from ...backends.machine.files.system_tree import Tree
     from ...backends.machine.software.stack_limits import Movable
-    from ...validation.fit.engines.fit import EngineFit
-    from ...validation.fit.stacks.fit import StackFit
+    from ...validation.fit.profiles import ProfileFit
 
 # Every stack or engine of the catalogue that says what is free.
 ALL = "all"
@@ -106,7 +105,7 @@ def _write(path: Path, tree: dict[str, Tree], what: str, source: str) -> None:
         write_whole(path, text_of(tree, heading))
 
 
-def _text(what: str, fits: Sequence[tuple[list[str], StackFit | EngineFit]], known: Mapping[str, Movable]) -> str:
+def _text(what: str, fits: Sequence[tuple[list[str], ProfileFit]], known: Mapping[str, Movable]) -> str:
     """Two tables, of the numbers and of how near they come; a line of either starts with whose they are."""
     from ...backends.machine.software.stack_limits import movable
     from ...report.columns import in_columns

@@ -65,7 +65,6 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "Path('/proc/cpuinfo').read_text": "of the system",
         "file.read_text": "of the system",
     },
-    "validation/training/outcomes.py": {"Path(__file__).with_name('causes.csv').read_text": "of the package"},
 }
 
 

@@ -13,7 +13,8 @@ from ...backends.machine.software.stack_limits import Movable
 from ...ir.errors import ParseError, SystemFileError, UsageError
 from ...ir.text.untrusted import read_settings
 from ..results.statistics import Accuracy
-from ..rows.split import HALF
+from ..rows.split import HALF, RULE
+from .profiles import ProfileFit
 
 if TYPE_CHECKING:
     from ...backends.machine.files.system_tree import Tree
@@ -44,6 +45,22 @@ def figures(accuracy: Accuracy) -> Record:
     """Return an accuracy as the record of a fit has it."""
     found = asdict(accuracy)
     return {"rows": accuracy.num, **{name: round(found[name], 4) for name in ("median", "p90", "bias")}}
+
+
+def record_of(fit: ProfileFit, table: str, tool: str) -> Record:
+    """Return the record of a fit to rows of a kind of table, as the file of its numbers has it."""
+    return {
+        "table": table,
+        "data_sets": list(fit.data_sets),
+        "free": list(fit.profile.free),
+        **({"together": list(fit.together)} if fit.together else {}),
+        "split": fit.split,
+        "rule": RULE,
+        "excluded": fit.num_excluded,
+        "tool": tool,
+        "fitted": figures(fit.fit),
+        **({} if fit.judged is None else {"judged": figures(fit.judged)}),
+    }
 
 
 def name_in(folder: Path, name: str) -> str:

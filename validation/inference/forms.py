@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -63,13 +63,13 @@ def form_of(row: Row) -> RequestForm:
     return found
 
 
-def measured_of(row: Row, form: RequestForm, derived: frozenset[str] = frozenset()) -> tuple[MeasuredQuantity, ...]:
+def measured_of(row: Row, form: RequestForm, computed: Collection[str] = ()) -> tuple[MeasuredQuantity, ...]:
     """Return the quantities of a row; NotJudged where it has none.
 
-    Columns that are `derived` from others of their row in its publication are not judged a second time. Time per
+    Quantities that are `computed` from others of their row in its publication are not judged a second time. Time per
     token follows from the whole latency where it is not given: (total - TTFT) / (output tokens - 1).
     """
-    found = tuple(one for one in _quantities(row, form) if one.quantity.value not in derived)
+    found = tuple(one for one in _quantities(row, form) if one.quantity.value not in computed)
     if not found:
         raise NotJudged("it has neither latencies nor a throughput")
     return found

@@ -21,8 +21,8 @@ from ...backends.machine.system import System
 from ...ir.errors import InternalError
 from ...ir.records import dataclass
 from ..rows.cases import Array, Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 
 # Latent attention as DeepSeek has it (arXiv 2412.19437): widths of queries and keys, and of values, expanded in prefill
 # and as they are cached in decode.

@@ -17,8 +17,8 @@ from ...backends.network.algorithms.algorithm import Collective
 from ...backends.network.collectives import collective_time
 from ...ir.records import dataclass
 from ..rows.cases import Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 
 Array = NDArray[np.float64]
 MIB = 2.0**20

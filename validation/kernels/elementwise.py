@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
@@ -14,8 +15,8 @@ from ...ir.errors import InternalError
 from ...ir.records import dataclass
 from ..rows.cases import Array, Case, Judge
 from ..rows.machine_room import MachineRoom
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 from .collectives import CollectiveJudge
 from .gemm import GemmJudge
 
@@ -162,7 +163,7 @@ def op_seconds(row: Row, room: MachineRoom) -> float:
         judge = cast("Judge[object]", ElementwiseJudge() if op.table == "elementwise" else CollectiveJudge())
     dtype = "fp16" if op.table == "gemm" else row.text("dtype")
     cells = {**row.cells, **_EAGER, **op.cells, "accelerator": row.text("accelerator"), "dtype": dtype}
-    case: Case[object] = judge.case(Row(cells, row.line))
+    case: Case[object] = judge.case(replace(row, cells=cells))
     constants = room.constants(case.system, case.library, case.cls, case.kind)
     return op.times * float(judge.seconds([case], room.system(case.system), constants)[0])
 

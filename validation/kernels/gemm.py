@@ -10,8 +10,8 @@ from ...backends.machine.system import System
 from ...ir.errors import InternalError, UsageError
 from ...ir.records import dataclass
 from ..rows.cases import Array, Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 
 GEMM_COLUMNS = ("id", "dataset", "accelerator", "dtype", "m", "n", "k", "time_us")
 # How the framework of a table, by its first words, and its way of timing make a library.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from ...backends.machine.load import load_system
@@ -15,10 +15,10 @@ from ...ir.records import dataclass
 from ...ir.types import DType
 from ..results.outcomes import Outcome, Part
 from ..rows.machine_room import MachineRoom
-from ..rows.machines import system_of
 from ..rows.models import architecture
 from ..rows.rows import NotJudged, Row
 from ..rows.tables import RowFault, Table
+from ..rows.words import system_of
 from .elementwise import op_seconds
 
 TABLE = "layer"
@@ -93,7 +93,7 @@ class LayerJudge:
 
     def _phases_s(self, row: Row, layers: int) -> tuple[float, float]:
         cells = {**row.cells, "family": "gpt", "layers": str(layers), "vocab": str(_VOCAB)}
-        named = config_of(row.text("model"), architecture(Row(cells, row.line)).fields)
+        named = config_of(row.text("model"), architecture(replace(row, cells=cells)).fields)
         dtype = DType.FP16 if row.text("dtype") == "fp16" else DType.BF16
         graph = load_config(named, element=dtype, cache=self.cache, report=self.report)
         plan = _plan(row)

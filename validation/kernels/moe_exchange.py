@@ -21,8 +21,8 @@ from ...backends.kernels.exchange import (
 from ...backends.kernels.terms import Array
 from ...backends.machine.system import System
 from ..rows.cases import Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 from .moe_sizes import MoeSizes
 
 # DeepEP's own benchmark routes a token to four nodes at most.

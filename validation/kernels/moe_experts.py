@@ -15,8 +15,8 @@ from ...backends.kernels.terms import Array
 from ...backends.machine.system import System
 from ...ir.plan.experts.power_law import DRAWS
 from ..rows.cases import Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 from .moe_sizes import MoeSizes
 
 DTYPES = MappingProxyType(

@@ -15,8 +15,8 @@ from ...backends.kernels.loads import balanced_loads
 from ...backends.kernels.terms import Array
 from ...backends.machine.system import System
 from ..rows.cases import Case
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged, Row
+from ..rows.words import system_of
 from .moe_exchange import exchange_seconds
 from .moe_experts import dtype_of, experts_seconds, measured_s
 from .moe_sizes import LayerSizes, MoeSizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...report.accuracy import ANY, Key, RowAccuracy, keys_of, written
-from ..rows.machines import system_of
 from ..rows.rows import NotJudged
+from ..rows.words import system_of
 from .outcomes import Outcome, Part
 from .statistics import Accuracy as Errors
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ...ir.records import dataclass
-from .named_models import named_config
 from .rows import NotJudged, Row
-
-Fields = Mapping[str, object]
+from .words import CaseModel, Fields, named
 
 # What the tokenizer of the public recipes holds, where a table leaves the vocabulary out.
 GPT2_VOCAB = 50257
@@ -16,14 +11,6 @@ GPT2_VOCAB = 50257
 LONGEST = 2**20
 # What Megatron-LM trains with unless told otherwise (`--attention-dropout`, `--hidden-dropout`).
 DROPOUT = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class CaseModel:
-    """A config as transformers reads it, and what had to be assumed for it."""
-
-    fields: Fields
-    assumed: tuple[str, ...] = ()
 
 
 def architecture(row: Row) -> CaseModel:
@@ -58,12 +45,6 @@ def architecture(row: Row) -> CaseModel:
         }
         return CaseModel(fields)
     raise NotJudged(f"no decoder-only model of kind '{family}' is built from dimensions")
-
-
-def named(row: Row) -> CaseModel:
-    """Return the model that a row only names, from the catalogue; NotJudged where no config of it is known."""
-    found = named_config(row.text("model"))
-    return CaseModel(found.fields, found.assumed)
 
 
 def _sizes(row: Row) -> dict[str, str | int | float | bool]:

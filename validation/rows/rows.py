@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import field, replace
 
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.records import dataclass
+from .publication_files import common
+from .publications import Publication
 
 # The largest whole number that a cell can say exactly: beyond it, a float skips some.
 MOST = 2**53
@@ -22,10 +25,11 @@ class NotJudged(SlipstickError):  # noqa: N818 - a verdict, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement: the cells as written, how to read them, and the line of the file."""
+    """One measurement: the cells as written, how to read them, the line of the file, and what its publication says."""
 
     cells: Mapping[str, str]
     line: int = 0
+    source: Publication = field(default_factory=common)
 
     @property
     def id(self) -> str:
@@ -40,6 +44,15 @@ class Row:
     def text(self, column: str) -> str:
         """Return a cell, empty where the column is missing."""
         return (self.cells.get(column) or "").strip()
+
+    def having(self, cells: Mapping[str, str]) -> Row:
+        """Return the row with other cells on top."""
+        return replace(self, cells={**self.cells, **cells})
+
+    def completed(self) -> tuple[Row, tuple[str, ...]]:
+        """Fill in what its publication says elsewhere, and what has to be assumed, which is returned in words."""
+        cells, assumed = self.source.completed(self.cells)
+        return replace(self, cells=cells), assumed
 
     def number(self, column: str, default: int | None = None) -> int:
         """Return a whole number from 1; from 0 where that is the default.

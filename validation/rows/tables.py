@@ -12,6 +12,7 @@ from ...ir.errors import UsageError, did_you_mean
 from ...ir.records import dataclass
 from ...ir.text.formats import table_lines
 from ...ir.text.untrusted import read_text
+from .publication_files import publications_beside
 from .rows import ABOVE_ZERO, MOST, Row
 
 # What a message lists at most; the rest is counted.
@@ -90,6 +91,8 @@ def read_table(path: Path, faults: list[str]) -> Table:
         faults.append(f"{path}, line 1: column given twice: {', '.join(repeated)}")
     if not rows:
         faults.append(f"{path} is empty" if not header else f"{path} holds no rows, only a header")
+    source_of = publications_beside(path, {*header, *NUMBERS}, [row.text("dataset") for row in rows])
+    rows = tuple(replace(row, source=source_of(row.text("dataset"))) for row in rows)
     return Table(path, header, rows, tuple(bad))
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from ...backends.machine.system import System
 from ...frontend import config_of
 from ...ir.plan import Plan
 from ...ir.records import dataclass
 from ...ir.types import DType
 from ..plans import dtype_of, plan_of, stack_of
-from ..rows.machines import overrides_of, system_of
-from ..rows.models import CaseModel, architecture
+from ..rows.models import architecture
+from ..rows.publications import reason
 from ..rows.rows import NotJudged, Row
+from ..rows.words import CaseModel, overrides_of, system_of
 from .machine_shop import MachineShop
-from .sources import SOURCES, Publication, completed
 
 # The measured time of a step: given, or from a rate under the convention of its source.
 
@@ -104,65 +100,8 @@ def _scores(row: Row) -> float:
     return 2.0 * row.number("layers") * row.number("seq_len") * width
 
 
-# Measured steps that no model should follow: documented by their properties, or by id with the reason.
-
-_ALLOCATOR = "most of the memory is reserved and messages inside the node run at a tenth: allocator or fallback"
-_TIMEOUT = "0.8 to 1.3 s a micro-batch where neighbours take 0.02 to 0.2: looks like a time-out"
-# By id, of nanotron_h100: no column tells them from their neighbours.
-BY_ID: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (f"nanotron_{run}" for run in (14098602, 14098699, 14098750, 14098755, 14098757, 14098922, 14098877)),
-            _ALLOCATOR,
-        ),
-        **dict.fromkeys(
-            (
-                f"nanotron_{run}"
-                for run in (14099050, 14099194, 14099253, 14099259, 14099271, 14099144, 14099209, 14098842)
-            ),
-            _TIMEOUT,
-        ),
-    }
-)
-_SOFTMAX = (
-    "heads of a rank x micro-batch is no multiple of 4, which the fused softmax needs: scores pass through several "
-    "kernels, 5 ms a layer whatever its size"
-)
-BY_ID_VTRAIN: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys((f"vtrain_single_{run}" for run in ("1264", "0283", "1214", "0489", "1150")), _SOFTMAX),
-        **dict.fromkeys(
-            ("vtrain_multi_043", "vtrain_multi_050"),
-            "24 to 26 s where the same model on half as many stages takes 16 to 19",
-        ),
-        "vtrain_multi_015": "one micro-batch of 131072 tokens takes twice as long: probably short of memory",
-    }
-)
-# A micro-batch of this many hidden values a token, over 32 ranks, made the allocator give back and take again.
-THRASHING = 131072
-
-
-def outlier(row: Row) -> str:
-    """Return why a row is left out of the figures, empty for most."""
-    if row.id in BY_ID_VTRAIN:
-        return BY_ID_VTRAIN[row.id]
-    if row.dataset not in _RULES:
-        return ""
-    return BY_ID.get(row.id, "") or _RULES[row.dataset](row)
-
-
-def _nanotron(row: Row) -> str:
-    if row.number("tp", 1) >= 32 and row.number("micro_batch", 1) * row.number("hidden") >= THRASHING:
-        return "tp of 32 or more with micro-batch x hidden of 131072 or more: the allocator thrashes"
-    return ""
-
-
-_RULES: Mapping[str, Callable[[Row], str]] = MappingProxyType({"nanotron_h100": _nanotron})
-
-
 # The state of the network that a run recorded, as what its stack adds to messages.
 
-_BUS = re.compile(r"all-reduce bus bandwidth ([0-9.]+) GB/s at this world size, intra-node ([0-9.]+)")
 # An all-reduce over a healthy network of one 400 Gbit/s port a GPU: eight ports of a node at 22 GB/s each.
 HEALTHY_BUS_BYTES_PER_S = 8 * 22e9
 # The same as a setting of the machine, whose ports reach nine tenths of what is said of them.
@@ -170,17 +109,13 @@ HEALTHY_PORTS = ("network.infiniband.bandwidth=24.4GB/s",)
 # Bytes of the message that was timed: with them the bandwidths recorded at 32 to 512 GPUs, which halve with each
 # doubling, are one latency a step of the ring.
 TIMED_BYTES = 2.7e9
-# Bus bandwidth inside a node below which the host's time for a layer grows with the tensor-parallel degree: runs
-# recorded 410 to 430 GB/s or 450 to 462, and nothing in between.
-PER_RANK_BELOW_BYTES_PER_S = 442e9
 
 
 @dataclass(frozen=True, slots=True)
 class ReachedBandwidth:
-    """What an all-reduce reached in the run itself: bus bandwidth over all its GPUs, and inside of one node."""
+    """Bus bandwidth that an all-reduce over all GPUs reached in the run itself."""
 
     world_bus_bytes_per_s: float
-    node_bus_bytes_per_s: float
 
     def step_latency_s(self, num_gpus: int) -> float:
         """Return what each step of a collective takes more than on a healthy network.
@@ -190,16 +125,11 @@ class ReachedBandwidth:
         lost = 1.0 / self.world_bus_bytes_per_s - 1.0 / HEALTHY_BUS_BYTES_PER_S
         return max(0.0, TIMED_BYTES * lost / num_gpus)
 
-    @property
-    def per_rank(self) -> bool:
-        """Whether it is of the nodes where every rank of tensor parallelism costs the host time."""
-        return self.node_bus_bytes_per_s < PER_RANK_BELOW_BYTES_PER_S
-
 
 def network_state(row: Row) -> ReachedBandwidth | None:
-    """Read the all-reduce bandwidths that a run measured before it trained; None where it did not."""
-    found = _BUS.search(row.text("note"))
-    return None if found is None else ReachedBandwidth(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)
+    """Read the all-reduce bandwidth that a run measured before it trained; None where it did not."""
+    found = row.measured("world_bus_gb_per_s")
+    return None if found is None else ReachedBandwidth(found * 1e9)
 
 
 # What else a layout may count as a layer: the embedding and the head.
@@ -241,13 +171,10 @@ class TrainingCase:
 
 def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     """Read a row; NotJudged, or what the plan's own check says, where it cannot be predicted."""
-    refused = SOURCES.get(row.dataset, Publication()).refused(row)
-    if refused:
+    if refused := reason(row.source.unlike, row.cells):
         raise NotJudged(refused)
-    filled = completed(row)
-    row, network = filled.row, network_state(filled.row)
-    stack = "nanotron-per-rank" if network is not None and network.per_rank else stack_of(row)
-    model = architecture(row)
+    row, assumed = row.completed()
+    network, stack, model = network_state(row), stack_of(row), architecture(row)
     row, fewer = _with_chunks(row, model)
     system, overrides = system_of(row), (*overrides_of(row), *(HEALTHY_PORTS if network is not None else ()))
     machine = shop.system(system, overrides, stack)
@@ -261,8 +188,8 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
         overrides,
         stack,
         step_s(row, float(machine.chip.matmul_flop_per_s(str(dtype_of(row))))),
-        (*model.assumed, *filled.assumed, *fewer),
-        outlier(row),
+        (*model.assumed, *assumed, *fewer),
+        reason(row.source.outliers, row.cells),
         network,
     )
 
@@ -274,7 +201,7 @@ def _with_chunks(row: Row, model: CaseModel) -> tuple[Row, tuple[str, ...]]:
     if not layers < pp * vpp <= layers + _EDGES:
         return row, ()
     said = f"vpp {layers // pp} for {vpp} (embedding and head stand in place of layers)"
-    return Row({**row.cells, "vpp": str(layers // pp)}, row.line), (said,)
+    return row.having({"vpp": str(layers // pp)}), (said,)
 
 
 def group_of(row: Row) -> str:

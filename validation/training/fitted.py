@@ -9,8 +9,6 @@ from ...ir.records import dataclass
 from ..rows.split import ALL, in_first_half
 
 TABLE = "training"
-# Data sets that are in no fit: all their rows judge.
-JUDGES_ONLY = frozenset({"korthikanti2022_table5"})
 
 
 @dataclass(slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from fnmatch import fnmatchcase
-from pathlib import Path
 
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.host.children import process_pool
 from ...ir.records import dataclass
 from ..results.outcomes import Outcome, Part
+from ..rows.publications import reason
 from ..rows.reading import read_rows
 from ..rows.rows import Row
 from ..rows.tables import RowFault, Table
@@ -122,34 +120,6 @@ def _name(model: Placed) -> str:
     return next(iter(model.values())).row.text("model")
 
 
-# What was found to be the cause of large errors: by data set and id, from a file of the package.
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Rows of a data set, by a pattern of their ids, and why they are far off."""
-
-    dataset: str
-    ids: str
-    cause: str
-
-
-def causes() -> tuple[Cause, ...]:
-    """Read `causes.csv`, in the order in which patterns are tried."""
-    lines = Path(__file__).with_name("causes.csv").read_text(encoding="utf-8").splitlines()
-    return tuple(Cause(row["dataset"], row["ids"], row["cause"]) for row in csv.DictReader(lines))
-
-
-def cause_of(dataset: str, row_id: str, known: Sequence[Cause]) -> str:
-    """Return the cause of the first pattern that a row meets, empty where none is known.
-
-    >>> cause_of("a", "run_12", [Cause("a", "run_1*", "a slow disk")])
-    'a slow disk'
-    """
-    found = (one.cause for one in known if one.dataset == dataset and fnmatchcase(row_id, one.ids))
-    return next(found, "")
-
-
 def read_cases(
     table: Table, shop: MachineShop, faults: list[RowFault]
 ) -> tuple[dict[int, TrainingCase], dict[int, str]]:
@@ -169,10 +139,10 @@ def step_outcomes(
     cases, skipped = read_cases(table, MachineShop(calibration), faults)
     found = answers(cases, cache, calibration, jobs, report)
     placed = {place: _skipped(table.rows[place], why) for place, why in skipped.items()}
-    known, records = causes(), StackRecords()
+    records = StackRecords()
     for place, one in found.items():
         row = table.rows[place]
-        placed[place] = outcome(cases[place], one, records, cause_of(row.dataset, row.id, known))
+        placed[place] = outcome(cases[place], one, records, reason(row.source.causes, row.cells))
     return [placed[place] for place in sorted(placed)]
 
 

@@ -16,9 +16,9 @@ from slipstick.backends.machine.software.engine_limits import engine_moved
 from slipstick.cost.serving.batching.static import static_batch
 from slipstick.frontend import GraphCache
 from slipstick.ir.errors import SystemFileError, UsageError
-from slipstick.validation.fit.engines.fit import EngineFit, fit_engine
+from slipstick.validation.fit.engines.fit import fit_engine
 from slipstick.validation.fit.engines.fit_file import check, refuse_other, tree_of
-from slipstick.validation.inference import sources
+from slipstick.validation.fit.profiles import ProfileFit
 from slipstick.validation.inference.bench import InferenceBench
 from slipstick.validation.inference.cases import ServedCase, served_case
 from slipstick.validation.inference.engines import EngineRoom
@@ -185,12 +185,12 @@ def measured(engine_file: Path, cache: GraphCache) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fits(engine_file: Path, measured: Path, cache: GraphCache) -> tuple[EngineFit, ...]:
+def fits(engine_file: Path, measured: Path, cache: GraphCache) -> tuple[ProfileFit, ...]:
     return fit_engine([measured], str(engine_file), lambda _: None, HALF, cache)
 
 
 @pytest.mark.slow
-def test_known_numbers_of_an_engine_are_found_again(fits: tuple[EngineFit, ...], measured: Path) -> None:
+def test_known_numbers_of_an_engine_are_found_again(fits: tuple[ProfileFit, ...], measured: Path) -> None:
     (fit,) = fits
     assert {n.path: n.value for n in fit.numbers} == pytest.approx(TRUE, rel=0.01)
     groups = [served_case(one).group for one in read_table(measured, []).rows]
@@ -202,7 +202,7 @@ def test_known_numbers_of_an_engine_are_found_again(fits: tuple[EngineFit, ...],
 
 
 @pytest.mark.slow
-def test_a_fit_is_a_file_that_estimates_take(fits: tuple[EngineFit, ...], engine_file: Path) -> None:
+def test_a_fit_is_a_file_that_estimates_take(fits: tuple[ProfileFit, ...], engine_file: Path) -> None:
     tree = tree_of(fits, "slipstick 1", engine_file.parent)
     check(fits, tree)
     written = engine_file.parent / "fitted.yaml"
@@ -216,22 +216,22 @@ def test_a_fit_is_a_file_that_estimates_take(fits: tuple[EngineFit, ...], engine
 
 
 def test_fits_refuse_what_they_cannot_do(engine_file: Path, measured: Path, cache: GraphCache) -> None:
-    def refused(text: str, tree: dict[str, object]) -> None:
+    def refused(text: str, tree: dict[str, object], table: Path = measured) -> None:
         path = engine_file.parent / "other.yaml"
         path.write_text(yaml.safe_dump({"name": "other", "like": "ideal", **tree}), encoding="utf-8")
         with pytest.raises((UsageError, SystemFileError), match=text):
-            fit_engine([measured], str(path), lambda _: None, HALF, cache)
+            fit_engine([table], str(path), lambda _: None, HALF, cache)
 
     refused("does not say what is free", {})
-    refused("nvidia_llama2_200_200 only judges",
-            {"fit": {"data_sets": ["nvidia_llama2_200_200"], "free": list(FREE)}})  # fmt: skip
+    judging: dict[str, object] = {"fit": {"data_sets": ["nvidia_llama2_200_200"], "free": list(FREE)}}
+    refused("nvidia_llama2_200_200 only judges", judging, HERE / "inference_latency.csv")
     refused("data set to fit", {"fit": {"data_sets": ["yours"], "free": list(FREE)}})
     refused("number to fit", {"fit": {"data_sets": ["mine"], "free": ["overheads.steps"]}})
 
 
 def test_data_sets_that_judge_alone_are_in_no_fit_of_the_catalogue() -> None:
-    only = {name for name, source in sources.SOURCES.items() if source.judges_only}
-    assert only == {"nvidia_llama2_200_200"}
+    rows = read_table(HERE / "inference_latency.csv", []).rows
+    assert {row.dataset for row in rows if row.source.judges_only} == {"nvidia_llama2_200_200"}
 
 
 Case = Callable[[str], ServedCase]

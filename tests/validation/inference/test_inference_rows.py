@@ -16,10 +16,9 @@ from slipstick.validation.inference.cases import ServedCase, served_case
 from slipstick.validation.inference.forms import CaseQuantity, RequestForm
 from slipstick.validation.inference.outcomes import read_cases
 from slipstick.validation.inference.replicas import Replica, replica_of
-from slipstick.validation.inference.sources import SOURCES, engine_of
-from slipstick.validation.rows.machines import system_of
 from slipstick.validation.rows.rows import NotJudged, Row
 from slipstick.validation.rows.tables import RowFault, Table, read_table
+from slipstick.validation.rows.words import engine_of, system_of
 
 HERE = Path(__file__).parents[1]
 Case = Callable[[str], ServedCase]
@@ -60,7 +59,6 @@ def test_what_every_row_names_is_known(table: Table) -> None:
         if engine_of(row):
             load_engine(engine_of(row))
     assert {row.text("engine") for row in table.rows if not engine_of(row)} == {"DeepSeek production", "RTP-LLM"}
-    assert set(SOURCES) <= {row.dataset for row in table.rows}
 
 
 def test_a_static_batch_is_told_by_its_throughput_and_its_time_per_token_follows(find: Find) -> None:
@@ -84,7 +82,7 @@ def test_first_tokens_and_whole_requests(find: Find) -> None:
     first, whole = find(dataset="trtllm_first_token_latency"), find(dataset="nvidia_llama2_200_200")
     assert (first.form, set(quantities(first))) == (RequestForm.FIRST_TOKEN, {"ttft"})
     assert (whole.form, set(quantities(whole))) == (RequestForm.STATIC, {"e2el"})
-    assert SOURCES["nvidia_llama2_200_200"].judges_only
+    assert whole.in_no_fit
 
 
 def test_lengths_of_a_drawn_load_are_nine_tenths_of_those_printed(find: Find) -> None:
@@ -116,7 +114,7 @@ def test_words_of_precision_are_recipes(find: Find, cells: dict[str, str], preci
 def test_a_word_that_is_no_recipe_is_refused(find: Find) -> None:
     row = find(engine="NIM 1.8.0").row
     with pytest.raises(NotJudged, match="which recipe of low precision 'int3' is"):
-        served_case(Row({**row.cells, "precision": "int3"}))
+        served_case(row.having({"precision": "int3"}))
 
 
 def row(**cells: int) -> Row:
@@ -178,7 +176,7 @@ def test_settings_of_recipes_are_on_the_engine(find: Find) -> None:
 def test_what_was_measured_must_be_told(find: Find) -> None:
     given = find(engine="NIM 1.8.0").row
     with pytest.raises(NotJudged, match="is no measurement that is predicted"):
-        served_case(Row({**given.cells, "measurement": "production 24 h average"}))
+        served_case(given.having({"measurement": "production 24 h average"}))
     empty = {"ttft_ms": "", "tpot_ms": "", "total_latency_ms": "", "output_tokens_per_s_total": ""}
     with pytest.raises(NotJudged, match="neither latencies nor a throughput"):
-        served_case(Row({**given.cells, **empty}))
+        served_case(given.having(empty))

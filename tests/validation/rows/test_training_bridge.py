@@ -1,9 +1,14 @@
 """What rows of Megatron-Bridge's tables take from its public recipes."""
 
+from pathlib import Path
+
 import pytest
 
 from slipstick.validation.rows.rows import Row
-from slipstick.validation.training.sources import bridge_cells, container
+from slipstick.validation.rows.tables import read_table
+
+TABLE = Path(__file__).parents[1] / "training_step.csv"
+SOURCE = next(row.source for row in read_table(TABLE, []).rows if row.dataset == "megatron_bridge_pretrain")
 
 
 def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **cells: str) -> Row:
@@ -11,7 +16,12 @@ def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **ce
         "id": "a", "dataset": "megatron_bridge_pretrain", "model": model, "accelerator": machine,
         "gpus_per_node": "4" if "NVL72" in machine else "8", "note": f"container {release} NeMo Container", **cells,
     }  # fmt: skip
-    return Row(given)
+    return Row(given, source=SOURCE)
+
+
+def bridge_cells(given: Row) -> dict[str, str]:
+    """Return the cells that a row's recipe fills."""
+    return {name: text for name, text in given.completed()[0].cells.items() if not given.text(name)}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +63,7 @@ def test_hybrid_dispatchers_send_a_token_once_to_a_node() -> None:
 
 
 def test_a_row_without_a_container_is_older_than_any() -> None:
-    assert container(Row({"note": ""})) == (0, 0)
+    assert bridge_cells(row("GPT OSS 120B").having({"note": ""}))["stack"] == "megatron-bridge-alltoall"
 
 
 def test_recipes_name_what_is_recomputed() -> None:

@@ -13,9 +13,10 @@ from slipstick.backends.machine.load import load_stack, load_system
 from slipstick.backends.machine.software.stack_limits import moved, split_chip
 from slipstick.driver import evaluate
 from slipstick.frontend import GraphCache
-from slipstick.validation.fit.stacks.fit import StackFit, fit_stacks
+from slipstick.validation.fit.profiles import ProfileFit
+from slipstick.validation.fit.stacks.fit import fit_stacks
 from slipstick.validation.fit.stacks.fit_file import check, refuse_other, tree_of
-from slipstick.validation.fit.stacks.pricer import StackPricer
+from slipstick.validation.fit.stacks.problem import StackPricer
 from slipstick.validation.rows.rows import Row
 from slipstick.validation.rows.split import HALF, in_first_half
 from slipstick.validation.rows.tables import Table
@@ -105,20 +106,20 @@ def measured(folder: Path, cache: GraphCache) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fits(folder: Path, measured: Path, cache: GraphCache) -> dict[str, StackFit]:
+def fits(folder: Path, measured: Path, cache: GraphCache) -> dict[str, ProfileFit]:
     names = [str(folder / "base.yaml"), str(folder / "child.yaml")]
     return {Path(f.profile.name).stem: f for f in fit_stacks([measured], names, lambda _: None, HALF, cache)}
 
 
 @pytest.mark.slow
-def test_known_numbers_are_found_again(fits: dict[str, StackFit]) -> None:
+def test_known_numbers_are_found_again(fits: dict[str, ProfileFit]) -> None:
     found = {split_chip(number.path)[1]: number.value for fit in fits.values() for number in fit.numbers}
     assert found == pytest.approx(CHILD_TRUE, rel=0.01)
     assert {split_chip(n.path)[1] for n in fits["base"].numbers} == set(TRUE)
 
 
 @pytest.mark.slow
-def test_the_half_that_was_not_fitted_judges(fits: dict[str, StackFit], measured: Path) -> None:
+def test_the_half_that_was_not_fitted_judges(fits: dict[str, ProfileFit], measured: Path) -> None:
     with measured.open(encoding="utf-8") as file:
         rows = [Row(row) for row in csv.DictReader(file)]
     seen = [row for row in rows if in_first_half("training", group_of(row))]
@@ -131,7 +132,7 @@ def test_the_half_that_was_not_fitted_judges(fits: dict[str, StackFit], measured
 
 
 @pytest.mark.slow
-def test_a_written_fit_is_a_stack_like_the_one_fitted(fits: dict[str, StackFit], folder: Path) -> None:
+def test_a_written_fit_is_a_stack_like_the_one_fitted(fits: dict[str, ProfileFit], folder: Path) -> None:
     from slipstick.validation.fit.calibration_file import text_of
 
     out = folder / "out"

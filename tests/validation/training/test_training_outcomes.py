@@ -11,12 +11,11 @@ import pytest
 from slipstick.frontend import GraphCache
 from slipstick.validation.judge import read_tables
 from slipstick.validation.results.outcomes import Outcome, Part
-from slipstick.validation.rows.rows import Row
+from slipstick.validation.rows.publications import reason
 from slipstick.validation.rows.tables import RowFault, Table, read_table
-from slipstick.validation.training.cases import BY_ID, BY_ID_VTRAIN, outlier
 from slipstick.validation.training.judge import prepared
 from slipstick.validation.training.machine_shop import MachineShop
-from slipstick.validation.training.outcomes import Cause, cause_of, causes, dealt, read_cases, step_outcomes
+from slipstick.validation.training.outcomes import dealt, read_cases, step_outcomes
 
 HERE = Path(__file__).parents[1]
 SMALL = ("vtrain_single_0004", "vtrain_single_0432", "vtrain_single_0885", "maxtext_32B_v5p-128")
@@ -72,42 +71,33 @@ def test_rows_of_training_are_told_by_their_columns() -> None:
     assert [kind.name for kind in kinds] == ["training", "memory", "memory", "layer"]
 
 
-def test_every_outlier_by_id_is_a_row(whole: Table) -> None:
-    assert {*BY_ID, *BY_ID_VTRAIN} <= {row.id for row in whole.rows}
-    left = Counter(row.dataset for row in whole.rows if outlier(row))
+def test_every_rule_is_of_rows_that_are_there(whole: Table) -> None:
+    for source in {row.dataset: row.source for row in whole.rows}.values():
+        mine = [row.cells for row in whole.rows if row.source == source]
+        for rule in (*source.outliers, *source.causes):
+            assert any(map(rule.applies_to, mine)), rule
+    left = Counter(row.dataset for row in whole.rows if reason(row.source.outliers, row.cells))
     # Of nanotron seven and eight runs by id, and four of tp 32 with 32 to 128 sequences of 4096 or more hidden values.
     assert left == {"nanotron_h100": 19, "vtrain_single_node": 5, "vtrain_multi_node": 3}
 
 
-def test_an_allocator_that_thrashes_is_told_by_sizes() -> None:
-    cells = {"id": "x", "dataset": "nanotron_h100", "tp": "32", "hidden": "4096"}
-    assert outlier(Row({**cells, "micro_batch": "32"})) != ""
-    assert outlier(Row({**cells, "micro_batch": "31"})) == ""
-    assert outlier(Row({**cells, "micro_batch": "32", "tp": "16"})) == ""
-    assert outlier(Row({**cells, "micro_batch": "32", "dataset": "mine"})) == ""
+def test_an_allocator_that_thrashes_is_told_by_sizes(whole: Table) -> None:
+    source = next(row.source for row in whole.rows if row.dataset == "nanotron_h100")
+    cells = {"id": "x", "dataset": "nanotron_h100", "tp": "32", "hidden": "4096", "micro_batch": "32"}
+    assert reason(source.outliers, cells) != ""
+    assert reason(source.outliers, {**cells, "micro_batch": "31"}) == ""
+    assert reason(source.outliers, {**cells, "tp": "16"}) == ""
 
 
 def test_korthikanti_s_steps_are_in_no_fit(whole: Table) -> None:
     from slipstick.backends.machine.load import stack_names
     from slipstick.backends.machine.software.stack_record import fit_records
-    from slipstick.validation.training.fitted import JUDGES_ONLY
 
-    assert "korthikanti2022_table5" in JUDGES_ONLY
+    judging = {row.dataset for row in whole.rows if row.source.judges_only}
+    assert judging == {"korthikanti2022_table5"}
     fitted = {name for stack in stack_names() for fit in fit_records(stack) for name in fit.data_sets}
-    assert not fitted & JUDGES_ONLY
-    assert {row.dataset for row in whole.rows} >= fitted | JUDGES_ONLY
-
-
-def test_every_cause_is_of_rows_that_are_there(whole: Table) -> None:
-    ids = {(row.dataset, row.id) for row in whole.rows}
-    for one in causes():
-        assert any(cause_of(dataset, name, [one]) for dataset, name in ids), one
-
-
-def test_the_first_pattern_that_fits_gives_the_cause() -> None:
-    known = (Cause("a", "run_1*", "first"), Cause("a", "run_*", "second"))
-    assert [cause_of("a", name, known) for name in ("run_12", "run_2", "other")] == ["first", "second", ""]
-    assert cause_of("b", "run_12", known) == ""
+    assert not fitted & judging
+    assert {row.dataset for row in whole.rows} >= fitted
 
 
 def test_models_are_dealt_so_that_parts_take_about_as_long() -> None:

@@ -11,11 +11,11 @@ import pytest
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import PlanError
 from slipstick.ir.types import DType
+from slipstick.validation.rows.publications import reason
 from slipstick.validation.rows.rows import NotJudged, Row
 from slipstick.validation.rows.tables import Table, read_table
 from slipstick.validation.training.cases import TrainingCase, training_case
 from slipstick.validation.training.machine_shop import MachineShop
-from slipstick.validation.training.sources import SOURCES, completed
 
 HERE = Path(__file__).parents[1]
 Case = Callable[[str], TrainingCase]
@@ -42,10 +42,10 @@ def degrees(one: TrainingCase) -> tuple[int, ...]:
     return plan.tp, plan.pp, plan.dp, plan.vpp, plan.micro_batch, plan.num_micro_batches
 
 
-def test_every_data_set_has_a_source(table: Table) -> None:
-    # Three more are of memory alone, and one is of a fit.
-    of_memory = {"simumax_b200_memory", "megatron_golden_values", "torchtitan_memory", "nanotron_h100_fit"}
-    assert {row.dataset for row in table.rows} == set(SOURCES) - of_memory
+def test_what_is_known_of_every_data_set_says_its_stack_or_why_it_is_refused(table: Table) -> None:
+    for row in table.rows:
+        source = row.source
+        assert row.completed()[0].text("stack") or reason(source.unlike, row.cells), row.id
 
 
 def test_korthikanti_with_full_recomputation_splits_no_sequences(case: Case) -> None:
@@ -161,7 +161,7 @@ def test_asynchronous_tensor_parallelism_is_read_off_the_note(case: Case) -> Non
 def test_experts_of_recipes_are_whole(table: Table) -> None:
     # Qwen3 235B on 256 H100 with tp 2, pp 8 and ep 32: experts are dealt over 2 x 16 ranks.
     row = next(r for r in table.rows if r.text("model") == "Qwen3_235B_a22B" and r.text("tp") == "2")
-    found = training_case(Row({**row.cells, "precision": "bf16"}, row.line), MachineShop())
+    found = training_case(row.having({"precision": "bf16"}), MachineShop())
     assert (found.plan.etp, found.plan.ep, found.plan.dp, found.plan.family.etp) == (1, 32, 16, False)
 
 
@@ -192,7 +192,7 @@ def test_recipes_of_bridge_say_what_they_train_in_fp8_and_repeat(
     """Of Megatron-Bridge v0.3 to v0.6: `fp8_output_proj`, `fp8_dot_product_attention`, `recompute_modules`."""
     row = next(r for r in table.rows if r.text("model").startswith(model) and r.text("ep"))
     cells = {"accelerator": machine, "model": model, "note": f"container {container} NeMo", "precision": "MXFP8"}
-    family = training_case(Row({**row.cells, **cells}, row.line), MachineShop()).plan.family
+    family = training_case(row.having(cells), MachineShop()).plan.family
     assert family.mtp_num_layers == mtp
     assert (family.fp8_output_proj, family.fp8_attention) == (head, attention)
     assert family.recompute_modules == again
@@ -239,18 +239,18 @@ def test_rows_that_cannot_be_predicted_say_why(case: Case, name: str, words: str
 
 def test_a_batch_that_does_not_divide_is_a_reason(table: Table) -> None:
     row = next(r for r in table.rows if r.id == "korthikanti2022_t5_175B_full")
-    odd = Row({**row.cells, "dp": "3", "n_gpus": "192"}, row.line)
+    odd = row.having({"dp": "3", "n_gpus": "192"})
     with pytest.raises(PlanError):
         training_case(odd, MachineShop())
 
 
-def test_what_a_row_says_goes_before_what_is_assumed() -> None:
-    row = Row({"id": "a", "dataset": "narayanan2021_table1", "model": "GPT-7.5B", "micro_batch": "2", "pp": "2"})
-    found = completed(row)
-    assert (found.row.text("micro_batch"), found.assumed) == ("2", ())
-    assert found.row.text("attention") == "unfused"
+def test_what_a_row_says_goes_before_what_is_assumed(table: Table) -> None:
+    row = next(r for r in table.rows if r.dataset == "narayanan2021_table1" and "GPT-7.5B" in r.text("model"))
+    found, assumed = row.having({"micro_batch": "2", "pp": "2"}).completed()
+    assert (found.text("micro_batch"), assumed) == ("2", ())
+    assert found.text("attention") == "unfused"
 
 
 def test_rows_of_other_sets_are_as_they_are(row: Callable[..., Row]) -> None:
     given = row(dataset="mine", model="small", n_gpus="2", step_time_s="1.5")
-    assert completed(given).row.cells == given.cells
+    assert given.completed()[0].cells == given.cells

@@ -12,9 +12,9 @@ from ....backends.machine.software.engine_limits import ENGINE_MOVABLE
 from ....backends.machine.software.engine_schema import EngineFile
 from ....backends.machine.software.stack_limits import movable
 from ...inference.fitted import TABLE
-from ...rows.split import RULE
-from ..written_fits import figures, has_record, name_in, numbers_tree, refuse_unless, source_of
-from .fit import EngineFit
+from ..profiles import ProfileFit
+from ..written_fits import has_record, name_in, numbers_tree, record_of, refuse_unless, source_of
+from .profiles import engine_of
 
 if TYPE_CHECKING:
     from ....backends.machine.files.system_tree import Tree
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 Record: TypeAlias = "dict[str, Tree]"
 
 
-def tree_of(fits: Sequence[EngineFit], tool: str, folder: Path) -> Record:
+def tree_of(fits: Sequence[ProfileFit], tool: str, folder: Path) -> Record:
     """Return the file of the fits of one engine that is written to a folder; `tool` is what fitted them."""
     profile = fits[0].profile
     chips: Record = {fit.chip: _on_chip(fit, tool) for fit in fits}
-    return {"name": profile.engine, "like": name_in(folder, profile.name), "chips": chips}
+    return {"name": engine_of(profile), "like": name_in(folder, profile.name), "chips": chips}
 
 
-def check(fits: Sequence[EngineFit], tree: Record) -> None:
+def check(fits: Sequence[ProfileFit], tree: Record) -> None:
     """Lay fits over their engine, as estimates will; SystemFileError when that breaks the rules of engines."""
     plain = {key: value for key, value in fits[0].profile.file.tree.items() if key != "chips"}
     for fit in fits:
@@ -47,21 +47,7 @@ def _is_fit(tree: Record) -> bool:
     return isinstance(chips, dict) and any(map(has_record, chips.values()))
 
 
-def _on_chip(fit: EngineFit, tool: str) -> Record:
+def _on_chip(fit: ProfileFit, tool: str) -> Record:
     told = ((number.path, number.value, movable(number.path, ENGINE_MOVABLE)) for number in fit.numbers)
     found = numbers_tree(told, source_of(fit.split, fit.data_sets, fit.fit.num, "quantities"))
-    return {**found, "fit": _record(fit, tool)}
-
-
-def _record(fit: EngineFit, tool: str) -> Record:
-    found: Record = {
-        "table": TABLE,
-        "data_sets": list(fit.data_sets),
-        "free": list(fit.profile.free),
-        "split": fit.split,
-        "rule": RULE,
-        "excluded": fit.num_excluded,
-        "tool": tool,
-        "fitted": figures(fit.fit),
-    }
-    return found if fit.judged is None else {**found, "judged": figures(fit.judged)}
+    return {**found, "fit": record_of(fit, TABLE, tool)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....backends.machine.software.engine import OF_STACK, Engine
 from ....backends.machine.software.engine_limits import ENGINE_MOVABLE, engine_moved
@@ -18,11 +17,7 @@ from ...inference.cases import ServedCase
 from ...inference.forms import CaseQuantity
 from ...inference.predict import predicted
 from ..fitting import FARTHEST
-from ..stacks.problem import NEAR, STEP
-
-Array = NDArray[np.float64]
-# A start below this part of its range says nothing of how large the number is; a quarter of the range does.
-_SMALL = 0.01
+from ..problem import Array, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,74 +29,24 @@ class EngineSample:
     measured: float
 
 
-@dataclass(frozen=True, slots=True)
-class EngineProblem:
-    """Samples of one engine on one chip, the numbers that move, and where they begin and end."""
+class EngineProblem(Problem):
+    """Samples of one engine on one chip as one part, which depends on all numbers."""
 
-    bench: InferenceBench
-    plain: Engine
-    samples: tuple[EngineSample, ...]
-    paths: tuple[str, ...]
+    def __init__(
+        self, bench: InferenceBench, plain: Engine, samples: Sequence[EngineSample], paths: Sequence[str]
+    ) -> None:
+        self.bench, self.plain, self.samples, self.paths = bench, plain, tuple(samples), tuple(paths)
+        numbers = [movable(path, ENGINE_MOVABLE) for path in paths]
+        start = [_set(plain, path, number) for path, number in zip(paths, numbers, strict=True)]
+        super().__init__(numbers, start, [frozenset(range(len(numbers)))])
 
-    @property
-    def numbers(self) -> tuple[Movable, ...]:
-        """What moves."""
-        return tuple(movable(path, ENGINE_MOVABLE) for path in self.paths)
-
-    @property
-    def low(self) -> Array:
-        """The least that the numbers may be."""
-        return np.asarray([number.low for number in self.numbers])
-
-    @property
-    def high(self) -> Array:
-        """The most."""
-        return np.asarray([number.high for number in self.numbers])
-
-    @property
-    def start(self) -> Array:
-        """Where they begin: as people set them."""
-        found = [_set(self.plain, path, number) for path, number in zip(self.paths, self.numbers, strict=True)]
-        return np.asarray(np.clip(found, self.low, self.high))
-
-    @property
-    def scale(self) -> Array:
-        """What a number is compared with: where it begins, or a part of its range."""
-        wide = self.high - self.low
-        return np.where(self.start >= _SMALL * wide, self.start, wide / 4.0)
-
-    def values(self, numbers: Array) -> Mapping[str, float]:
-        """Return numbers by their paths."""
-        return dict(zip(self.paths, numbers.tolist(), strict=True))
-
-    def residuals(self, numbers: Array) -> Array:
-        """Return log(predicted / measured) of every sample; far ones are all alike."""
-        self._put(engine_moved(self.plain, self.values(numbers)))
-        found = [_log_error(sample, self.bench) for sample in self.samples]
-        return np.asarray(np.clip(np.nan_to_num(np.asarray(found), nan=FARTHEST), -FARTHEST, FARTHEST))
-
-    def slopes(self, numbers: Array) -> Array:
-        """Return derivatives by differences."""
-        here = self.residuals(numbers)
-        steps = np.where(numbers + STEP * self.scale <= self.high, 1.0, -1.0) * STEP * self.scale
-        columns = [
-            self.residuals(numbers + step * beside) - here
-            for step, beside in list(zip(steps.tolist(), np.eye(len(steps)), strict=True))
-        ]
-        return np.asarray(np.stack(columns, axis=1) / steps)
-
-    def written(self, numbers: Array) -> Array:
-        """Round numbers as files have them; those near an end of their range are at it."""
-        near = NEAR * (self.high - self.low)
-        ends = np.where(numbers <= self.low + near, self.low, numbers)
-        ends = np.where(ends >= self.high - near, self.high, ends)
-        scales = [number.scale for number in self.numbers]
-        return np.asarray([float(f"{x / scale:.4g}") * scale for x, scale in zip(ends, scales, strict=True)])
-
-    def _put(self, engine: Engine) -> None:
+    def log_errors(self, part: int, numbers: Array) -> Array:
+        """Return log(predicted / measured) of every sample."""
+        engine = engine_moved(self.plain, dict(zip(self.paths, numbers.tolist(), strict=True)))
         for system in {sample.case.system for sample in self.samples}:
             self.bench.room.put(system, engine)
         self.bench.forget()
+        return np.asarray([_log_error(sample, self.bench) for sample in self.samples])
 
 
 def samples_of(

@@ -11,42 +11,25 @@ from ....backends.machine.software.engine import Engine
 from ....backends.machine.software.engine_file import load_engine
 from ....backends.machine.software.engine_schema import EngineFitSection
 from ....ir.errors import UsageError
-from ....ir.records import dataclass
-from ...inference.sources import SOURCES
+from ..profiles import Profile
 
 KIND = "engines"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineProfile:
-    """An engine that says what a fit may move.
-
-    Attributes:
-        name: as it was asked for: a name of the catalogue, or a path.
-        data_sets: whose rows move its numbers.
-        free: paths of the numbers, moved on each chip by themselves.
-        file: where it was read.
-    """
-
-    name: str
-    data_sets: tuple[str, ...]
-    free: tuple[str, ...]
-    file: File
-
-    @property
-    def engine(self) -> str:
-        """How rows name it: what its file says."""
-        return str(self.file.tree.get("name"))
-
-    def plain(self, chip: str) -> Engine:
-        """Return the engine on a chip as people set it, without numbers that were fitted before."""
-        return load_engine(self.name, chip or None, fitted=False)
+def engine_of(profile: Profile) -> str:
+    """Return how rows name the engine of a profile: what its file says."""
+    return str(profile.file.tree.get("name"))
 
 
-def profile_of(name: str) -> EngineProfile:
+def plain_engine(profile: Profile, chip: str) -> Engine:
+    """Return an engine on a chip as people set it, without numbers that were fitted before."""
+    return load_engine(profile.name, chip or None, fitted=False)
+
+
+def profile_of(name: str) -> Profile:
     """Read an engine that is to be fitted.
 
-    UsageError for one that says nothing of a fit, and for a data set that only judges.
+    UsageError for one that says nothing of a fit.
     """
     file = read_stack(name, unfitted=(name,), kind=KIND)
     fit = _fit_of(file)
@@ -54,11 +37,7 @@ def profile_of(name: str) -> EngineProfile:
         raise UsageError(
             f"engine '{name}' does not say what is free: give it 'fit: {{data_sets: [...], free: [overheads.step]}}'"
         )
-    only = {data_set for data_set, source in SOURCES.items() if source.judges_only}
-    refused = sorted(only.intersection(fit.data_sets))
-    if refused:
-        raise UsageError(f"engine '{name}': {', '.join(refused)} only judges: no engine is fitted to it")
-    return EngineProfile(name, fit.data_sets, fit.free, file)
+    return Profile(name, fit.data_sets, fit.free, file)
 
 
 def all_profiles() -> Sequence[str]:

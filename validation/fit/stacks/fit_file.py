@@ -10,10 +10,9 @@ from ....backends.machine.files.catalogue import laid_over, on_chip, read_stack
 from ....backends.machine.files.system_build import build_stack
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import movable, split_chip
-from ...rows.split import RULE
 from ...training.fitted import TABLE
-from ..written_fits import figures, has_record, name_in, numbers_tree, refuse_unless, source_of
-from .fit import StackFit
+from ..profiles import ProfileFit
+from ..written_fits import has_record, name_in, numbers_tree, record_of, refuse_unless, source_of
 
 if TYPE_CHECKING:
     from ....backends.machine.files.system_tree import Tree
@@ -21,31 +20,19 @@ if TYPE_CHECKING:
 Record: TypeAlias = "dict[str, Tree]"
 
 
-def tree_of(fit: StackFit, tool: str, folder: Path) -> Record:
+def tree_of(fit: ProfileFit, tool: str, folder: Path) -> Record:
     """Return the file of a fit that is written to a folder; `tool` is what fitted it, as in `slipstick 0.1.0`."""
     told = ((number.path, number.value, movable(number.path)) for number in fit.numbers)
     numbers = numbers_tree(told, source_of(fit.split, fit.data_sets, fit.fit.num, "rows"))
-    like = name_in(folder, fit.profile.name)
-    found: Record = {
-        "table": TABLE,
-        "data_sets": list(fit.data_sets),
-        "free": list(fit.profile.free),
-        "together": list(fit.together),
-        "split": fit.split,
-        "rule": RULE,
-        "excluded": fit.num_excluded,
-        "tool": tool,
-        "fitted": figures(fit.fit),
-    }
     return {
         "name": fit.profile.file.tree.get("name"),
-        "like": like,
+        "like": name_in(folder, fit.profile.name),
         **numbers,
-        "fit": (found if fit.judged is None else {**found, "judged": figures(fit.judged)}),
+        "fit": record_of(fit, TABLE, tool),
     }
 
 
-def check(fit: StackFit, tree: Mapping[str, Tree]) -> StackConstants:
+def check(fit: ProfileFit, tree: Mapping[str, Tree]) -> StackConstants:
     """Lay a fit over its profile, as estimates will; SystemFileError when that breaks the rules of stacks."""
     over = {key: value for key, value in tree.items() if key not in ("name", "like")}
     plain = read_stack(fit.profile.name, unfitted=(fit.profile.name,)).tree

@@ -17,27 +17,10 @@ from ....backends.machine.software.stack_schema import STACK
 from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ...training.cases import TrainingCase
-from ...training.fitted import JUDGES_ONLY
+from ..profiles import Profile
 
 if TYPE_CHECKING:
     from ....backends.machine.files.system_tree import Tree
-
-
-@dataclass(frozen=True, slots=True)
-class StackProfile:
-    """A stack that says what is free.
-
-    Attributes:
-        name: as it was asked for: a name of the catalogue, or a path.
-        data_sets: whose rows move its numbers.
-        free: paths of the numbers.
-        file: where it was read.
-    """
-
-    name: str
-    data_sets: tuple[str, ...]
-    free: tuple[str, ...]
-    file: File
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +55,7 @@ class Profiles:
     A number that is free in a profile moves in every stack that is like it, unless that one sets or frees it itself.
     """
 
-    members: tuple[StackProfile, ...]
+    members: tuple[Profile, ...]
     _taken: dict[tuple[str, str], Taken] = field(default_factory=dict)
     _chips: dict[str, str] = field(default_factory=dict)
 
@@ -124,14 +107,14 @@ class Profiles:
                     return None
         return None
 
-    def _member(self, file: File) -> StackProfile | None:
+    def _member(self, file: File) -> Profile | None:
         return next((one for one in self.members if _place(one.file) == _place(file)), None)
 
 
 def profiles_of(names: Sequence[str]) -> Profiles:
     """Read profiles that are fitted together.
 
-    UsageError for one that says nothing of a fit, and for a data set that only judges.
+    UsageError for one that says nothing of a fit.
     """
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -156,17 +139,14 @@ def all_profiles() -> list[tuple[str, ...]]:
     return [tuple(sorted(group)) for group in sorted(found, key=min)]
 
 
-def _profile(name: str) -> StackProfile:
+def _profile(name: str) -> Profile:
     file = read_stack(name, unfitted=(name,))
     fit = section_of(STACK, on_chip(file.tree, None), f"stack '{name}'").fit
     if fit is None:
         raise UsageError(
             f"stack '{name}' does not say what is free: give it 'fit: {{data_sets: [...], free: [host.layer, ...]}}'"
         )
-    refused = sorted(JUDGES_ONLY.intersection(fit.data_sets))
-    if refused:
-        raise UsageError(f"stack '{name}': {', '.join(refused)} only judges: no stack is fitted to it")
-    return StackProfile(name, fit.data_sets, fit.free, file)
+    return Profile(name, fit.data_sets, fit.free, file)
 
 
 def _place(file: File) -> str:

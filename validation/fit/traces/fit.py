@@ -19,6 +19,7 @@ from ....measured.match.planned import PlannedNode
 from ....measured.match.tables import MatchedOp, tables_of
 from ....measured.traces.ran import Floats
 from ....measured.traces.timeline import spent
+from ..profiles import FittedNumber
 
 # What people call each class, and the number of a stack that says how much longer it takes.
 SLOWDOWNS: Mapping[str, str] = MappingProxyType(
@@ -65,15 +66,6 @@ class ClassTime:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceNumber:
-    """A number of a stack, by its path in a file, in base units: as it was and as the trace says."""
-
-    path: str
-    before: float
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
 class JudgedTime:
     """A class, or the whole step, in steps that were not fitted: predicted before and after, and measured."""
 
@@ -105,7 +97,7 @@ class TraceFit:
         judged: the step and its classes in the steps that judge.
     """
 
-    numbers: Sequence[TraceNumber]
+    numbers: Sequence[FittedNumber]
     untold: Mapping[str, str]
     fitted: Sequence[int]
     judges: Sequence[int]
@@ -156,7 +148,7 @@ def fit_trace(matched: Matched, predicted: PredictedParts) -> TraceFit:
 
 def _numbers(
     classes: Mapping[str, ClassTime], waits_s: float, matched: Matched, stack: StackConstants
-) -> Iterator[TraceNumber]:
+) -> Iterator[FittedNumber]:
     for name, time in classes.items():
         path = SLOWDOWNS.get(name, f"slowdown.{name}")
         before, ratio = MOVABLE[path].of(stack), time.factor
@@ -165,9 +157,9 @@ def _numbers(
             # The passes of clipping stay what they are: together they take what was measured.
             whole = stack.factor(OpClass.OPTIMIZER)
             value = min(max(before + whole * (ratio - 1.0), _FACTORS[0]), _FACTORS[1])
-        yield TraceNumber(path, before, value)
+        yield FittedNumber(path, before, value)
     before = stack.host.micro_batch_s
-    yield TraceNumber(_IDLE, before, before + waits_s / matched.positions.planned.micro_batches)
+    yield FittedNumber(_IDLE, before, before + waits_s / matched.positions.planned.micro_batches)
 
 
 def _classes(matched: Matched, steps: Sequence[int]) -> Mapping[str, ClassTime]:

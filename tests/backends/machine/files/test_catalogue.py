@@ -19,7 +19,7 @@ from slipstick.backends.machine.load import (
     system_names,
 )
 from slipstick.ir.errors import SystemFileError, UnknownNameError
-from slipstick.validation.rows.machines import SYSTEMS
+from slipstick.validation.rows.publication_files import common
 
 # FLOP per clock of an SM (compute unit, matrix unit, core) in bf16, fp16 for V100: NVIDIA white papers, of V100 (1024),
 # A100 (2048), H100 (4096), GA102 and Ada with fp32 accumulation (1024, halved on GeForce); 8192 for Blackwell; AMD CDNA
@@ -138,7 +138,7 @@ def test_the_inner_level_has_all_links_of_a_chip(name: str, rate: float) -> None
     assert load_system(name).levels[0].bytes_per_s == pytest.approx(rate, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(SYSTEMS.values())))
+@pytest.mark.parametrize("name", sorted(set(map(str, common().accelerators.values()))))
 def test_measured_machines_are_there(name: str) -> None:
     assert load_system(name).name == name
 
