@@ -30,7 +30,7 @@ from ..ir.text.stages import stage
 from ..ir.units import format_bytes
 from .evaluation import Estimates as Estimates
 from .evaluation import evaluate as evaluate
-from .evaluation import fits_memory, host_metric
+from .evaluation import first_row, fits_memory, host_metric
 from .evaluation import step_of as step_of
 from .lowering import Lowered as Lowered
 from .lowering import compiled as compiled
@@ -194,17 +194,15 @@ def estimate(
     done = lowered or lower(graph, plan.family)
     with stage(f"price {plan.degrees} on {system.name}"):
         table = evaluate(done, system, checked_table(done, [plan]), convention, backends=backends)
-    metrics = {k: float(v[0]) for k, v in table.metrics.items()}
-    breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
-    sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
-    replicated = Replicated.of(done.graph, sizes) if plan.tp > 1 else None
+    metrics, breakdown = first_row(table.metrics), first_row(table.step.breakdown)
+    replicated = Replicated.of(done.graph, first_row(table.plans.columns)) if plan.tp > 1 else None
     warnings = cautions(done.graph, system, plan, metrics, breakdown, replicated)
     return Estimate(
         plan,
         metrics,
         breakdown,
-        {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
-        {k: float(v[0]) for k, v in table.memory_bytes.items()},
+        first_row(table.step.hidden_comm_s),
+        first_row(table.memory_bytes),
         (*done.graph.notes, *warnings, *done.uneven.notes(plan)),
         table,
         replicated=replicated,
@@ -229,17 +227,14 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 
     UsageError where the system cannot be priced at all; what is missing otherwise is in `money.money.unpriced`.
     """
-    table, m = answer.table, answer.metrics
+    table = answer.table
     run_s = None if answer.run is None else answer.run.metrics.get("train_time_s")
     if run_s is not None and answer.run is not None and answer.run.run.sites is not None:
         run_s *= answer.run.run.sites.num  # money is of the GPUs of one site
-    work = SystemWork(
-        table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"], m["model_flops"], run_s
-    )
+    work = SystemWork.of_step(table.lowered.source.workload, answer.metrics, run_s)
     money = system_money(table.system, answer.plan.num_gpus, terms)
     found = step_money(money, work, table.timing, table.plans)
-    metrics = {name: float(np.ravel(value)[0]) for name, value in found.metrics.items()}
-    return replace(answer, money=replace(found, metrics=metrics))
+    return replace(answer, money=replace(found, metrics=first_row(found.metrics)))
 
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:

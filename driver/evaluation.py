@@ -17,7 +17,6 @@ from ..backends.pricing.timing import Timing, price
 from ..cost.flops import Convention
 from ..cost.schedules.pipeline import Paced, Pipelines
 from ..cost.schedules.together import alone
-from ..cost.step.counted import Counted
 from ..cost.step.policy import StepPolicy
 from ..cost.step.prepared import PreparedPlans
 from ..cost.step.rollup import StepSeconds, in_reading_order, roll_up, rolled_up
@@ -27,6 +26,7 @@ from ..ir.plan import PlanTable
 from ..ir.plan.precision import check_units
 from ..ir.plan.structure import check_axes
 from ..ir.records import dataclass
+from ..ir.sizes.expr import Num
 from ..ir.sizes.points import Points
 from .lowering import Lowered
 
@@ -127,10 +127,9 @@ def _at_once(
     ready = prepared or PreparedPlans.of(lowered.stages, lowered.memory, system, plans)
     timing = price(lowered.bindings.to(system), ready.points)
     step = yield from rolled_up(timing, plans, ready.staging, StepPolicy.of(system), lowered.step)
-    counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
-    metrics = dict(counted.metrics(system, ready, step, convention))
+    metrics = dict(lowered.counted.metrics(system, ready, step, convention))
     metrics |= host_metric(lowered, ready)
-    _check_finite(metrics, system)
+    check_finite(metrics, f"system '{system.name}'")
     made = timing, ready.staging
     return Estimates(lowered, plans, system, step, ready.memory_bytes, metrics, convention, made)
 
@@ -192,10 +191,16 @@ def step_of(lowered: Lowered, timing: Timing, policy: StepPolicy, plans: PlanTab
     return roll_up(timing, plans, staging, policy, lowered.step)
 
 
-def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
+def first_row(columns: Mapping[str, Num]) -> dict[str, float]:
+    """Return the first row of some columns as numbers."""
+    return {name: float(np.ravel(column)[0]) for name, column in columns.items()}
+
+
+def check_finite(metrics: Mapping[str, Num], machines: str) -> None:
+    """UsageError for a metric that is no number, of machines by their names."""
     # Adding up is quick, and leaves nothing finite where one is not.
     if np.isfinite(sum(metrics.values())).all():
         return
     for name, values in metrics.items():
         if not np.isfinite(values).all():
-            raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")
+            raise UsageError(f"{name} is beyond any number: a value of {machines} or of the plan is absurd")

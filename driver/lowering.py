@@ -12,6 +12,7 @@ from ..cost.constraints import ConstraintProgram
 from ..cost.flops import REPEATED, ModelFlops
 from ..cost.memory.peak import MemoryProgram
 from ..cost.must_move import MustMove
+from ..cost.step.counted import Counted
 from ..cost.step.stages import StageProgram
 from ..cost.step.step_program import StepProgram
 from ..ir.errors import PlanError, UsageError
@@ -51,6 +52,11 @@ class Lowered:
     step: StepProgram
     must_move: MustMove | None = None
     pass_times: tuple[PassTime, ...] = ()
+
+    @property
+    def counted(self) -> Counted:
+        """What it counts whatever the machine."""
+        return Counted(self.source, self.graph, self.flops, self.recomputed, self.must_move)
 
 
 def lower(

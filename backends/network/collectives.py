@@ -81,18 +81,24 @@ class CollectiveTime:
         kind: the collective.
         time_s: the least time of the candidates with the overhead; exactly 0 for a group of one.
         overhead_s: the overhead of the fastest.
-        candidates: every algorithm tried, each with arrays over the plans.
+        tried: every algorithm, each with arrays over the groups that were priced together.
+        groups: which of these are meant; None for all.
     """
 
     kind: Collective
     time_s: Num
     overhead_s: Num
-    candidates: tuple[Candidate, ...]
+    tried: tuple[Candidate, ...]
+    groups: slice | None = None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Every algorithm tried, each with arrays over the plans."""
+        return self.tried if self.groups is None else tuple(one.part(self.groups) for one in self.tried)
 
     def part(self, kind: Collective, groups: slice) -> CollectiveTime:
-        """Return the answer for some of the groups, all of one kind."""
-        candidates = tuple(candidate.part(groups) for candidate in self.candidates)
-        return CollectiveTime(kind, _of(self.time_s, groups), _of(self.overhead_s, groups), candidates)
+        """Return the answer for some of the groups, all of one kind; only their seconds are cut out yet."""
+        return CollectiveTime(kind, _of(self.time_s, groups), _of(self.overhead_s, groups), self.tried, groups)
 
     def compared(self, plan: int = 0) -> list[Candidate]:
         """Return the algorithms that one plan (a row of the table) may use, their terms as plain numbers."""

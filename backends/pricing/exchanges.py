@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...ir.records import dataclass
-from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out_placed
 from .amounts import Array
@@ -15,72 +13,51 @@ from .binding import BoundProgram, CollectiveBatch
 from .places import PlacedLevels
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMessages:
-    """The messages of one group, entries x points: their place in a row of messages that were priced together."""
-
-    kind: Collective
-    whole: CollectiveTime
-    place: slice
-    shape: tuple[int, int]
-
-    @property
-    def time_s(self) -> Array:
-        """Seconds, entries x points."""
-        found = np.asarray(self.whole.time_s)[self.place]
-        return found.reshape(self.shape)
-
-    @property
-    def time(self) -> CollectiveTime:
-        """What the network made of these alone."""
-        return self.whole.part(self.kind, self.place)
-
-
 def exchanges(
     bound: BoundProgram, values: Sequence[Array], places: PlacedLevels
-) -> Mapping[tuple[int, int], GroupMessages]:
+) -> Mapping[tuple[int, int], CollectiveTime]:
     """Price the messages of every table, evaluated to these values; by the place of table and group."""
     batches = [batch for _, part in bound.batches for batch in part]
     if not batches:
         return {}
-    row = _Row(bound.num_machines)
-    volume = row.of([values[t.table][t.rows] for t in batches])
-    factors = _ranks(batches, values, row)
+    num_machines = bound.num_machines
+    volume = _in_row([values[t.table][t.rows] for t in batches], num_machines)
+    factors = _ranks(batches, values, num_machines)
     which = None
     if len(places.levels) > 1:
         shapes = ((t.rows.size, values[t.table].shape[1]) for t in batches)
-        which = row.of([np.broadcast_to(places.which[t.table], s) for t, s in zip(batches, shapes, strict=True)])
+        wide = [np.broadcast_to(places.which[t.table], s) for t, s in zip(batches, shapes, strict=True)]
+        which = _in_row(wide, num_machines)
     shares = lay_out_placed(factors, places.levels, which)
     size, stride = factors[0]
-    found: dict[tuple[int, int], GroupMessages] = {}
+    found: dict[tuple[int, int], CollectiveTime] = {}
     start = 0
     for model, part in bound.batches:
-        stop = start + sum(t.rows.size * row.points(values[t.table]) for t in part)
+        # How many places of the row a message of each batch takes.
+        points = [values[t.table].shape[1] if num_machines is None else 1 for t in part]
+        stop = start + sum(t.rows.size * num for t, num in zip(part, points, strict=True))
         whole = slice(start, stop)
         times = model.time(volume[whole], size[whole], stride[whole], [s.part_of(whole) for s in shares])
-        found |= _cut(times, part, values, row)
+        begin = 0
+        for batch, num in zip(part, points, strict=True):
+            for place, message in batch.messages:
+                end = begin + len(message.group.entries) * num
+                found[batch.table, place] = times.part(message.kind, slice(begin, end))
+                begin = end
         start = stop
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """How messages are put in a row: one behind the other point by point, or under one another on all machines."""
-
-    num_machines: int | None
-
-    def of(self, parts: Sequence[Array]) -> Array:
-        """Put tables of messages x points in a row."""
-        if self.num_machines is None:
-            return np.concatenate([part.reshape(-1) for part in parts])
-        return np.concatenate([np.broadcast_to(part, (len(part), self.num_machines)) for part in parts])
-
-    def points(self, values: Array) -> int:
-        """Return how many places a message of a table takes in the row."""
-        return values.shape[1] if self.num_machines is None else 1
+def _in_row(parts: Sequence[Array], num_machines: int | None) -> Array:
+    """Put tables of messages x points one behind the other; on a table of machines messages under one another."""
+    if num_machines is None:
+        return np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate([np.broadcast_to(part, (len(part), num_machines)) for part in parts])
 
 
-def _ranks(batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Row) -> list[tuple[Array, Array]]:
+def _ranks(
+    batches: Sequence[CollectiveBatch], values: Sequence[Array], num_machines: int | None
+) -> list[tuple[Array, Array]]:
     """Size and stride of every stretch of ranks, message by message."""
     found = []
     for k in range(len(batches[0].factors)):
@@ -88,19 +65,5 @@ def _ranks(batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Ro
         strides = [values[t.table][t.factors[k][1]] for t in batches]
         if k == 0:
             sizes = [size / t.copies for size, t in zip(sizes, batches, strict=True)]
-        found.append((row.of(sizes), row.of(strides)))
-    return found
-
-
-def _cut(
-    whole: CollectiveTime, batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Row
-) -> Mapping[tuple[int, int], GroupMessages]:
-    found, start = dict[tuple[int, int], GroupMessages](), 0
-    for batch in batches:
-        num = row.points(values[batch.table])
-        for place, message in batch.messages:
-            shape = (len(message.group.entries), row.num_machines or num)
-            stop = start + shape[0] * num
-            found[batch.table, place] = GroupMessages(message.kind, whole, slice(start, stop), shape)
-            start = stop
+        found.append((_in_row(sizes, num_machines), _in_row(strides, num_machines)))
     return found

@@ -19,7 +19,7 @@ from ..kernels.terms import KernelTimes
 from ..machine.system import System
 from ..network.collectives import CollectiveTime
 from .binding import BoundKernels, BoundProgram, BoundTable, Messages, bind
-from .exchanges import GroupMessages, exchanges
+from .exchanges import exchanges
 from .places import PlacedLevels, places_of, points_of
 from .program import CompiledProgram, MergedEntries, PricedEntry, PricingGroup
 from .riding import along, taken_along
@@ -42,7 +42,7 @@ class PricedGroup:
         backend: what priced it.
         of_distinct: what the kernel model said of each distinct entry.
         messages: bytes of each message.
-        exchange: what the network made of them.
+        collective: what the network made of them, algorithm by algorithm: entries x points in one row.
         merged: which of the distinct entries each entry equals; None where each is priced by itself.
     """
 
@@ -52,7 +52,7 @@ class PricedGroup:
     backend: Backend | None = None
     of_distinct: KernelTimes | None = None
     messages: Array | None = None
-    exchange: GroupMessages | None = None
+    collective: CollectiveTime | None = None
     merged: MergedEntries | None = None
 
     @property
@@ -79,11 +79,6 @@ class PricedGroup:
         row, shape = self.row, of.time_s.shape
         terms = {name: np.broadcast_to(term, shape)[row] for name, term in of.terms.items()}
         return KernelTimes(of.time_s[row], terms)
-
-    @property
-    def collective(self) -> CollectiveTime | None:
-        """What the network made of the messages, algorithm by algorithm: entries x points in one row."""
-        return None if self.exchange is None else self.exchange.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +175,8 @@ def price(bound: BoundProgram, points: Points) -> Timing:
             axes = {e.behind for kernels in table.kernels for e in kernels.merged.distinct.entries} & env.keys()
             degrees = {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
         priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in table.kernels]
-        priced += [_sent(m, values[k], rows[k], batches[k, i]) for i, m in enumerate(table.messages)]
+        sent = enumerate(table.messages)
+        priced += [_sent(m, values[k], rows[k], batches[k, i], bound.num_machines) for i, m in sent]
     return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.tables)
 
 
@@ -208,6 +204,9 @@ def _computed(
     return PricedGroup(kernels.merged.group, issued, point, kernels.backend, times, merged=kernels.merged)
 
 
-def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: GroupMessages) -> PricedGroup:
-    lasting = exchange.time_s * messages.factor
-    return PricedGroup(messages.group, lasting, point, messages=values[messages.rows], exchange=exchange)
+def _sent(
+    messages: Messages, values: Array, point: Index, time: CollectiveTime, num_machines: int | None
+) -> PricedGroup:
+    shape = len(messages.group.entries), num_machines or values.shape[1]
+    lasting = np.asarray(time.time_s).reshape(shape) * messages.factor
+    return PricedGroup(messages.group, lasting, point, messages=values[messages.rows], collective=time)

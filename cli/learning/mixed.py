@@ -21,8 +21,8 @@ from ..plans.software import with_software
 from ..prepare import check_model, lower_of, plan_of, sized, system_of, terms_of
 
 if TYPE_CHECKING:
-    from ...driver.mixed.answer import MixedStep
-    from ...driver.mixed.pricing import Fleet
+    from ...driver.fleet import Fleet
+    from ...driver.fleet_step import MixedStep
     from ...ir.plan import Plan
     from ...report.results.mixed import MixedResult
     from ...report.results.result import Result
@@ -76,8 +76,8 @@ def mixed_command(request: Request, stages: str, link: str | None, link_latency:
     slipstick mixed llama-3.1-70b --stages dgx-h100:2,dgx-a100-80gb:2 --gpus 32 --tp 8 --link 25Gbit/s
     """  # noqa: D301
     from ...cost.flops import Convention
-    from ...driver.mixed.answer import mixed_step
-    from ...driver.mixed.pricing import Fleet
+    from ...driver.fleet import Fleet
+    from ...driver.fleet_step import mixed_step
     from ...ir.units import parse_typed
     from ...report.results.mixed import MixedResult
 

@@ -40,6 +40,12 @@ class SystemWork:
     model_flops: Num | None = None
     run_s: Num | None = None
 
+    @classmethod
+    def of_step(cls, workload: Workload, metrics: Mapping[str, Num], run_s: Num | None = None) -> SystemWork:
+        """Return the work of a step by its metrics."""
+        time_s = metrics["step_time_s"]
+        return cls(workload, time_s, metrics["tokens_per_s"] * time_s, metrics["model_flops"], run_s)
+
 
 def money_metrics(
     work: SystemWork, owned: Ownership, energy: StepEnergy, made: Embodied, prices: Prices

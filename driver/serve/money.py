@@ -135,9 +135,8 @@ def _number(value: Num) -> float:
 
 
 def _step_money(phase: Estimate, money: Money) -> StepMoney:
-    table, m = phase.table, phase.metrics
-    tokens = m["tokens_per_s"] * m["step_time_s"]
-    work = SystemWork(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
+    table = phase.table
+    work = SystemWork.of_step(table.lowered.source.workload, phase.metrics)
     return step_money(money, work, table.timing, table.plans)
 
 

@@ -249,9 +249,8 @@ def _run(system: System, money: Money, job: DesignJob) -> dict[str, Num]:
     """Time of a step and what it costs, some machines at a time."""
     (table,) = machine_tables(job.lowered, system, job.plan, job.convention)
     m = table.metrics
-    time_s = m["step_time_s"]
-    run_s = None if job.num_steps is None else job.num_steps * time_s
-    work = SystemWork(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"], run_s)
+    run_s = None if job.num_steps is None else job.num_steps * m["step_time_s"]
+    work = SystemWork.of_step(job.lowered.source.workload, m, run_s)
     spent = step_money(money, work, table.timing, table.plans)
     times: dict[str, Num] = {name: m[name] for name in _METRICS if name in m}
     worth = {k: v * np.nan if money.made.unknown and k in _OF_MAKING else v for k, v in spent.metrics.items()}

@@ -372,9 +372,7 @@ class PlanWorker:
 
     def _money(self, table: Estimates) -> Mapping[str, Array]:
         """Money and energy of the steps of a table, all of one number of devices, as `worth` has them."""
-        m, num = table.metrics, len(table.plans)
-        tokens = m["tokens_per_s"] * m["step_time_s"]
-        work = SystemWork(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"], None)
+        num, work = len(table.plans), SystemWork.of_step(table.lowered.source.workload, table.metrics)
         money = system_money(table.system, int(table.plans.num_gpus[0]), self._job.terms)
         spent = step_money(money, work, table.timing, table.plans).metrics
         unknown = ("kg_co2e_per_mtok",) if money.made.unknown else ()

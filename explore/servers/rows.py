@@ -18,7 +18,7 @@ from ...driver.serve.server import Server
 from ...ir.errors import UsageError
 from ...ir.records import dataclass
 from ..block import Array
-from .steps import AskedSteps, PhaseSteps, StepBook, energy_of
+from .steps import AskedSteps, PhaseSteps, StepBook, energy_of, known_steps, price_steps
 from .units import ServerGroup
 
 # Where a row stands in the tuples of its space; `apart` is 1 where prompts have devices of their own.
@@ -111,7 +111,7 @@ def columns_of(
     """
     if not tables:
         return {name: np.zeros(0) for name in COLUMNS}
-    steps = book.steps([one for rows in tables for one in _asked(rows, lengths)])
+    steps = price_steps([one for rows in tables for one in _asked(rows, lengths, book)])
     both = list(zip(steps[::2], steps[1::2], strict=True))
     known = [_known(rows, lengths, step) for rows, (_, step) in zip(tables, both, strict=True)]
     columns = {name: np.concatenate([one[name] for one in known]) for name in known[0]}
@@ -152,18 +152,18 @@ def _numbers(rows: Rows) -> Mapping[str, Array | float]:
     return found | dict(zip(("prefill_tp", "prefill_pp", "prefill_etp"), of_prompts, strict=True))
 
 
-def _asked(rows: Rows, lengths: Lengths) -> tuple[AskedSteps, AskedSteps]:
+def _asked(rows: Rows, lengths: Lengths, book: StepBook) -> tuple[AskedSteps, AskedSteps]:
     """A step of prompts and a decode step at the mean context, as `serving.server.phases_of` has them."""
     server, found, first = rows.server, rows.found, rows.first
     groups = groups_of(server.times, found.batch)
     context = float(np.asarray(lengths.prompt)) + float(np.asarray(lengths.output)) / 2
     ones, fresh = np.ones(len(rows.dp)), float(lengths.fresh)
     new = context if first is None else 1.0
-    step = AskedSteps(server, server.served.decode, new, context, rows.dp, found.decodes / groups)
+    step = known_steps(book, server, server.served.decode, new, context), rows.dp, np.asarray(found.decodes / groups)
     if first is not None:
-        return AskedSteps(first, first.served.prefill, fresh, 0.0, rows.prompts, ones), step
-    together = found.batch / groups if rows.together else ones
-    return AskedSteps(server, server.served.prefill, fresh, 0.0, rows.dp, together), step
+        return (known_steps(book, first, first.served.prefill, fresh, 0.0), rows.prompts, ones), step
+    together = np.asarray(found.batch / groups) if rows.together else ones
+    return (known_steps(book, server, server.served.prefill, fresh, 0.0), rows.dp, together), step
 
 
 def _money(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,47 +108,27 @@ def energy_of(steps: Sequence[PhaseSteps], money: Money) -> StepEnergy:
     return step_energy(money.cost, money.system, money.prices, step_time_s, Activity(parts))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AskedSteps:
-    """Steps of a server in one phase: `seq` new tokens of each sequence behind `context` others, row by row.
-
-    Attributes:
-        server: whose steps.
-        lowered: in which phase.
-        seq: new tokens of a sequence.
-        context: tokens before them.
-        dp: replicas.
-        batch: sequences on each of them.
-    """
-
-    server: Server
-    lowered: Lowered
-    seq: float
-    context: float
-    dp: Array
-    batch: Array
+# Steps of all servers of a search so far, by server, phase, new tokens and context; keys are of what it keeps alive.
+StepBook: TypeAlias = dict[tuple[int, int, float, float], KnownSteps]
+# Steps of one phase of a server, on so many replicas with so many sequences each, row by row.
+AskedSteps: TypeAlias = tuple[KnownSteps, Array, Array]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepBook:
-    """What steps of all servers of a search took so far."""
+def known_steps(book: StepBook, server: Server, lowered: Lowered, seq: float, context: float) -> KnownSteps:
+    """Return the steps of a server in one phase, `seq` new tokens of each sequence behind `context` others."""
+    key = (id(server), id(lowered), seq, context)
+    if key not in book:
+        book[key] = KnownSteps(server, lowered, seq, context)
+    return book[key]
 
-    _known: dict[tuple[int, int, float, float], KnownSteps] = field(default_factory=dict)
 
-    def steps(self, asked: Sequence[AskedSteps]) -> Sequence[PhaseSteps]:
-        """Return the steps that are asked for, table by table; those of one server and phase are priced at once."""
-        of_same: dict[KnownSteps, list[int]] = {}
-        for place, one in enumerate(asked):
-            of_same.setdefault(self._steps(one.server, one.lowered, one.seq, one.context), []).append(place)
-        found: dict[int, PhaseSteps] = {}
-        for known, places in of_same.items():
-            tables = known.of([asked[at].dp for at in places], [asked[at].batch for at in places])
-            found |= zip(places, tables, strict=True)
-        return [found[place] for place in range(len(asked))]
-
-    def _steps(self, server: Server, lowered: Lowered, seq: float, context: float) -> KnownSteps:
-        # Keys are of what the book itself keeps alive.
-        key = (id(server), id(lowered), seq, context)
-        if key not in self._known:
-            self._known[key] = KnownSteps(server, lowered, seq, context)
-        return self._known[key]
+def price_steps(asked: Sequence[AskedSteps]) -> Sequence[PhaseSteps]:
+    """Return the steps that are asked for, table by table; those of one server and phase are priced at once."""
+    of_same: dict[KnownSteps, list[int]] = {}
+    for place, (known, _, _) in enumerate(asked):
+        of_same.setdefault(known, []).append(place)
+    found: dict[int, PhaseSteps] = {}
+    for known, places in of_same.items():
+        tables = known.of([asked[at][1] for at in places], [asked[at][2] for at in places])
+        found |= zip(places, tables, strict=True)
+    return [found[place] for place in range(len(asked))]

@@ -107,7 +107,7 @@ class ServingWorker:
     parts: Mapping[bool, SettingPart]
     servers: Servers
     limits: tuple[MetricLimit, ...] = ()
-    book: StepBook = field(default_factory=StepBook)
+    book: StepBook = field(default_factory=dict)
 
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""

@@ -61,7 +61,8 @@ def beyond_fits(answer: Estimate) -> tuple[BeyondFit, ...]:
             ranks = float(np.prod([float(size) for size, _ in factors]))
             size = float(priced.messages[row, int(priced.point[0])]) if priced.messages is not None else 0.0
             kernels, kind, inputs = "messages", ANY, [{"bytes": size, "ranks": ranks}] if size and ranks > 1 else []
-        for name, value, low, high in {one for given in inputs for one in beyond_fit(kernels, kind, given)}:
+        several = dict.fromkeys(one for given in inputs for one in beyond_fit(kernels, kind, given))
+        for name, value, low, high in several:
             key = (kernels, kind, name, value > high)
             farther, _, _, before = found.get(key, (value, low, high, 0.0))
             found[key] = (

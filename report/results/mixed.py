@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...driver.fleet_step import MixedStep
 from ...driver.metrics import METRICS, format_metric
-from ...driver.mixed.answer import MixedStep
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_time

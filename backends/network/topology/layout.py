@@ -58,11 +58,6 @@ class LevelShare:
         """The network level."""
         return self.part.level
 
-    @property
-    def is_top(self) -> NDArray[np.bool_]:
-        """Whether this is the outermost part that the group spans."""
-        return (self.outside <= 1) & (self.fanout > 1)
-
 
 def lay_out(
     group_size: Num, stride: Num, levels: Sequence[NetworkLevel], more: Sequence[tuple[Num, Num]] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from slipstick.backends.machine.load import load_system
@@ -59,11 +60,12 @@ def test_a_message_that_is_explained_takes_what_it_has_in_the_step(traced: Trace
     placed = placed_system(system, plan)
     assert placed.levels[0].dims == (4, 4, 8)
     for priced in answer.table.timing.priced:
-        if priced.exchange is None or priced.messages is None:
+        if priced.collective is None or priced.messages is None:
             continue
+        seconds = np.asarray(priced.collective.time_s).reshape(priced.time_s.shape)
         (size, stride), *more = group_factors(priced.group.axis, dict(plan.mesh))
         for row, message in enumerate(priced.messages[:, 0].tolist()):
-            alone = collective_time(priced.exchange.kind, message, size, stride, placed, more)
-            assert float(priced.exchange.time_s[row, 0]) == float(alone.time_s)
+            alone = collective_time(priced.collective.kind, message, size, stride, placed, more)
+            assert float(seconds[row, 0]) == float(alone.time_s)
             num += 1
     assert num > 4

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
-import numpy as np
-
-from ...cost.cautions import cautions
-from ...cost.flops import Convention
-from ...cost.money import StepMoney, SystemWork, Terms, step_money, system_money
-from ...cost.step.counted import Counted
-from ...cost.step.prepared import PreparedPlans
-from ...ir.errors import UsageError
-from ...ir.graph import Graph, Workload
-from ...ir.plan import Plan
-from ...ir.plan.layout.stages import between_stages
-from ...ir.plan.precision import counted_dtype
-from ...ir.records import dataclass
-from ...ir.sizes.points import Points
-from ..lowering import Lowered, lower
-from .layers import layers_of
-from .pricing import Fleet, MixedPricer, MixedTable
+from ..cost.cautions import cautions
+from ..cost.flops import Convention
+from ..cost.money import StepMoney, SystemWork, Terms, step_money, system_money
+from ..cost.step.prepared import PreparedPlans
+from ..ir.errors import UsageError
+from ..ir.graph import Graph, Workload
+from ..ir.plan import Plan
+from ..ir.plan.layout.stages import between_stages
+from ..ir.plan.precision import counted_dtype
+from ..ir.records import dataclass
+from ..ir.sizes.points import Points
+from .evaluation import check_finite, first_row, host_metric
+from .fleet import Fleet, MixedPricer, MixedTable
+from .fleet_layers import layers_of
+from .lowering import Lowered, lower
 
 # Of machines together, sums of those of each; of the others some follow from these, and `gpu_power_w` has no meaning.
 _ADDED = (
@@ -123,8 +120,8 @@ def mixed_step(
         fleet,
         layers,
         metrics,
-        {k: float(v[0]) for k, v in table.step.breakdown.items()},
-        {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
+        first_row(table.step.breakdown),
+        first_row(table.step.hidden_comm_s),
         tuple(_stages(pricer, table)),
     )
     answer = replace(answer, warnings=tuple(dict.fromkeys(_warnings(done, answer))))
@@ -144,8 +141,8 @@ def _metrics(pricer: MixedPricer, table: MixedTable, convention: Convention) -> 
     done, system = pricer.lowered, pricer.fleet.systems[0]
     tightest = int((table.peaks[:, 0] / table.limits).argmax())
     ready = PreparedPlans(pricer.plans, Points(pricer.plans), table.stages.staging, table.memory_bytes[tightest])
-    counted = Counted(done.source, done.graph, done.flops, done.recomputed, None)
-    found = {k: float(v[0]) for k, v in counted.metrics(system, ready, table.step, convention).items()}
+    counted = replace(done.counted, must_move=None)
+    found = first_row(counted.metrics(system, ready, table.step, convention))
     written = str(done.source.dtype)
     for name, dtype in {
         "mfu": counted_dtype(pricer.plan.family, written),
@@ -156,15 +153,10 @@ def _metrics(pricer: MixedPricer, table: MixedTable, convention: Convention) -> 
             peaks = [float(s.chip.matmul_flop_per_s(dtype)) for s in pricer.fleet.systems]
             more = sum((p - peaks[0]) * n for p, n in zip(peaks, pricer.fleet.stages, strict=True)) / pricer.plan.pp
             found[name] *= peaks[0] / (peaks[0] + more)
-    if pricer.plan.family.offload:
-        host = [
-            float(done.memory.host_bytes(ready.points, pricer.plans, table.stages.of(g))[0])
-            for g in range(len(pricer.fleet.systems))
-        ]
-        found["host_mem_bytes"] = max(host)
-    for name, value in found.items():
-        if not np.isfinite(value):
-            raise UsageError(f"{name} is beyond any number: a value of {pricer.fleet.name} or of the plan is absurd")
+    stages = (table.stages.of(g) for g in range(len(pricer.fleet.systems)))
+    host = [first_row(host_metric(done, replace(ready, staging=mine))) for mine in stages]
+    found |= {name: max(one[name] for one in host) for name in host[0]}
+    check_finite(found, pricer.fleet.name)
     return found
 
 
@@ -177,7 +169,7 @@ def _stages(pricer: MixedPricer, table: MixedTable) -> Iterator[MixedStage]:
             tuple(layout.blocks[c] for c in chunks),
             float(spent.forward_s[0]),
             float(spent.backward_s[0]),
-            MappingProxyType({k: float(np.ravel(v)[0]) for k, v in pricer.memory_of_class(table, cls).items()}),
+            first_row(pricer.memory_of_class(table, cls)),
             float(table.limits[group]),
         )
 
@@ -195,9 +187,7 @@ def _warnings(done: Lowered, answer: MixedStep) -> Iterator[str]:
 
 def _priced(answer: MixedStep, pricer: MixedPricer, table: MixedTable, terms: Terms | None) -> MixedStep:
     """Price what each machine does for as long as the step takes."""
-    m = answer.metrics
-    tokens = m["tokens_per_s"] * m["step_time_s"]
-    work = SystemWork(answer.workload, m["step_time_s"], tokens, m["model_flops"])
+    work = SystemWork.of_step(answer.workload, answer.metrics)
     found = list[StepMoney]()
     for g, (system, timing) in enumerate(zip(answer.fleet.systems, pricer.timings, strict=True)):
         money = system_money(system, answer.num_gpus(g), terms)
@@ -207,16 +197,17 @@ def _priced(answer: MixedStep, pricer: MixedPricer, table: MixedTable, terms: Te
         # What stages send one another takes no energy here, as with one system.
         inside = {name: num for name, num in zip(names, runs.tolist(), strict=True) if not between_stages(name)}
         one = step_money(money, work, timing, pricer.plans, inside)
-        found.append(replace(one, metrics={k: float(np.ravel(v)[0]) for k, v in one.metrics.items()}))
-    return replace(answer, money=tuple(found), metrics={**m, **_together(answer, found, tokens)})
+        found.append(replace(one, metrics=first_row(one.metrics)))
+    return replace(answer, money=tuple(found), metrics={**answer.metrics, **_together(answer, found)})
 
 
-def _together(answer: MixedStep, found: Sequence[StepMoney], tokens: float) -> Mapping[str, float]:
+def _together(answer: MixedStep, found: Sequence[StepMoney]) -> Mapping[str, float]:
     """Metrics of money, energy and carbon of all machines."""
     each = [one.metrics for one in found]
     per_mtok = {Workload.PREFILL: "usd_per_mtok_input", Workload.DECODE: "usd_per_mtok_output"}
     added = {name: sum(float(m[name]) for m in each) for name in _ADDED if all(name in m for m in each)}
     step_s, usd = answer.metrics["step_time_s"], added["usd_per_step"]
+    tokens = answer.metrics["tokens_per_s"] * step_s
     together = {
         **added,
         "usd_per_gpu_hour": usd * 3600.0 / step_s / answer.plan.num_gpus,

@@ -10,25 +10,25 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.machine.system import System
-from ...backends.pricing.timing import Timing, price
-from ...cost.schedules.together import alone
-from ...cost.step.policy import StepPolicy
-from ...cost.step.prepared import memory_of
-from ...cost.step.rollup import StepSeconds, piped, spent_by_regions
-from ...cost.step.stage_time import PHASES, Spent, StageTimer
-from ...ir.errors import PlanError, UsageError
-from ...ir.graph import Workload
-from ...ir.plan import Plan, rank_order
-from ...ir.plan.layout.stages import lay_sizes
-from ...ir.plan.precision import check_units
-from ...ir.plan.structure import check_axes
-from ...ir.records import dataclass
-from ...ir.schedules.registry import USUAL, schedule_kind
-from ...ir.sizes.points import Points
-from ..estimate import checked_table
-from ..lowering import Lowered
-from .groups import GroupedStages, grouped_stages, over_links
+from ..backends.machine.system import System
+from ..backends.pricing.timing import Timing, price
+from ..cost.schedules.together import alone
+from ..cost.step.policy import StepPolicy
+from ..cost.step.prepared import memory_of
+from ..cost.step.rollup import StepSeconds, piped, spent_by_regions
+from ..cost.step.stage_time import PHASES, Spent, StageTimer
+from ..ir.errors import PlanError, UsageError
+from ..ir.graph import Workload
+from ..ir.plan import Plan, rank_order
+from ..ir.plan.layout.stages import lay_sizes
+from ..ir.plan.precision import check_units
+from ..ir.plan.structure import check_axes
+from ..ir.records import dataclass
+from ..ir.schedules.registry import USUAL, schedule_kind
+from ..ir.sizes.points import Points
+from .estimate import checked_table
+from .fleet_stages import GroupedStages, grouped_stages, over_links
+from .lowering import Lowered
 
 Array = NDArray[np.float64]
 

@@ -13,12 +13,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.step.stage_time import Spent
-from ...cost.step.stages import Staging, staging_of
-from ...ir.graph import Graph
-from ...ir.plan import PlanTable
-from ...ir.plan.layout.stages import SHARED, StageClass, StageLayout, between_stages, chunk_borders
-from ...ir.records import dataclass
+from ..cost.step.stage_time import Spent
+from ..cost.step.stages import Staging, staging_of
+from ..ir.graph import Graph
+from ..ir.plan import PlanTable
+from ..ir.plan.layout.stages import SHARED, StageClass, StageLayout, between_stages, chunk_borders
+from ..ir.records import dataclass
 
 Array = NDArray[np.float64]
 # Behind the name of a region of what stages send: the group at the other end, or every group that holds a weight.

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from slipstick import Family, GraphCache, Plan, System, estimate, load, load_system, lower, make_plan
 from slipstick.driver.estimate import Lowered, worth
-from slipstick.driver.mixed.answer import MixedStep, mixed_step
-from slipstick.driver.mixed.layers import layers_of
-from slipstick.driver.mixed.pricing import Fleet, MixedPricer
+from slipstick.driver.fleet import Fleet, MixedPricer
+from slipstick.driver.fleet_layers import layers_of
+from slipstick.driver.fleet_step import MixedStep, mixed_step
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.units import parse_quantity

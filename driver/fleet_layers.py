@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.errors import PlanError
-from ...ir.graph import Workload
-from ...ir.layers import layer_row
-from ...ir.plan.layout.stages import stage_sizes
-from ...ir.schedules.registry import schedule_kind
-from .pricing import MixedPricer, MixedTable
+from ..ir.errors import PlanError
+from ..ir.graph import Workload
+from ..ir.layers import layer_row
+from ..ir.plan.layout.stages import stage_sizes
+from ..ir.schedules.registry import schedule_kind
+from .fleet import MixedPricer, MixedTable
 
 Array = NDArray[np.float64]
 # Chunks from which layers are taken in a round, and chunks to which they go: the dearest, and the cheapest.

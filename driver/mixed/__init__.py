@@ -1,1 +1,0 @@
-"""One step whose pipeline stages stand on machines of several kinds."""
