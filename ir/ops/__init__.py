@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol
 
-from ..errors import UnknownNameError
+from ..errors import UnknownNameError, UsageError
 from ..graph import Node, Region
 from . import collectives, custom, host, optimizer, quantise, unpriced
 from .base import OpCall, OpClass, OpDef, Work
@@ -19,8 +18,20 @@ _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, images, routing, pointwise, quantise, normalize, layout, lookup,
     collectives, optimizer, host, custom, unpriced,
 )  # fmt: skip
-OPS: Mapping[str, OpDef] = {d.name: d for family in _FAMILIES for d in family.OPS}
-_ANSWERS: Mapping[str, frozenset[Trait | OpClass]] = {d.name: d.traits | {d.kind} for d in OPS.values()}
+OPS: dict[str, OpDef] = {}
+_ANSWERS: dict[str, frozenset[Trait | OpClass]] = {}
+
+
+def register_op(op: OpDef) -> None:
+    """Add an op: rules, laws and proofs follow from its definition; UsageError for a name that is taken."""
+    if op.name in OPS:
+        raise UsageError(f"op '{op.name}' is there already: {OPS[op.name].doc}; give yours another name")
+    OPS[op.name], _ANSWERS[op.name] = op, op.traits | {op.kind}
+
+
+for _family in _FAMILIES:
+    for _op in _family.OPS:
+        register_op(_op)
 
 
 class _Applied(Protocol):
@@ -113,6 +124,7 @@ __all__ = [
     "has",
     "index_map_of",
     "op_def",
+    "register_op",
     "work_of",
     "works_of",
 ]

@@ -79,6 +79,7 @@ class IndexMap:
         untouched: (group, output): the output does not depend on the group.
         only: the factor that this axis cuts, and nothing else; empty for any.
         also: entries that no factor gives.
+        exact: over data axes, too, everything lies as an entry says; else samples of a replica are its own there.
     """
 
     inputs: tuple[Tensor, ...]
@@ -90,6 +91,7 @@ class IndexMap:
     untouched: tuple[tuple[int, int], ...] = ()
     only: str = ""
     also: tuple[PlacementEntry, ...] = ()
+    exact: bool = False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...ir.ops import IndexMap, OpCall, OpClass, Trait, has, index_map_of
+from ...ir.ops import IndexMap, OpCall, Trait, has, index_map_of
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
-from ...ir.ops.fused.experts import GroupedAttrs
+from ...ir.ops.fused.attention import KvAppendAttrs
 from ...ir.ops.index_map import SAMPLE_AXES, PlacementEntry
 from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
-from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.lookup import LookupAttrs
-from ...ir.ops.tensors.matmul import MatmulAttrs
-from ...ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from ..sharding.ask import has_batch
@@ -43,16 +41,12 @@ def _is_own(lay: Lay, index_map: IndexMap) -> bool:
         return cut and not any(isinstance(p, Shard) and p.routed for p in lay.all)
     if has(lay.call, Trait.RESHAPES):  # They are repeated side by side.
         return isinstance(first, Shard) and isinstance(lay.outs[0], Shard)
-    if PARTIAL in lay.ins or isinstance(attrs, _ALIKE) or has(lay.call, Trait.READS_TABLE, Trait.EXPANDS, OpClass.LOSS):
+    if PARTIAL in lay.ins or index_map.exact:
         return False
     if isinstance(attrs, LookupAttrs | WindowAttrs | ChannelNormAttrs):
         return True
     kinds = (*lay.call.inputs, *lay.call.outputs)
     return all(has_batch(k.dims[p.dim]) for k, p in zip(kinds, lay.all, strict=True) if isinstance(p, Shard))
-
-
-# Ops whose results lie on a data axis as along any other.
-_ALIKE = (AttentionAttrs, ConcatAttrs, ElementwiseAttrs, GroupedAttrs, MatmulAttrs, NormAttrs, PermuteAttrs)
 
 
 def _is_conversion(lay: Lay) -> bool:

@@ -1,13 +1,12 @@
-"""The table of sharding rules: one for every op that can meet a sharded value."""
+"""The sharding rule of an op: the choice among the entries of its index map, or an exception."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Node, Region
-from ...ir.ops import OPS, Trait
+from ...ir.ops import OPS, Trait, op_def
 from ...ir.sizes.expr import Dim, total
 from .ask import (
     REPLICATE,
@@ -26,24 +25,27 @@ from .ask import (
 from .choose import choose
 from .exceptions import EXCEPTIONS
 
-# Quantised copies are made behind this pass.
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{n: EXCEPTIONS.get(n, choose) for n, op in OPS.items() if op.index_map and Trait.QUANTISES not in op.traits},
-        "unpriced": replicate_all,
-        "custom": replicate_all,
-    }
-)
+_WHOLE = ("unpriced", "custom")
+
+
+def rule_of(op: str) -> Rule | None:
+    """Return the rule of an op, None for one without an index map; quantised copies are made behind this pass."""
+    if op in _WHOLE:
+        return replicate_all
+    given = op_def(op)
+    has_rule = given.index_map is not None and Trait.QUANTISES not in given.traits
+    return EXCEPTIONS.get(op, choose) if has_rule else None
 
 
 def rule_for(op: str, where: str) -> Rule:
     """Return the rule of an op; UnsupportedOpError names the node's module."""
-    if op not in RULES:
+    rule = rule_of(op)
+    if rule is None:
         raise UnsupportedOpError(
             f"op '{op}' at '{where or 'the top'}' has no sharding rule, and an input of it is sharded; "
-            f"--replicate-unknown gathers its inputs; ops with a rule: {', '.join(sorted(RULES))}"
+            f"--replicate-unknown gathers its inputs; ops with a rule: {', '.join(sorted(filter(rule_of, OPS)))}"
         )
-    return RULES[op]
+    return rule
 
 
 def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
@@ -53,8 +55,8 @@ def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
     batch.
     """
     if has_own(ask):
-        return of_own(ask, RULES.get(node.op, replicate_all))
-    samples, rule = shares_samples(ask), RULES.get(node.op)
+        return of_own(ask, rule_of(node.op) or replicate_all)
+    samples, rule = shares_samples(ask), rule_of(node.op)
     if rule is None and not (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
         rule = rule_for(node.op, node.scope)
     found = (rule or replicate_all)(ask)
@@ -68,7 +70,7 @@ def gather_notes(region: Region, node: Node, given: Iterable[Sequence[Placement]
 
     `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
     """
-    if RULES.get(node.op) is not None:
+    if rule_of(node.op) is not None:
         return
     types = region.types(node.inputs)
     changed = [t.num_bytes for t, lies in zip(types, given, strict=True) if any(p != REPLICATE for p in lies)]

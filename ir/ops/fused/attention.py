@@ -185,7 +185,7 @@ def _work_append(call: OpCall) -> Work:
 def _index_map(call: OpCall, axis: str) -> IndexMap:
     """Batch, heads, and queries where their positions do not count or are told; keys are summed in a softmax."""
     q, k, out, lse = _factors(call, 0)
-    return IndexMap((q, k, k, *_extras(call, 3)), (out, lse), only=_only(call, axis))
+    return IndexMap((q, k, k, *_extras(call, 3)), (out, lse), only=_only(call, axis), exact=True)
 
 
 def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
@@ -194,7 +194,7 @@ def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
     extras = _extras(call, 6)
     outputs = (q, k, k, *extras[: len(call.outputs) - 3])
     inputs = (out, q, k, k, out, lse, *extras)
-    return IndexMap(inputs, outputs, lacking(outputs, "bhs"), linear=((0,),), only=_only(call, axis))
+    return IndexMap(inputs, outputs, lacking(outputs, "bhs"), linear=((0,),), only=_only(call, axis), exact=True)
 
 
 def _only(call: OpCall, axis: str) -> str:

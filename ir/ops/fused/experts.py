@@ -198,7 +198,7 @@ def _map_grouped(call: OpCall, _axis: str) -> IndexMap:
     weight_grad = call.attrs_as(GroupedAttrs).weight_grad
     inputs, outputs = spec("k r, r n -> . k n" if weight_grad else "r k, . k n -> r n")
     sums = (("r" if weight_grad else "k", 0),)
-    return IndexMap((*inputs, *whole(call.inputs[2:])), outputs, sums, linear=((0,), (1,)))
+    return IndexMap((*inputs, *whole(call.inputs[2:])), outputs, sums, linear=((0,), (1,)), exact=True)
 
 
 OPS = (

@@ -176,7 +176,7 @@ def _smallest_run(
 def _map_permute(call: OpCall, _axis: str) -> IndexMap:
     """Dims in another order."""
     dims = call.attrs_as(PermuteAttrs).dims
-    return IndexMap((tensor(numbered(len(dims))),), (tensor(f"d{d}" for d in dims),), linear=((0,),))
+    return IndexMap((tensor(numbered(len(dims))),), (tensor(f"d{d}" for d in dims),), linear=((0,),), exact=True)
 
 
 def _map_expand(call: OpCall, _axis: str) -> IndexMap:
@@ -184,7 +184,9 @@ def _map_expand(call: OpCall, _axis: str) -> IndexMap:
     source, result = call.inputs[0].dims, call.outputs[0].dims
     shift = len(result) - len(source)
     grows = [i + shift for i, d in enumerate(source) if d == 1 and result[i + shift] != 1]
-    return IndexMap((tensor(numbered(len(result), *grows)[shift:]),), (tensor(numbered(len(result))),), linear=((0,),))
+    return IndexMap(
+        (tensor(numbered(len(result), *grows)[shift:]),), (tensor(numbered(len(result))),), linear=((0,),), exact=True
+    )
 
 
 def _map_slice(call: OpCall, _axis: str) -> IndexMap:
@@ -232,13 +234,13 @@ def _map_concat(call: OpCall, _axis: str) -> IndexMap:
     for flags in product((False, True), repeat=min(count, 6)):
         pieces = tuple(Shard(dim, packed=p) for p in (*flags, *(False,) * (count - len(flags))))
         also.append(PlacementEntry(pieces, packed))
-    return IndexMap((piece,) * count, (joined,), linear=(tuple(range(count)),), also=tuple(also))
+    return IndexMap((piece,) * count, (joined,), linear=(tuple(range(count)),), also=tuple(also), exact=True)
 
 
 def _map_embedding(call: OpCall, _axis: str) -> IndexMap:
     """Ids pick rows: rows of other ranks are zeros in a partial sum; columns and ids stay. Linear in the table."""
     ids = numbered(call.inputs[0].rank)
-    return IndexMap((tensor(ids), tensor("vh")), (tensor((*ids, "h")),), sums=(("v", 0),), linear=((1,),))
+    return IndexMap((tensor(ids), tensor("vh")), (tensor((*ids, "h")),), sums=(("v", 0),), linear=((1,),), exact=True)
 
 
 def _map_embedding_bwd(call: OpCall, _axis: str) -> IndexMap:

@@ -104,6 +104,7 @@ def _index_map(call: OpCall, _axis: str) -> IndexMap:
         sums=tuple((f, 0) for f in dict.fromkeys(left + right) if f not in out),
         added=bias,
         linear=((0, *bias), (1, *bias)),
+        exact=True,
     )
 
 

@@ -102,7 +102,7 @@ def _map_norm(call: OpCall, _axis: str) -> IndexMap:
     """Row by row, of all dims but the last."""
     rows = (*numbered(call.inputs[0].rank - 1), "h!")
     weights = (tensor(rows[-t.rank :]) for t in call.inputs[1:])
-    return IndexMap((tensor(rows), *weights), tuple(_rows(t, rows) for t in call.outputs))
+    return IndexMap((tensor(rows), *weights), tuple(_rows(t, rows) for t in call.outputs), exact=True)
 
 
 def _map_norm_bwd(call: OpCall, _axis: str) -> IndexMap:
@@ -110,7 +110,9 @@ def _map_norm_bwd(call: OpCall, _axis: str) -> IndexMap:
     factors = [f"d{i}" for i in range(call.inputs[0].rank - 1)]
     rows = (*factors, "h!")
     outputs = tuple(tensor(rows[-t.rank :]) for t in call.outputs)
-    return IndexMap(tuple(_rows(t, rows) for t in call.inputs), outputs, lacking(outputs, factors), linear=((0,),))
+    return IndexMap(
+        tuple(_rows(t, rows) for t in call.inputs), outputs, lacking(outputs, factors), linear=((0,),), exact=True
+    )
 
 
 def _rows(kind: TensorType, rows: tuple[str | None, ...]) -> Tensor:
@@ -154,14 +156,16 @@ def _map_loss(call: OpCall, _axis: str) -> IndexMap:
     """Rows: the mean over all of them is a sum of parts. Vocabulary: statistics are; the loss is made of their sum."""
     rows = numbered(call.inputs[0].rank - 1)
     sums = (*((f, 0) for f in rows if f is not None), ("v", 1))
-    return IndexMap((tensor((*rows, "v")), tensor(rows)), ((), tensor((*rows, None))), sums, same=(("v", 0),))
+    return IndexMap(
+        (tensor((*rows, "v")), tensor(rows)), ((), tensor((*rows, None))), sums, same=(("v", 0),), exact=True
+    )
 
 
 def _map_loss_bwd(call: OpCall, _axis: str) -> IndexMap:
     """Entry by entry, from statistics of whole rows; linear in the gradient of the loss."""
     rows = numbered(call.inputs[1].rank - 1)
     logits = tensor((*rows, "v"))
-    return IndexMap(((), logits, tensor(rows), tensor((*rows, None))), (logits,), linear=((0,),))
+    return IndexMap(((), logits, tensor(rows), tensor((*rows, None))), (logits,), linear=((0,),), exact=True)
 
 
 OPS = (

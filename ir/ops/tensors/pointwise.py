@@ -109,7 +109,7 @@ def _map_elementwise(call: OpCall, _axis: str) -> IndexMap:
     inputs = tuple(aligned(t, factors) for t in call.inputs)
     outputs = tuple(tensor(factors[rank - t.rank :]) for t in call.outputs)
     same = lacking(outputs, (f for f in factors if f is not None))
-    return IndexMap(inputs, outputs, same=same, linear=_linear_operands(call))
+    return IndexMap(inputs, outputs, same=same, linear=_linear_operands(call), exact=True)
 
 
 def _linear_operands(call: OpCall) -> tuple[tuple[int, ...], ...]:

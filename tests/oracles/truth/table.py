@@ -23,7 +23,7 @@ from slipstick.ir.ops.index_map import PlacementEntry
 from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules import RULES
+from slipstick.passes.sharding.rules import rule_for
 from slipstick.verify.numeric.call import RankCall, zigzag
 from slipstick.verify.numeric.ops.attention import loss_of
 
@@ -358,7 +358,7 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
         stays = [e for e in lawful if e.inputs == given and any(p != REPLICATE for p in given) and judge(e)]
         stays = [e for e in stays if not needs_copies(e)]
         for ask in asks(case, axis, given):
-            answer = RULES[case.op](ask)
+            answer = rule_for(case.op, case.name)(ask)
             entry = PlacementEntry(answer.inputs, answer.outputs)
             verdict = judge(entry)
             if verdict is not None:

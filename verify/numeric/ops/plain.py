@@ -103,7 +103,8 @@ def _widened(result: object) -> object:
 Made = tuple[Tensor, ...]
 
 
-def _program(call: RankCall) -> Made:
+def run_recorded(call: RankCall) -> Made:
+    """Run what was recorded of a node on what a rank holds, as every op without a reference of its own is run."""
     return run_program(call.node, call.inputs, call.sizes)
 
 
@@ -185,13 +186,13 @@ def _reduce(call: RankCall) -> Made:
     if attrs.fn == "sum":
         source = call.inputs[0]
         return (source.sum(attrs.dims, keepdim=attrs.keepdim) if attrs.dims else source,)
-    return _program(call)[: len(call.node.outputs)]
+    return run_recorded(call)[: len(call.node.outputs)]
 
 
 def _along(call: RankCall) -> Made:
     if call.node.meaning is None and isinstance(call.node.attrs, DimAttrs) and has(call.node, Trait.LINEAR):
         return (call.inputs[0].cumsum(call.node.attrs.dim),)
-    return _program(call)[: len(call.node.outputs)]
+    return run_recorded(call)[: len(call.node.outputs)]
 
 
 def _parts(call: RankCall) -> Made:
@@ -202,7 +203,7 @@ def _parts(call: RankCall) -> Made:
         kept = set(attrs.letters[0]).intersection(*(w for w in attrs.letters if 0 < len(w) < len(attrs.letters[0])))
         if any(call.shares(int(x), d) > 1 for d, c in enumerate(attrs.letters[0]) if c not in kept):
             raise NotComputedError("statistics of a replica's own samples, which are not those of all")
-    return _program(call)[: len(call.node.outputs)]
+    return run_recorded(call)[: len(call.node.outputs)]
 
 
 def _gather(call: RankCall) -> Made:
@@ -212,12 +213,12 @@ def _gather(call: RankCall) -> Made:
         source, dims = call.inputs[0], call.dims[0]
         shape = (1,) * (len(dims) - source.dim()) + tuple(source.shape)
         return (source.repeat([d // s for d, s in zip(dims, shape, strict=True)]),)
-    return _program(call)
+    return run_recorded(call)
 
 
 REFERENCES: Mapping[str, Reference] = {
-    "elementwise": _program, "cast": _cast, "identity": _same, "accumulate": _same, "copy": _copy,
+    "cast": _cast, "identity": _same, "accumulate": _same, "copy": _copy,
     "reshape": _reshape, "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat,
     "matmul": _matmul, "reduce": _reduce, **dict.fromkeys(ALONG_DIM, _along), "gather": _gather,
-    "scatter": _program, "window": _parts, "window_bwd": _parts, "channel_norm": _parts, "channel_norm_bwd": _parts,
+    "window": _parts, "window_bwd": _parts, "channel_norm": _parts, "channel_norm_bwd": _parts,
 }  # fmt: skip

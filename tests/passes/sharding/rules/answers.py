@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slipstick.passes.sharding.ask import Answer, Ask
-from slipstick.passes.sharding.rules import RULES
+from slipstick.passes.sharding.rules import rule_for
 
 
 def answer_for(op: str, ask: Ask) -> Answer:
     """Return what the rule of an op says of a call."""
-    return RULES[op](replace(ask, call=replace(ask.call, op=op)))
+    return rule_for(op, "")(replace(ask, call=replace(ask.call, op=op)))
