@@ -10,8 +10,7 @@ from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workl
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
-from ..ir.placement import Placement, Replicate, Shard
-from ..ir.plan import AXES
+from ..ir.placement import AXES, AxisGroup, MeshAxis, Placement, Replicate, Shard, group_axes
 from ..ir.plan.optimizer_states import check_states
 from ..ir.records import dataclass
 from ..ir.types import DType, TensorType
@@ -65,7 +64,7 @@ class _Tail:
     nodes: list[Node] = field(default_factory=list)
 
     def value(
-        self, like: Value, kind: TensorType, owner: int | None, placements: tuple[tuple[str, Placement], ...]
+        self, like: Value, kind: TensorType, owner: int | None, placements: tuple[tuple[MeshAxis, Placement], ...]
     ) -> int:
         ident = self.region.fresh_id + len(self.values)
         self.values.append(Value(ident, kind, ident if owner is None else owner, placements=placements))
@@ -94,11 +93,10 @@ def _with_step(region: Region, kept: OptimizerAttrs) -> Region:
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *tail.nodes))
 
 
-def _cut_axes(region: Region, param: int, grad: int) -> str:
-    """The axes over which a parameter is the same on all ranks and its gradient is in shards, joined by `+`."""
+def _cut_axes(region: Region, param: int, grad: int) -> AxisGroup:
+    """The axes over which a parameter is the same on all ranks and its gradient is in shards."""
     whole, cut = dict(region.by_id[param].placements), dict(region.by_id[grad].placements)
-    axes = [a for a in AXES if isinstance(whole.get(a), Replicate) and isinstance(cut.get(a), Shard)]
-    return "+".join(axes)
+    return group_axes(tuple(a for a in AXES if isinstance(whole.get(a), Replicate) and isinstance(cut.get(a), Shard)))
 
 
 def _shard(tail: _Tail, param: int, grad: int) -> int:

@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from ..errors import PlanError
+from ..placement import CP, DP, EP, FSDP, PP, TP, UP
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
@@ -73,13 +74,13 @@ class Plan(PlanWords):
         """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
         inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
         return {
-            "tp": self.tp,
-            "up": inner,
-            "cp": self.cp // inner,
-            "ep": self.inner_ep,
-            "fsdp": self.dp_shard,
-            "dp": left,
-            "pp": self.pp,
+            TP: self.tp,
+            UP: inner,
+            CP: self.cp // inner,
+            EP: self.inner_ep,
+            FSDP: self.dp_shard,
+            DP: left,
+            PP: self.pp,
         }
 
     @property

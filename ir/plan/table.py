@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InternalError, PlanError
+from ..placement import AXES, CP, DP, EP, FSDP, PP, TP, UP
 from ..records import dataclass
 from ..schedules.registry import SCHEDULES, USUAL
-from .layout.ranks import AXES
 from .structure import RULES, check_structure
 from .words import CAPACITY, IMBALANCE, Family
 
@@ -151,14 +151,14 @@ class PlanTable:
         cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
         if not self.family.etp:
             ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
-        degrees = {
-            "tp": self.tp,
-            "up": up,
-            "cp": cp / up,
-            "ep": ep,
-            "fsdp": fsdp,
-            "dp": self.dp / (ep * fsdp),
-            "pp": pp,
+        degrees: dict[str, NDArray[np.float64]] = {
+            TP: self.tp,
+            UP: up,
+            CP: cp / up,
+            EP: ep,
+            FSDP: fsdp,
+            DP: self.dp / (ep * fsdp),
+            PP: pp,
         }
         load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
         loads = {name: column for name, column in load.items() if column is not None}
