@@ -39,6 +39,8 @@ class MeshAxis(StrEnum):
 
 
 TP, UP, CP, EP, FSDP, DP, PP = AXES = tuple(MeshAxis)
+# The symbols of their degrees: plain texts, which tables of plans look up faster.
+DEGREES: tuple[str, ...] = tuple(axis.value for axis in AXES)
 
 
 class AxisGroup(str):
@@ -75,6 +77,9 @@ class AxisGroup(str):
         """The axis that its messages are booked on: the outermost one, `cp` for `up`; empty without axes."""
         last = self.axes[-1] if self.axes else ""
         return CP if last == UP else last
+
+
+NO_AXES = AxisGroup()
 
 
 @lru_cache(maxsize=512)

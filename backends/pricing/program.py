@@ -17,7 +17,7 @@ from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from ...ir.placement import AXES, AxisGroup, MeshAxis
+from ...ir.placement import AXES, NO_AXES, AxisGroup, MeshAxis
 from ...ir.plan import ORDER, rank_order
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, Num, as_expr, product, symbol, total
@@ -51,7 +51,7 @@ class PricedEntry:
     count: int
     dtype: DType
     work: Work
-    axis: AxisGroup = AxisGroup()
+    axis: AxisGroup = NO_AXES
     message: Expr | None = None
     across: float = 1.0
     attrs: Attrs = NO_ATTRS
@@ -59,7 +59,7 @@ class PricedEntry:
     second: DType | None = None
     trains: bool = True
     inside: tuple[str, ...] = ()
-    behind: AxisGroup = AxisGroup()
+    behind: AxisGroup = NO_AXES
 
     @property
     def mixed(self) -> bool:
@@ -83,7 +83,7 @@ class PricingGroup:
     symbols: Symbols
     entries: tuple[PricedEntry, ...]
     exprs: tuple[Expr, ...]
-    axis: AxisGroup = AxisGroup()
+    axis: AxisGroup = NO_AXES
     collective: str = ""
     across: float = 1.0
     owners: Owners | None = None
@@ -202,7 +202,7 @@ def compile_graph(graph: Graph, order: str = ORDER) -> CompiledProgram:
     trains = graph.workload is Workload.TRAIN
     for region in graph.regions:
         for entry, own in _entries(region, graph.counts[region.name], trains):
-            axis = entry.axis if entry.message is not None else AxisGroup()
+            axis = entry.axis if entry.message is not None else NO_AXES
             found.setdefault(_symbols(own, axis, entry.behind, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
@@ -227,9 +227,7 @@ def _entries(region: Region, count: int, trains: bool) -> tuple[tuple[PricedEntr
 def _entry(region: Region, node: Node, work: Work, inside: Sequence[Node], count: int, trains: bool) -> PricedEntry:
     """One kernel of a region, of one node with its work or of several."""
     kind = op_def(node.op).kind
-    axis, across = (
-        (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else (AxisGroup(), 1.0)
-    )
+    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else (NO_AXES, 1.0)
     dtype, second = operand_types(region, node)
     # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
     alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
@@ -296,10 +294,10 @@ def _batch(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[Axis
 def _reduced_before(region: Region, inside: Sequence[Node]) -> AxisGroup:
     """The group of the all-reduce whose result a kernel of several nodes reads, empty where there is none."""
     if len(inside) == 1:
-        return AxisGroup()
+        return NO_AXES
     makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
     summed = (m.attrs for m in makers if m is not None and has(m, Trait.SUMS_EVERYWHERE))
-    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), AxisGroup())
+    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), NO_AXES)
 
 
 def _shape(call: OpCall) -> RowwiseCalls:

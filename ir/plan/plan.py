@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from ..errors import PlanError
-from ..placement import CP, DP, EP, FSDP, PP, TP, UP
+from ..placement import DEGREES
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
@@ -73,15 +73,8 @@ class Plan(PlanWords):
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
         inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
-        return {
-            TP: self.tp,
-            UP: inner,
-            CP: self.cp // inner,
-            EP: self.inner_ep,
-            FSDP: self.dp_shard,
-            DP: left,
-            PP: self.pp,
-        }
+        degrees = (self.tp, inner, self.cp // inner, self.inner_ep, self.dp_shard, left, self.pp)
+        return dict(zip(DEGREES, degrees, strict=True))
 
     @property
     def degrees(self) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InternalError, PlanError
-from ..placement import AXES, CP, DP, EP, FSDP, PP, TP, UP
+from ..placement import DEGREES
 from ..records import dataclass
 from ..schedules.registry import SCHEDULES, USUAL
 from .structure import RULES, check_structure
@@ -151,15 +151,7 @@ class PlanTable:
         cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
         if not self.family.etp:
             ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
-        degrees: dict[str, NDArray[np.float64]] = {
-            TP: self.tp,
-            UP: up,
-            CP: cp / up,
-            EP: ep,
-            FSDP: fsdp,
-            DP: self.dp / (ep * fsdp),
-            PP: pp,
-        }
+        degrees = dict(zip(DEGREES, (self.tp, up, cp / up, ep, fsdp, self.dp / (ep * fsdp), pp), strict=True))
         load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
         loads = {name: column for name, column in load.items() if column is not None}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}
@@ -167,7 +159,7 @@ class PlanTable:
     @property
     def mesh(self) -> Mapping[str, float]:
         """The largest degree of each mesh axis."""
-        return {axis: _most(self.columns[axis]) for axis in AXES}
+        return {axis: _most(self.columns[axis]) for axis in DEGREES}
 
     @cached_property
     def stages(self) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...placement import AxisGroup
+from ...placement import NO_AXES, AxisGroup
 from ...plan import CAPACITY
 from ...records import dataclass
 from ...sizes.busiest import is_imbalance
@@ -25,7 +25,7 @@ class RoutedAttrs(Attrs):
     """
 
     capacity: bool = False
-    own: AxisGroup = AxisGroup()
+    own: AxisGroup = NO_AXES
 
     @property
     def ranks(self) -> Expr:

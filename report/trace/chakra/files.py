@@ -15,7 +15,7 @@ from pathlib import Path
 from ....backends.pricing.program import group_factors
 from ....driver.estimate import Estimate
 from ....ir.errors import UsageError
-from ....ir.placement import PP, AxisGroup
+from ....ir.placement import NO_AXES, PP, AxisGroup
 from ....ir.records import dataclass
 from ....ir.text.files import write_atomically
 from ....ir.text.json_text import json_text
@@ -105,7 +105,7 @@ class EncodedNode:
     """An encoded node; where `axis` or `peer` says so, an attribute of each rank's own is to be added."""
 
     data: bytes
-    axis: AxisGroup = AxisGroup()
+    axis: AxisGroup = NO_AXES
     peer: int = -1
     receives: bool = False
 
